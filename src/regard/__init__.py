@@ -1,0 +1,24 @@
+"""regard: attention you can trust, fast, and open to the eye."""
+
+from regard import masks, positions
+from regard.attention import attention, why
+from regard.catalogue import catalogue, mechanism
+from regard.contract import Observation
+from regard.kernels.select import Choice
+from regard.layers import MultiHeadAttention
+from regard.observe import observe
+from regard.record import record
+
+__all__ = [
+    "Choice",
+    "MultiHeadAttention",
+    "Observation",
+    "attention",
+    "catalogue",
+    "masks",
+    "mechanism",
+    "observe",
+    "positions",
+    "record",
+    "why",
+]

@@ -1,0 +1,97 @@
+"""The catalogue: every mechanism, in one table that can be grepped.
+
+A new mechanism is its file, a row here, an oracle and a docs page; the command line, the bench, the conformance suite and
+the docs follow from the row.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from regard.errors import unknown
+from regard.mechanisms import Additive, DotProduct, LuongConcat, LuongDot, LuongGeneral, Mechanism
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A mechanism: what it is, where it comes from, what it costs and what it can do.
+
+    ``cost`` counts time with n queries and keys and head_dim d; ``masks`` says which masks it has a form for; ``exact`` whether
+    it computes its equation without approximation; ``bias`` whether it adds a bias or position to scores.
+    """
+
+    name: str
+    mechanism: type[Mechanism]
+    equation: str
+    paper: str
+    cost: str
+    masks: str = "any"
+    exact: bool = True
+    bias: bool = True
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Names of the options ``regard.mechanism`` takes for it, beside heads and head_dim."""
+        names = inspect.signature(self.mechanism.__init__).parameters
+        return tuple(name for name in names if name not in ("self", "heads", "head_dim"))
+
+
+_TABLE = (
+    Entry(
+        name="dot_product",
+        mechanism=DotProduct,
+        equation="softmax(q . k / sqrt(d)) v",
+        paper="Vaswani et al. 2017, Attention is all you need, equation 1",
+        cost="n^2 d",
+    ),
+    Entry(
+        name="additive",
+        mechanism=Additive,
+        equation="softmax(u . tanh(W q + U k)) v",
+        paper="Bahdanau et al. 2015, Neural machine translation by jointly learning to align and translate, A.1.2",
+        cost="n^2 d, with a tanh for each of the d",
+    ),
+    Entry(
+        name="luong_dot",
+        mechanism=LuongDot,
+        equation="softmax(q . k) v",
+        paper="Luong et al. 2015, Effective approaches to attention-based neural machine translation, equation 8",
+        cost="n^2 d",
+    ),
+    Entry(
+        name="luong_general",
+        mechanism=LuongGeneral,
+        equation="softmax(q . W k) v",
+        paper="Luong et al. 2015, equation 8",
+        cost="n^2 d + n d^2",
+    ),
+    Entry(
+        name="luong_concat",
+        mechanism=LuongConcat,
+        equation="softmax(u . tanh(W [q ; k])) v",
+        paper="Luong et al. 2015, equation 8",
+        cost="n^2 d, with a tanh for each of the d",
+    ),
+)
+_BY_NAME = {entry.name: entry for entry in _TABLE}
+
+
+def catalogue() -> tuple[Entry, ...]:
+    """Every mechanism: name, equation, paper, cost and capabilities."""
+    return _TABLE
+
+
+def mechanism(name: str, *, heads: int, head_dim: int, **options: Any) -> Mechanism:
+    """A mechanism by its name in the catalogue: a module ``(query, key, value, mask=None) -> Tensor``.
+
+    ``options`` are the mechanism's own; an unknown name or option is an OptionError that lists the valid ones.
+    """
+    if name not in _BY_NAME:
+        raise unknown("mechanism", name, _BY_NAME)
+    entry = _BY_NAME[name]
+    for option in options:
+        if option not in entry.options:
+            raise unknown(f"option of mechanism {name!r}:", option, entry.options)
+    return entry.mechanism(heads=heads, head_dim=head_dim, **options)

@@ -1,0 +1,1 @@
+"""The shell: one file a verb, put together in ``app``."""

@@ -1,0 +1,46 @@
+"""``regard``: the command, its verbs, and how errors reach a shell user.
+
+Exit codes: 0 done; 1 a defect of regard; 2 a wrong option or argument; 3 input that cannot be used;
+4 a model that cannot be used; 5 the output exists; 6 an optional package is missing; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from regard.cli import embed, view
+from regard.cli import list as list_verb
+from regard.errors import RegardError
+
+app = typer.Typer(
+    name="regard",
+    help="Attention you can trust, on real models, made visible.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    epilog="Exit codes: 0 done · 1 defect · 2 wrong option · 3 bad input · 4 bad model · 5 output exists · "
+    "6 package missing · 130 interrupted",
+)
+view.register(app)
+embed.register(app)
+list_verb.register(app)
+
+
+def main() -> None:
+    """Entry point of the ``regard`` command: runs a verb, and turns errors into messages and exit codes."""
+    try:
+        app()
+    except RegardError as error:
+        print(f"regard: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("regard: interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output left (`regard ... | head`): not an error; silence Python's exit-time flush.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)

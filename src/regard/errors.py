@@ -1,0 +1,94 @@
+"""Every error a user can cause, in one form: what was wrong, what was expected, what was got, what to do.
+
+Inner code states the facts; the boundary (a front door, a layer, a command) adds names and shapes. The
+shell prints the message without a traceback and leaves with the class's ``exit_code``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import ClassVar
+
+
+class RegardError(Exception):
+    """Base of all errors raised on purpose.
+
+    ``what`` is one clause without a full stop; ``expected``, ``got`` and ``do`` are short phrases.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, expected: str = "", got: str = "", do: str = "") -> None:
+        self.what, self.expected, self.got, self.do = what, expected, got, do
+        lines = [what]
+        lines += [f"  expected: {expected}"] if expected else []
+        lines += [f"  got:      {got}"] if got else []
+        lines += [f"  to do:    {do}"] if do else []
+        super().__init__("\n".join(lines))
+
+
+class ShapeError(RegardError, ValueError):
+    """Tensors whose shapes do not fit together."""
+
+    exit_code = 2
+
+
+class DtypeError(RegardError, TypeError):
+    """Tensors of mixed or unsupported dtypes."""
+
+    exit_code = 2
+
+
+class DeviceError(RegardError, ValueError):
+    """Tensors on different devices."""
+
+    exit_code = 2
+
+
+class OptionError(RegardError, ValueError):
+    """An unknown name, or an option outside its valid values."""
+
+    exit_code = 2
+
+
+class RefusedError(RegardError, RuntimeError):
+    """A named implementation or mechanism cannot compute what was asked; nothing was approximated."""
+
+    exit_code = 2
+
+
+class DataError(RegardError, ValueError):
+    """Input text or data that cannot be used."""
+
+    exit_code = 3
+
+
+class CheckpointError(RegardError, ValueError):
+    """A model folder or weight file that cannot be used."""
+
+    exit_code = 4
+
+
+class OutputExistsError(RegardError, FileExistsError):
+    """The output is already there, and nobody said to replace it."""
+
+    exit_code = 5
+
+
+class MissingPackageError(RegardError, ImportError):
+    """An optional dependency that is not installed."""
+
+    exit_code = 6
+
+
+def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:
+    """The error for a name that is not one of ``valid``; lists them all, and the likeliest meant."""
+    options = sorted(valid)
+    near = get_close_matches(str(name), options, n=1)
+    return OptionError(
+        f"unknown {kind} {name!r}",
+        expected="one of " + ", ".join(options) if options else f"no {kind} at all",
+        got=repr(name),
+        do=f"did you mean {near[0]!r}?" if near else f"choose a {kind} from the list",
+    )

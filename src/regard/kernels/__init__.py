@@ -1,0 +1,1 @@
+"""HOW FAST: the implementations of attention, and how one is chosen."""

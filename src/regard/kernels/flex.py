@@ -1,0 +1,120 @@
+"""impl "flex": torch's FlexAttention on a GPU, compiled; masks stay structural.
+
+The mask's tile map becomes FlexAttention's BlockMask, so empty tiles are skipped and full ones are not tested, and the mask's rule its
+``mask_mod``. A bias becomes a ``score_mod``: a tensor is read where it broadcasts, a distance bias through its table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from regard.kernels.implementation import Implementation
+from regard.kernels.request import Request
+from regard.masks.tiles import FULL, PARTIAL
+from regard.positions.base import DistanceBias, PairBias
+
+_BLOCK = 128
+ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
+
+
+@final
+class Flex(Implementation):
+    """FlexAttention, compiled once a shape."""
+
+    name: ClassVar[str] = "flex"
+
+    def refuses(self, request: Request) -> str | None:
+        """CPUs, dropout, float64, and position terms that need the query or the weights."""
+        if request.device.type != "cuda":
+            return f"flex runs on a CUDA GPU here, and the tensors are on {request.device}"
+        if request.dropout > 0.0:
+            return "FlexAttention has no dropout"
+        if request.query.dtype == torch.float64:
+            return "FlexAttention has no float64"
+        if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
+            return f"FlexAttention takes a bias of the pair, and {type(request.bias).__name__} needs the queries or the weights"
+        return None
+
+    def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """One call of the compiled kernel."""
+        return flex(request, _compiled())
+
+
+def flex(request: Request, kernel: Callable[..., Any]) -> Float[Tensor, "batch heads queries value_dim"]:
+    """The request put into FlexAttention's terms; ``kernel`` is ``flex_attention``, compiled or not."""
+    key, value = request.key, request.value
+    if request.mask is not None:
+        allowed = request.mask
+        if not allowed.depends_on_query:  # padding: what it hides is hidden from all, so nothing there may matter
+            seen = allowed.dense(request.frame.queries, request.frame.keys, device=request.device)[:, :1, 0, :, None]
+            if allowed.heads is None:
+                key, value = key.masked_fill(~seen, 0.0), value.masked_fill(~seen, 0.0)
+    output: Tensor = kernel(
+        request.query,
+        key,
+        value,
+        score_mod=_score_mod(request),
+        block_mask=None if request.mask is None else block_mask(request),
+        scale=request.scale,
+        enable_gqa=request.group > 1,
+    )
+    return output
+
+
+def block_mask(request: Request) -> BlockMask:
+    """The mask's tile map as a BlockMask."""
+    assert request.mask is not None
+    queries, keys = request.frame.queries, request.frame.keys
+    codes = request.mask.tiles(queries, keys, tile=_BLOCK).codes()
+    partial, full = codes == PARTIAL, codes == FULL
+    counts = [tiles.sum(-1).int().to(request.device) for tiles in (partial, full)]
+    orders = [
+        tiles.int().argsort(dim=-1, descending=True, stable=True).int().to(request.device) for tiles in (partial, full)
+    ]
+    return BlockMask.from_kv_blocks(
+        counts[0],
+        orders[0],
+        counts[1],
+        orders[1],
+        BLOCK_SIZE=_BLOCK,
+        mask_mod=request.mask.mask_mod(queries, keys, device=request.device),
+        seq_lengths=(queries, keys),
+    )
+
+
+def _score_mod(request: Request) -> ScoreMod | None:
+    bias = request.bias
+    if bias is None:
+        return None
+    if isinstance(bias, DistanceBias):
+        first, last = request.frame.offset, request.frame.offset + request.frame.queries - 1
+        lowest = -max(last, 0)
+        table = bias.table(lowest, request.frame.keys - 1 - min(first, 0)).to(request.device)
+        shift = -first - lowest
+
+        def by_distance(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            del batch
+            return score + table[head, key - query + shift]
+
+        return by_distance
+    assert isinstance(bias, Tensor)
+    tensor = bias
+    sizes = tensor.shape
+
+    def by_pair(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        index = (batch, head, query, key)
+        return score + tensor[tuple(at if size != 1 else at * 0 for at, size in zip(index, sizes, strict=True))]
+
+    return by_pair
+
+
+@cache
+def _compiled() -> Callable[..., Any]:
+    return torch.compile(flex_attention, dynamic=False)

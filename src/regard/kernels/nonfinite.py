@@ -1,0 +1,65 @@
+"""NaN and Inf, kept where they may be seen.
+
+A weight of 0 does not stop a NaN: 0 * NaN is NaN, in the output and again in the gradients. So tokens that hold a NaN or an
+Inf are taken out before anything is multiplied, and put back as NaN in exactly the rows of queries that may see them:
+
+    output[i] = NaN  where query i holds one, or some key j with mask[i, j] holds one, in key or value
+
+Such a row takes no part in the backward pass; all other rows are computed, bit for bit, as if the token held zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Isolated:
+    """Finite stand-ins for the tensors of a request, and which tokens were not finite."""
+
+    query: Float[Tensor, "batch heads queries head_dim"]
+    key: Float[Tensor, "batch heads keys head_dim"]
+    value: Float[Tensor, "batch heads keys value_dim"]
+    bad_query: Bool[Tensor, "batch heads queries"]
+    bad_key: Bool[Tensor, "batch heads keys"]
+
+    def bad_rows(
+        self, allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None, rows: Tensor
+    ) -> Bool[Tensor, "batch heads rows"]:
+        """Which of the queries ``rows`` hold or may see a token that is not finite."""
+        seen = self.bad_key[:, :, None, :] if allowed is None else self.bad_key[:, :, None, :] & allowed
+        return self.bad_query[:, :, rows] | seen.any(-1)
+
+
+def isolate(
+    query: Float[Tensor, "batch heads queries head_dim"],
+    key: Float[Tensor, "batch heads keys head_dim"],
+    value: Float[Tensor, "batch heads keys value_dim"],
+) -> Isolated:
+    """Replace tokens that are not finite by zeros, in key and value together."""
+    bad_query = ~query.isfinite().all(-1)
+    bad_key = ~(key.isfinite().all(-1) & value.isfinite().all(-1))
+    return Isolated(
+        query=query.masked_fill(bad_query[..., None], 0.0),
+        key=key.masked_fill(bad_key[..., None], 0.0),
+        value=value.masked_fill(bad_key[..., None], 0.0),
+        bad_query=bad_query,
+        bad_key=bad_key,
+    )
+
+
+def masked_softmax(
+    scores: Float[Tensor, "batch heads rows keys"], allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None
+) -> Float[Tensor, "batch heads rows keys"]:
+    """exp(s_j) / sum of exp(s) over the allowed keys; forbidden ones get 0, and a row of none is all 0."""
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    if scores.shape[-1] == 0:
+        return scores
+    # A row of -inf only would be 0/0. It is computed on zeros instead, and its weights are then set to 0.
+    empty = scores.amax(-1, keepdim=True) == -torch.inf
+    return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)

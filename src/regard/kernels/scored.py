@@ -1,0 +1,179 @@
+"""Attention from any score function, in plain torch: the reference for all exact mechanisms.
+
+    s_ij = score(q_i, k_j) + bias_ij                     -inf where the mask forbids
+    w_ij = exp(s_ij) / sum_j exp(s_ij)                   0 where the mask forbids, or nothing is allowed
+    o_i  = sum_j w_ij v_j
+
+``attend`` holds all the weights at once; ``observe`` takes the queries in tiles, so its memory is linear in length, also in
+training, where each tile is computed again in the backward pass. Both hold the promises of ``nonfinite``.
+Half precision is computed in float32 and rounded once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from regard.contract import Frame, Observation
+from regard.kernels.nonfinite import Isolated, isolate, masked_softmax
+from regard.kernels.request import Bias
+from regard.masks.base import Mask
+from regard.positions.base import PairBias
+
+Score: TypeAlias = Callable[[Tensor, Tensor], Tensor]
+"""(query (batch, heads, rows, head_dim), key (batch, heads, keys, head_dim)) -> scores (batch, heads, rows, keys)."""
+
+_TILE_BYTES = 24 << 20  # one tile of scores; a handful of such tiles live at once
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A request in the form this file computes: finite, in one dtype, keys expanded to all heads."""
+
+    score: Score
+    tokens: Isolated
+    frame: Frame
+    mask: Mask | None
+    bias: Bias | None
+    scale: float
+
+    def allowed(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
+        """The mask for some queries."""
+        if self.mask is None:
+            return None
+        return self.mask.dense(self.frame.queries, self.frame.keys, device=self.tokens.query.device, rows=rows)
+
+    def scores(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """Score plus bias for some queries, before the mask."""
+        query = self.tokens.query[:, :, rows]
+        scores = self.score(query, self.tokens.key)
+        if isinstance(self.bias, PairBias):
+            return scores + self.bias.scores(query, self.frame, rows, self.scale)
+        if self.bias is not None:
+            return scores + (self.bias if self.bias.shape[-2] == 1 else self.bias[..., rows, :]).to(scores)
+        return scores
+
+    def mix(self, weights: Float[Tensor, "batch heads rows keys"], rows: Int[Tensor, " rows"]) -> Tensor:
+        """The weighted sum of values, with the bias's value term if it has one."""
+        output = weights @ self.tokens.value
+        if isinstance(self.bias, PairBias):
+            term = self.bias.values(weights, self.frame, rows)
+            output = output if term is None else output + term
+        return output
+
+
+def pose(
+    score: Score, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None, bias: Bias | None, scale: float = 1.0
+) -> Problem:
+    """Bring tensors of the contract into the form of a Problem. ``scale`` is what a bias may need to know."""
+    wide = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
+    group = query.shape[1] // key.shape[1]
+    key, value = (tensor.to(wide).repeat_interleave(group, dim=1) for tensor in (key, value))
+    tokens = isolate(query.to(wide), key, value)
+    return Problem(score, tokens, Frame(query.shape[2], key.shape[2]), mask, bias, scale)
+
+
+def attend(
+    problem: Problem, *, dropout: float = 0.0, dtype: torch.dtype
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """The output, in ``dtype``. ``dropout`` zeroes weights with that probability and scales up the others."""
+    rows = problem.frame.all_rows(problem.tokens.query.device)
+    allowed = problem.allowed(rows)
+    weights = masked_softmax(problem.scores(rows), allowed)
+    if dropout > 0.0:
+        weights = torch.nn.functional.dropout(weights, dropout)
+    output = problem.mix(weights, rows)
+    return output.masked_fill(problem.tokens.bad_rows(allowed, rows)[..., None], torch.nan).to(dtype)
+
+
+def weights_of(
+    problem: Problem, rows: Int[Tensor, " rows"] | None = None
+) -> Float[Tensor, "batch heads rows keys"]:
+    """The weights of some queries (default: all), NaN in the allowed keys of rows that may see one."""
+    rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
+    allowed = problem.allowed(rows)
+    return _poison(problem, masked_softmax(problem.scores(rows), allowed), allowed, rows)
+
+
+def observe(problem: Problem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
+    """Output, statistics, and the weights of the queries ``rows``; nothing of size queries x keys is held."""
+    batch, heads = problem.tokens.query.shape[:2]
+    frame, device = problem.frame, problem.tokens.query.device
+    item = problem.tokens.query.element_size()
+    height = max(1, _TILE_BYTES // max(1, batch * heads * frame.keys * item))
+    learning = torch.is_grad_enabled() and any(
+        tensor.requires_grad
+        for tensor in (problem.tokens.query, problem.tokens.key, problem.tokens.value, *_trained(problem))
+    )
+    parts = []
+    received = problem.tokens.query.new_zeros(batch, heads, frame.keys)
+    for tile in frame.all_rows(device).split(height):
+        if learning:
+            part = checkpoint(_observe_tile, problem, tile, top, use_reentrant=False, preserve_rng_state=False)
+        else:
+            part = _observe_tile(problem, tile, top)
+        received = received + part[-1]
+        parts.append(part[:-1])
+    if not parts:
+        parts = [_observe_tile(problem, frame.all_rows(device), top)[:-1]]
+    output, lse, entropy, top_keys, top_weights = (torch.cat(column, dim=2) for column in zip(*parts, strict=True))
+    return Observation(
+        output=output.to(dtype),
+        lse=lse,
+        entropy=entropy,
+        received=received,
+        top_keys=top_keys,
+        top_weights=top_weights,
+        rows=None if rows is None else weights_of(problem, rows),
+    )
+
+
+def _observe_tile(problem: Problem, rows: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Output, lse, entropy, top keys, top weights of some queries, and what each key received from them."""
+    allowed = problem.allowed(rows)
+    scores = problem.scores(rows)
+    if allowed is not None:
+        scores = scores.masked_fill(~allowed, -torch.inf)
+    weights = masked_softmax(scores, None)
+    lse = scores.logsumexp(-1) if scores.shape[-1] else scores.sum(-1).fill_(-torch.inf)
+    # H = -sum w ln w; where w is 0, so is its share, and the 1 keeps its gradient finite too.
+    entropy = -(weights * weights.masked_fill(weights == 0, 1.0).log()).sum(-1)
+    count = min(top, scores.shape[-1])
+    best, top_keys = scores.topk(count, dim=-1)
+    top_weights = weights.gather(-1, top_keys)
+    none = best == -torch.inf
+    top_keys = top_keys.masked_fill(none, -1)
+    output = problem.mix(weights, rows)
+    bad = problem.tokens.bad_rows(allowed, rows)
+    weights = _poison(problem, weights, allowed, rows)
+    nan = torch.nan
+    return (
+        output.masked_fill(bad[..., None], nan),
+        lse.masked_fill(bad, nan),
+        entropy.masked_fill(bad, nan),
+        _pad(top_keys.masked_fill(bad[..., None], -1), top, -1),
+        _pad(top_weights.masked_fill(bad[..., None], nan), top, 0),
+        weights.sum(2),
+    )
+
+
+def _poison(problem: Problem, weights: Tensor, allowed: Tensor | None, rows: Tensor) -> Tensor:
+    bad = problem.tokens.bad_rows(allowed, rows)[..., None]
+    return weights.masked_fill(bad if allowed is None else bad & allowed, torch.nan)
+
+
+def _pad(tensor: Tensor, size: int, value: float) -> Tensor:
+    """Fill up to ``size`` columns, where there are fewer keys than were asked for."""
+    return torch.nn.functional.pad(tensor, (0, size - tensor.shape[-1]), value=value)
+
+
+def _trained(problem: Problem) -> list[Tensor]:
+    if isinstance(problem.bias, PairBias):
+        return list(problem.bias.parameters())
+    return [] if problem.bias is None else [problem.bias]

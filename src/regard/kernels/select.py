@@ -1,0 +1,95 @@
+"""Which implementation computes: by name, or the choice of "auto", with the reasons.
+
+``auto`` on a CPU: "sdpa" where the mask, if there is one, hides the same keys from every query (padding); "reference" for all
+other masks, because a weight of 0 times a NaN is NaN inside sdpa, and the promise on a CPU is that what a mask forbids has
+no influence whatever it holds. On a GPU: "sdpa" where it does not refuse.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from regard.errors import RefusedError, unknown
+from regard.kernels.flex import Flex
+from regard.kernels.implementation import Implementation
+from regard.kernels.reference import Reference
+from regard.kernels.request import Request
+from regard.kernels.sdpa import Sdpa
+
+IMPLEMENTATIONS: dict[str, Implementation] = {impl.name: impl for impl in (Sdpa(), Flex(), Reference())}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What "auto" picked: ``impl`` its name, ``reasons`` one sentence for each implementation."""
+
+    impl: str
+    reasons: dict[str, str]
+
+    def __str__(self) -> str:
+        lines = [f"auto takes {self.impl}: {self.reasons[self.impl]}"]
+        lines += [f"  not {name}: {reason}" for name, reason in self.reasons.items() if name != self.impl]
+        return "\n".join(lines)
+
+
+def choose(request: Request) -> Choice:
+    """The choice of "auto" for a request."""
+    reasons = {
+        name: impl.refuses(request) or _passed_over(name, request) or "" for name, impl in IMPLEMENTATIONS.items()
+    }
+    taken = next(name for name, reason in reasons.items() if not reason)
+    for name in reasons:
+        if name == taken:
+            reasons[name] = _merit(name)
+        elif not reasons[name]:
+            reasons[name] = f"{taken} comes first"
+    return Choice(taken, reasons)
+
+
+def implementation(name: str, request: Request, *, observing: bool = False) -> Implementation:
+    """The named implementation, or auto's choice. A named one is used or refused, never replaced.
+
+    Raises OptionError for an unknown name, RefusedError where the named one cannot.
+    """
+    if name == "auto":
+        return IMPLEMENTATIONS["reference" if observing else choose(request).impl]
+    if name not in IMPLEMENTATIONS:
+        raise unknown("impl", name, ["auto", *IMPLEMENTATIONS])
+    chosen = IMPLEMENTATIONS[name]
+    reason = chosen.refuses_to_observe(request) if observing else chosen.refuses(request)
+    if reason is not None:
+        raise RefusedError(
+            f"impl {name!r} refuses: {reason}",
+            expected="a request it can compute exactly",
+            got=describe(request),
+            do='use impl="auto", and regard.why(...) to see what it picks',
+        )
+    return chosen
+
+
+def describe(request: Request) -> str:
+    """The request in one line, for messages."""
+    bias = type(request.bias).__name__ if request.bias is not None else "none"
+    return (
+        f"query {tuple(request.query.shape)} {request.query.dtype} on {request.device}, key {tuple(request.key.shape)}, "
+        f"mask {request.mask!r}, bias {bias}, dropout {request.dropout:g}"
+    )
+
+
+def _passed_over(name: str, request: Request) -> str | None:
+    """Why "auto" does not take an implementation that would not refuse."""
+    if name == "flex":
+        return "only taken by name until it has been measured against sdpa"
+    if name == "sdpa" and request.device.type == "cpu" and request.mask is not None and request.mask.depends_on_query:
+        return (
+            "with a mask that hides a key from some queries only, a NaN or Inf in that key would reach them "
+            '(0 * NaN is NaN); take it by impl="sdpa" where all numbers are finite'
+        )
+    return None
+
+
+def _merit(name: str) -> str:
+    return {
+        "sdpa": "fused, and nothing hidden can leak here",
+        "reference": "exact for every mask and bias, at the price of holding the weights",
+    }[name]

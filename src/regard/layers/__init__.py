@@ -1,0 +1,22 @@
+"""Layers: multi-head attention, feed-forward, and the blocks that models are made of."""
+
+from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decoder_block, encoder_block
+from regard.layers.cache import KeyValueCache
+from regard.layers.feed_forward import ACTIVATIONS, FeedForward
+from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.residual import PostNorm, PreNorm, Residual
+
+__all__ = [
+    "ACTIVATIONS",
+    "DecoderBlock",
+    "DecoderCache",
+    "EncoderBlock",
+    "FeedForward",
+    "KeyValueCache",
+    "MultiHeadAttention",
+    "PostNorm",
+    "PreNorm",
+    "Residual",
+    "decoder_block",
+    "encoder_block",
+]

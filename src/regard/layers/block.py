@@ -1,0 +1,194 @@
+"""Encoder and decoder blocks: attention and feed-forward, each joined by a ``Residual``.
+
+Vaswani et al. 2017, section 3.1 and figure 1. A decoder block without cross-attention is the block of a GPT.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final, overload
+
+from torch import Tensor, nn
+
+from regard.errors import OptionError, unknown
+from regard.layers.cache import KeyValueCache
+from regard.layers.feed_forward import FeedForward
+from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.residual import PostNorm, PreNorm, Residual
+from regard.masks.base import Mask
+from regard.mechanisms.base import Mechanism
+from regard.positions.base import PairBias, Rotation
+
+_RESIDUALS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
+
+
+@final
+class EncoderBlock(nn.Module):
+    """Self-attention, then feed-forward. Each residual is a ``PreNorm`` or ``PostNorm``."""
+
+    def __init__(
+        self,
+        *,
+        attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        attention_residual: Residual,
+        feed_forward_residual: Residual,
+    ) -> None:
+        super().__init__()
+        self.attention, self.attention_residual = attention, attention_residual
+        self.feed_forward, self.feed_forward_residual = feed_forward, feed_forward_residual
+
+    def forward(self, tokens: Tensor, *, mask: Mask | None = None) -> Tensor:
+        """(batch, length, width) -> the same shape."""
+        tokens = self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask))
+        tokens = self.feed_forward_residual(tokens, self.feed_forward)
+        return tokens
+
+
+@final
+@dataclass(frozen=True)
+class DecoderCache:
+    """What a decoder block remembers: its own tokens so far, and the memory it looks at."""
+
+    own: KeyValueCache = KeyValueCache()
+    memory: KeyValueCache | None = None
+
+
+@final
+class DecoderBlock(nn.Module):
+    """Self-attention, cross-attention to a memory (unless None), then feed-forward."""
+
+    def __init__(
+        self,
+        *,
+        attention: MultiHeadAttention,
+        feed_forward: FeedForward,
+        attention_residual: Residual,
+        feed_forward_residual: Residual,
+        cross_attention: MultiHeadAttention | None = None,
+        cross_attention_residual: Residual | None = None,
+    ) -> None:
+        super().__init__()
+        if (cross_attention is None) != (cross_attention_residual is None):
+            raise OptionError(
+                "cross-attention and its residual come together",
+                expected="both, or neither",
+                got="one of them",
+                do="pass cross_attention= and cross_attention_residual=",
+            )
+        self.attention, self.attention_residual = attention, attention_residual
+        self.cross_attention, self.cross_attention_residual = cross_attention, cross_attention_residual
+        self.feed_forward, self.feed_forward_residual = feed_forward, feed_forward_residual
+
+    @overload
+    def forward(
+        self, tokens: Tensor, memory: Tensor | None = ..., *, mask: Mask | None = ..., memory_mask: Mask | None = ..., cache: None = ...
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self, tokens: Tensor, memory: Tensor | None = ..., *, mask: Mask | None = ..., memory_mask: Mask | None = ..., cache: DecoderCache
+    ) -> tuple[Tensor, DecoderCache]: ...
+
+    def forward(
+        self,
+        tokens: Tensor,
+        memory: Tensor | None = None,
+        *,
+        mask: Mask | None = None,
+        memory_mask: Mask | None = None,
+        cache: DecoderCache | None = None,
+    ) -> Tensor | tuple[Tensor, DecoderCache]:
+        """(batch, length, width) -> the same shape; with a cache, a pair of it and the longer cache.
+
+        ``memory`` (batch, keys, key_width) is what cross-attention looks at; with a cache it is needed in the first call only.
+        ``mask`` is over the tokens (those in the cache included): usually ``masks.causal()``.
+        """
+        old = DecoderCache() if cache is None else cache
+        offset, own, remembered = old.own.length, old.own, old.memory
+
+        def attend(inner: Tensor) -> Tensor:
+            nonlocal own
+            if cache is None:
+                return self.attention(inner, mask=mask)
+            output, own = self.attention(inner, mask=mask, cache=own)
+            return output
+
+        tokens = self.attention_residual(tokens, attend)
+        if self.cross_attention is not None and self.cross_attention_residual is not None:
+            if remembered is None:
+                remembered = self.cross_attention.remember(_needed(memory))
+            known, cross = remembered, self.cross_attention
+            tokens = self.cross_attention_residual(
+                tokens, lambda inner: cross.recall(inner, known, mask=memory_mask, offset=offset)
+            )
+        tokens = self.feed_forward_residual(tokens, self.feed_forward)
+        return tokens if cache is None else (tokens, DecoderCache(own, remembered))
+
+
+def encoder_block(
+    width: int,
+    heads: int,
+    inner: int,
+    *,
+    norm: str = "post",
+    activation: str = "relu",
+    dropout: float = 0.0,
+    epsilon: float = 1e-5,
+    key_value_heads: int | None = None,
+    mechanism: str | Mechanism = "dot_product",
+    position: Rotation | PairBias | None = None,
+) -> EncoderBlock:
+    """An encoder block from numbers. ``norm`` is "post" (as published in 2017) or "pre"; ``inner`` the feed-forward's size."""
+    return EncoderBlock(
+        attention=MultiHeadAttention(
+            width, heads, key_value_heads=key_value_heads, mechanism=mechanism, position=position, dropout=dropout
+        ),
+        feed_forward=FeedForward(width, inner, activation=activation, dropout=dropout),
+        attention_residual=_residual(norm, width, epsilon, dropout),
+        feed_forward_residual=_residual(norm, width, epsilon, dropout),
+    )
+
+
+def decoder_block(
+    width: int,
+    heads: int,
+    inner: int,
+    *,
+    norm: str = "post",
+    activation: str = "relu",
+    dropout: float = 0.0,
+    epsilon: float = 1e-5,
+    key_value_heads: int | None = None,
+    mechanism: str | Mechanism = "dot_product",
+    position: Rotation | PairBias | None = None,
+    cross_attention: bool = True,
+) -> DecoderBlock:
+    """A decoder block from numbers; ``cross_attention=False`` gives the block of a decoder-only model."""
+    return DecoderBlock(
+        attention=MultiHeadAttention(
+            width, heads, key_value_heads=key_value_heads, mechanism=mechanism, position=position, dropout=dropout
+        ),
+        cross_attention=MultiHeadAttention(width, heads, dropout=dropout) if cross_attention else None,
+        feed_forward=FeedForward(width, inner, activation=activation, dropout=dropout),
+        attention_residual=_residual(norm, width, epsilon, dropout),
+        cross_attention_residual=_residual(norm, width, epsilon, dropout) if cross_attention else None,
+        feed_forward_residual=_residual(norm, width, epsilon, dropout),
+    )
+
+
+def _residual(norm: str, width: int, epsilon: float, dropout: float) -> Residual:
+    if norm not in _RESIDUALS:
+        raise unknown("norm", norm, _RESIDUALS)
+    return _RESIDUALS[norm](nn.LayerNorm(width, eps=epsilon), dropout=dropout)
+
+
+def _needed(memory: Tensor | None) -> Tensor:
+    if memory is None:
+        raise OptionError(
+            "this block attends to a memory, and none was given",
+            expected="memory (batch, keys, key_width)",
+            got="None",
+            do="pass the encoder's output; with a cache it is needed in the first call only",
+        )
+    return memory

@@ -1,0 +1,102 @@
+"""Keys and values of the tokens seen so far, as a value that is passed in and returned.
+
+    cache = KeyValueCache.empty()
+    output, cache = attention(tokens, mask=causal(), cache=cache)
+
+A cache never changes: ``extended`` gives a new one. Storage grows by doubling and is shared between a cache and the one made
+from it, so a step costs the new tokens only; extending an older cache once more (beam search, branches) copies first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.errors import ShapeError
+
+
+@dataclass
+class _Storage:
+    """Room for keys and values, of which ``used`` tokens are written."""
+
+    key: Tensor
+    value: Tensor
+    used: int
+
+
+@final
+@dataclass(frozen=True)
+class KeyValueCache:
+    """Keys (batch, key_heads, length, head_dim) and values (batch, key_heads, length, value_dim) of ``length`` tokens."""
+
+    length: int = 0
+    _storage: _Storage | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def empty(cls) -> KeyValueCache:
+        """A cache of no tokens; it takes batch size, heads, dtype and device from what is put in first."""
+        return cls()
+
+    @property
+    def key(self) -> Float[Tensor, "batch key_heads length head_dim"]:
+        """The keys, as a view of the storage."""
+        return self._filled().key[:, :, : self.length]
+
+    @property
+    def value(self) -> Float[Tensor, "batch key_heads length value_dim"]:
+        """The values, as a view of the storage."""
+        return self._filled().value[:, :, : self.length]
+
+    def extended(self, key: Tensor, value: Tensor) -> KeyValueCache:
+        """A cache with more tokens at the end. Raises ShapeError where they do not fit those before."""
+        length = self.length + key.shape[2]
+        if self._storage is None or self.length == 0:
+            return KeyValueCache(length, _Storage(key, value, length))
+        _check(self.key, key)
+        _check(self.value, value)
+        if torch.is_grad_enabled() and (key.requires_grad or self.key.requires_grad):
+            # Writing in place would change tensors that the backward pass still needs.
+            whole = (torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2))
+            return KeyValueCache(length, _Storage(*whole, length))
+        storage = self._storage
+        if storage.used != self.length or storage.key.shape[2] < length:
+            storage = _Storage(_room(self.key, length), _room(self.value, length), self.length)
+        storage.key[:, :, self.length : length] = key
+        storage.value[:, :, self.length : length] = value
+        storage.used = length
+        return KeyValueCache(length, storage)
+
+    def reordered(self, entries: Int[Tensor, " batch"]) -> KeyValueCache:
+        """A cache of the given batch entries, in that order: what beam search keeps."""
+        if self._storage is None:
+            return self
+        return KeyValueCache(self.length, _Storage(self.key[entries], self.value[entries], self.length))
+
+    def _filled(self) -> _Storage:
+        if self._storage is None:
+            raise ShapeError(
+                "the cache is empty", expected="at least one call that filled it", got="no tokens", do="look at cache.length first"
+            )
+        return self._storage
+
+
+def _room(tensor: Tensor, length: int) -> Tensor:
+    """A copy with room for twice ``length`` tokens."""
+    room = tensor.new_empty(*tensor.shape[:2], 2 * length, tensor.shape[3])
+    room[:, :, : tensor.shape[2]] = tensor
+    return room
+
+
+def _check(before: Tensor, new: Tensor) -> None:
+    same = (before.shape[0], before.shape[1], before.shape[3]) == (new.shape[0], new.shape[1], new.shape[3])
+    if not same or before.dtype != new.dtype or before.device != new.device:
+        raise ShapeError(
+            "new tokens do not fit the cache",
+            expected=f"(batch, key_heads, new, head_dim) like {tuple(before.shape)} {before.dtype} on {before.device}",
+            got=f"{tuple(new.shape)} {new.dtype} on {new.device}",
+            do="start from KeyValueCache.empty() for another batch or model",
+        )

@@ -1,0 +1,70 @@
+"""The feed-forward layer of a block, applied to each token alone.
+
+    FFN(x)   = act(x W_1 + b_1) W_2 + b_2                       Vaswani et al. 2017, equation 2
+    gated(x) = (act(x W_1 + b_1) * (x W_g + b_g)) W_2 + b_2     Shazeer 2020, "GLU variants improve Transformer", equation 6
+
+(batch, length, width) -> (batch, length, inner) -> (batch, length, width).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import final
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from regard.errors import unknown
+from regard.shapes import check_dropout
+
+_PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+    "silu": functional.silu,
+    "relu_squared": lambda tensor: functional.relu(tensor).square(),
+}
+_GATED: dict[str, Callable[[Tensor], Tensor]] = {
+    "glu": functional.sigmoid,
+    "reglu": functional.relu,
+    "geglu": functional.gelu,
+    "geglu_tanh": partial(functional.gelu, approximate="tanh"),
+    "swiglu": functional.silu,
+}
+ACTIVATIONS = (*_PLAIN, *_GATED)
+
+
+@final
+class FeedForward(nn.Module):
+    """Two linear layers with an activation between, or three where the activation is gated.
+
+    ``activation`` is one of ``ACTIVATIONS``; ``dropout`` falls on the inner layer, in training.
+    """
+
+    def __init__(
+        self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0, bias: bool = True
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise unknown("activation", activation, ACTIVATIONS)
+        check_dropout(dropout)
+        self.activation = activation
+        self.up = nn.Linear(width, inner, bias=bias)
+        self.gate = nn.Linear(width, inner, bias=bias) if activation in _GATED else None
+        self.dropout = nn.Dropout(dropout)
+        self.down = nn.Linear(inner, width, bias=bias)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, length, width) -> the same shape."""
+        inner = self.up(tokens)
+        if self.gate is None:
+            inner = _PLAIN[self.activation](inner)
+        else:
+            inner = _GATED[self.activation](inner) * self.gate(tokens)
+        output: Tensor = self.down(self.dropout(inner))
+        return output
+
+    def extra_repr(self) -> str:
+        """For printing."""
+        return f"activation={self.activation!r}"

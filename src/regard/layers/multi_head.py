@@ -1,0 +1,260 @@
+"""Multi-head attention.
+
+    MultiHead(X, Y) = Concat(head_1, .., head_h) W_O,    head_i = mechanism(X W_Q^i, Y W_K^i, Y W_V^i)
+
+Vaswani et al. 2017, section 3.2.2. Grouped queries: Ainslie et al. 2023. Tokens are (batch, length, width), batch first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, final, overload
+
+import torch
+from torch import Tensor, nn
+
+from regard.catalogue import mechanism as mechanism_of
+from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
+from regard.layers.cache import KeyValueCache
+from regard.masks.base import Mask
+from regard.mechanisms.base import Mechanism
+from regard.positions.base import PairBias, Rotation
+from regard.shapes import check_mask
+
+
+@final
+class MultiHeadAttention(nn.Module):
+    """Self- and cross-attention with any mechanism and position.
+
+    Args:
+        width: size of a token, in and out.
+        heads: query heads.
+        key_value_heads: heads of keys and values, a divisor of ``heads``; None is as many.
+        mechanism: a name in the catalogue, or a ``Mechanism`` made for ``heads`` of ``head_dim``.
+        position: None, ``positions.Rotary`` (turns queries and keys), or ``ALiBi``, ``T5Buckets``, ``ShawRelative`` (bias of scores).
+        dropout: of the weights, in training, where the mechanism is given by name.
+        bias: whether the four projections have one.
+        head_dim: size of a head; None is width / heads.
+        key_width, value_width: size of the tokens that keys and values are made from; None is ``width``.
+
+    Raises OptionError where sizes do not divide, a name is unknown, or the position is one that is added to embeddings.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        key_value_heads: int | None = None,
+        mechanism: str | Mechanism = "dot_product",
+        position: Rotation | PairBias | None = None,
+        dropout: float = 0.0,
+        bias: bool = True,
+        head_dim: int | None = None,
+        key_width: int | None = None,
+        value_width: int | None = None,
+    ) -> None:
+        super().__init__()
+        key_value_heads = heads if key_value_heads is None else key_value_heads
+        _check_heads(width, heads, key_value_heads, head_dim)
+        _check_position(position)
+        self.width, self.heads, self.key_value_heads = width, heads, key_value_heads
+        self.head_dim = width // heads if head_dim is None else head_dim
+        self.query_projection = nn.Linear(width, heads * self.head_dim, bias=bias)
+        self.key_projection = nn.Linear(key_width or width, key_value_heads * self.head_dim, bias=bias)
+        self.value_projection = nn.Linear(value_width or key_width or width, key_value_heads * self.head_dim, bias=bias)
+        self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bias)
+        if isinstance(mechanism, str):
+            mechanism = mechanism_of(mechanism, heads=heads, head_dim=self.head_dim, dropout=dropout)
+        self.mechanism = mechanism
+        self.position = position
+        self.register_load_state_dict_pre_hook(_split_fused)
+        self._start()
+
+    @overload
+    def forward(
+        self, query: Tensor, key: Tensor | None = ..., value: Tensor | None = ..., *, mask: Mask | None = ..., cache: None = ...
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self, query: Tensor, key: Tensor | None = ..., value: Tensor | None = ..., *, mask: Mask | None = ..., cache: KeyValueCache
+    ) -> tuple[Tensor, KeyValueCache]: ...
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor | None = None,
+        value: Tensor | None = None,
+        *,
+        mask: Mask | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Tensor | tuple[Tensor, KeyValueCache]:
+        """Attend from ``query`` to ``key`` and ``value``.
+
+        Args:
+            query: (batch, queries, width).
+            key: (batch, keys, key_width); None is ``query``: self-attention.
+            value: (batch, keys, value_width); None is ``key``.
+            mask: from ``regard.masks``, over queries and keys, those in the cache included.
+            cache: keys and values of earlier tokens. The new ones follow them.
+
+        Returns:
+            (batch, queries, width); with a cache, a pair of it and the longer cache.
+
+        Raises ShapeError, DtypeError, OptionError as ``regard.attention`` does.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        check_mask(mask)
+        offset = 0 if cache is None else cache.length
+        queries = self._turned(self._heads_of(query, self.query_projection, "query"), offset)
+        keys = self._turned(self._heads_of(key, self.key_projection, "key"), offset)
+        values = self._heads_of(value, self.value_projection, "value")
+        if cache is None:
+            return self._mixed(queries, keys, values, mask)
+        cache = cache.extended(keys, values)
+        return self._mixed(queries, cache.key, cache.value, mask), cache
+
+    def remember(self, memory: Tensor) -> KeyValueCache:
+        """Keys and values of ``memory`` (batch, keys, key_width), to be recalled many times: cross-attention in decoding."""
+        keys = self._turned(self._heads_of(memory, self.key_projection, "key"), 0)
+        return KeyValueCache.empty().extended(keys, self._heads_of(memory, self.value_projection, "value"))
+
+    def recall(self, query: Tensor, memory: KeyValueCache, *, mask: Mask | None = None, offset: int = 0) -> Tensor:
+        """Attend from ``query`` (batch, queries, width) to what ``remember`` gave; ``offset`` is the first query's position."""
+        check_mask(mask)
+        queries = self._turned(self._heads_of(query, self.query_projection, "query"), offset)
+        return self._mixed(queries, memory.key, memory.value, mask)
+
+    @classmethod
+    def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
+        """The same layer as ``module``, with copies of its weights; tokens are batch first here whatever they are there.
+
+        Raises RefusedError for ``add_bias_kv`` and ``add_zero_attn``, which have no form here.
+        """
+        if module.bias_k is not None or module.add_zero_attn:
+            raise RefusedError(
+                "nn.MultiheadAttention with add_bias_kv or add_zero_attn has no form here",
+                expected="a module without them",
+                got=f"add_bias_kv={module.bias_k is not None}, add_zero_attn={module.add_zero_attn}",
+                do="append the extra key and value to the tokens yourself",
+            )
+        layer = cls(
+            module.embed_dim,
+            module.num_heads,
+            dropout=module.dropout,
+            bias=module.in_proj_bias is not None,
+            key_width=module.kdim,
+            value_width=module.vdim,
+        )
+        layer.to(module.out_proj.weight)
+        layer.load_state_dict(module.state_dict())
+        return layer.train(module.training)
+
+    def _heads_of(self, tokens: Tensor, projection: nn.Linear, name: str) -> Tensor:
+        """(batch, length, width) -> (batch, heads, length, head_dim)."""
+        if tokens.dim() != 3 or tokens.shape[-1] != projection.in_features:
+            raise ShapeError(
+                f"{name} tokens do not fit the layer",
+                expected=f"(batch, length, {projection.in_features})",
+                got=str(tuple(tokens.shape)),
+                do="put the batch first, and build the layer with the width of its tokens",
+            )
+        if tokens.dtype != projection.weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
+            raise DtypeError(
+                f"{name} tokens and the layer have different dtypes",
+                expected=str(projection.weight.dtype),
+                got=str(tokens.dtype),
+                do="convert the tokens, or the layer with .to(dtype)",
+            )
+        split: Tensor = projection(tokens).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return split
+
+    def _turned(self, tokens: Tensor, offset: int) -> Tensor:
+        if not isinstance(self.position, Rotation):
+            return tokens
+        turned: Tensor = self.position(tokens, offset=offset)
+        return turned
+
+    def _mixed(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
+        bias = self.position if isinstance(self.position, PairBias) else None
+        mixed: Tensor = self.mechanism(query, key, value, mask, bias=bias)
+        joined: Tensor = self.output_projection(mixed.transpose(1, 2).flatten(2))
+        return joined
+
+    def _start(self) -> None:
+        """Xavier, as Vaswani et al. and nn.MultiheadAttention do; biases start at 0."""
+        for projection in (self.query_projection, self.key_projection, self.value_projection, self.output_projection):
+            nn.init.xavier_uniform_(projection.weight)
+            if projection.bias is not None:
+                nn.init.zeros_(projection.bias)
+
+    def extra_repr(self) -> str:
+        """For printing."""
+        return f"width={self.width}, heads={self.heads}, key_value_heads={self.key_value_heads}, head_dim={self.head_dim}"
+
+
+def _split_fused(
+    module: MultiHeadAttention, state: dict[str, Any], prefix: str, *_: object
+) -> None:
+    """Rename the entries of an ``nn.MultiheadAttention``, and cut its fused ``in_proj`` in three."""
+    ours = [prefix + name for name in ("query_projection.", "key_projection.", "value_projection.")]
+    sizes = [
+        projection.out_features
+        for projection in (module.query_projection, module.key_projection, module.value_projection)
+    ]
+    for kind in ("weight", "bias"):
+        fused = state.pop(f"{prefix}in_proj_{kind}", None)
+        if fused is None:
+            continue
+        if fused.shape[0] != sum(sizes):
+            raise ShapeError(
+                f"{prefix}in_proj_{kind} does not split into query, key and value",
+                expected=f"{sum(sizes)} rows = " + " + ".join(str(size) for size in sizes),
+                got=f"shape {tuple(fused.shape)}",
+                do="build the layer with the width and heads of the checkpoint",
+            )
+        for name, part in zip(ours, fused.split(sizes), strict=True):
+            state[name + kind] = part
+    renamed: Mapping[str, str] = {
+        "q_proj_weight": "query_projection.weight",
+        "k_proj_weight": "key_projection.weight",
+        "v_proj_weight": "value_projection.weight",
+        "out_proj.weight": "output_projection.weight",
+        "out_proj.bias": "output_projection.bias",
+    }
+    for theirs, name in renamed.items():
+        if prefix + theirs in state:
+            state[prefix + name] = state.pop(prefix + theirs)
+
+
+def _check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | None) -> None:
+    for name, number in (("width", width), ("heads", heads), ("key_value_heads", key_value_heads)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise OptionError(f"wrong {name}", expected="an integer of 1 or more", got=repr(number), do="for example width 512, 8 heads")
+    if head_dim is None and width % heads:
+        raise OptionError(
+            "width is not divisible by heads",
+            expected="a multiple of heads, or head_dim given",
+            got=f"width={width}, heads={heads}",
+            do=f"use {', '.join(str(n) for n in range(1, 33) if width % n == 0)} heads, or pass head_dim=",
+        )
+    if heads % key_value_heads:
+        raise OptionError(
+            "heads is not divisible by key_value_heads",
+            expected=f"a divisor of {heads}",
+            got=str(key_value_heads),
+            do="each key/value head serves the same number of query heads",
+        )
+
+
+def _check_position(position: object) -> None:
+    if position is None or isinstance(position, Rotation | PairBias):
+        return
+    raise OptionError(
+        f"{type(position).__name__} is not a position inside attention",
+        expected="positions.Rotary, ALiBi, T5Buckets or ShawRelative, or None",
+        got=type(position).__name__,
+        do="Sinusoidal and Learned positions are added to the embeddings, before the layer",
+    )

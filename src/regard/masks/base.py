@@ -1,0 +1,167 @@
+"""``Mask``: who may attend to whom, as a small immutable value that describes itself.
+
+One polarity: True means "may attend". A mask is one rule, ``mask_mod``, a function of the batch, head, query
+and key index; every other form follows from it and is built only when asked for:
+
+    dense(queries, keys)      bool, broadcastable to (batch, heads, queries, keys)
+    tiles(queries, keys)      which tiles of the score matrix are empty, full or partial (``masks.tiles``)
+    mask_mod(queries, keys)   the rule itself, in the form FlexAttention takes
+
+Masks join by ``&``, ``|`` and ``~``. A mask of your own is a subclass with a ``mask_mod``; where it can tell empty
+and full tiles apart without looking at each cell it also overrides ``classify``, and is then as fast as the others.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+import torch
+from jaxtyping import Bool, Int, Int8
+from torch import Tensor
+
+from regard.contract import Frame
+from regard.errors import OptionError, ShapeError
+
+if TYPE_CHECKING:
+    from regard.masks.tiles import TileGrid, TileMap
+
+Rule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""(batch, head, query, key) index tensors that broadcast together -> bool of their common shape."""
+
+
+class Mask(ABC):
+    """Who may attend to whom. True means "may attend"."""
+
+    batch: int | None = None
+    """Number of batch entries the mask tells apart; None where it is the same for all."""
+    heads: int | None = None
+    """Number of heads the mask tells apart; None where it is the same for all."""
+    depends_on_query: bool = True
+    """False where every query may attend to the same keys, as with padding."""
+
+    @abstractmethod
+    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
+        """The rule for these lengths, with its tensors on ``device``.
+
+        Raises ShapeError where the mask was made for other lengths.
+        """
+
+    def band(self, frame: Frame) -> tuple[int | None, int | None] | None:
+        """``(low, high)`` if the mask is exactly ``low <= key - query <= high`` (None: unbounded), else None."""
+        del frame
+        return None
+
+    def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
+        """For each tile EMPTY, PARTIAL or FULL. PARTIAL may also mean "not known": such tiles are looked into."""
+        return grid.partial()
+
+    def dense(
+        self,
+        queries: int,
+        keys: int,
+        *,
+        device: torch.device | str | None = None,
+        rows: Int[Tensor, " rows"] | None = None,
+    ) -> Bool[Tensor, "#batch #heads #rows #keys"]:
+        """The mask as a bool tensor that broadcasts to (batch, heads, queries, keys).
+
+        ``rows`` asks for some queries only, by index.
+        """
+        query = torch.arange(queries, device=device) if rows is None else rows.to(device=device)
+        batch = torch.arange(self.batch or 1, device=device)
+        head = torch.arange(self.heads or 1, device=device)
+        key = torch.arange(keys, device=device)
+        rule = self.mask_mod(queries, keys, device=device)
+        if not self.depends_on_query:
+            query = query[:1]
+        index = (batch[:, None, None, None], head[:, None, None], query[:, None], key)
+        return rule(*index)
+
+    def tiles(self, queries: int, keys: int, *, tile: int = 64) -> TileMap:
+        """The block structure: the tiles that are not empty, row by row. Computed once for each pair of lengths."""
+        from regard.masks.tiles import build_tile_map
+
+        if (queries, keys, tile) not in self._tile_maps:
+            self._tile_maps[queries, keys, tile] = build_tile_map(self, Frame(queries, keys), tile)
+        return self._tile_maps[queries, keys, tile]
+
+    @cached_property
+    def _tile_maps(self) -> dict[tuple[int, int, int], TileMap]:
+        return {}
+
+    def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
+        """Raise ShapeError unless the mask fits tensors of these sizes."""
+        if self.batch not in (None, 1, batch):
+            raise ShapeError(
+                "mask was made for another batch size",
+                expected=f"a mask for a batch of {batch} (or one for all)",
+                got=f"{self!r} for a batch of {self.batch}",
+                do="build the mask from the same batch as the query",
+            )
+        if self.heads not in (None, 1, heads):
+            raise ShapeError(
+                "mask was made for another number of heads",
+                expected=f"a mask for {heads} heads (or one for all)",
+                got=f"{self!r} for {self.heads} heads",
+                do="give the mask one entry a query head, or 1 for all heads",
+            )
+        self.mask_mod(queries, keys)
+
+    def __and__(self, other: Mask) -> Mask:
+        from regard.masks.compose import And
+
+        return And.of(self, _mask(other, "&"))
+
+    def __or__(self, other: Mask) -> Mask:
+        from regard.masks.compose import Or
+
+        return Or.of(self, _mask(other, "|"))
+
+    def __invert__(self) -> Mask:
+        from regard.masks.compose import Not
+
+        return Not(self)
+
+    def __bool__(self) -> NoReturn:
+        raise OptionError(
+            "a mask has no truth value",
+            expected="masks joined by & | ~",
+            got="`and`, `or`, `not`, or `if mask`",
+            do="write `causal() & padding(lengths)`, and compare with `mask is None`",
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Mask):
+            return NotImplemented
+        return type(self) is type(other) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._identity))
+
+    @cached_property
+    def _identity(self) -> tuple[object, ...]:
+        if not is_dataclass(self):
+            return (id(self),)
+        return tuple(_frozen(getattr(self, field.name)) for field in fields(self))
+
+
+def _frozen(part: object) -> object:
+    """A hashable stand-in for a mask's field, equal where the contents are."""
+    if isinstance(part, Tensor):
+        return (tuple(part.shape), str(part.dtype), part.detach().cpu().contiguous().numpy().tobytes())
+    return part
+
+
+def _mask(other: object, sign: str) -> Mask:
+    if isinstance(other, Mask):
+        return other
+    raise OptionError(
+        f"only masks join by {sign}",
+        expected="a mask",
+        got=type(other).__name__,
+        do="wrap a bool tensor: masks.keep(t) where True may attend, masks.blocked(t) where True may not",
+    )

@@ -1,0 +1,132 @@
+"""``&``, ``|`` and ``~`` of masks: the same three-valued logic for cells and for tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import final
+
+import torch
+from jaxtyping import Int8
+from torch import Tensor
+
+from regard.contract import Frame
+from regard.errors import ShapeError
+from regard.masks.base import Mask, Rule
+from regard.masks.tiles import FULL, TileGrid
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class And(Mask):
+    """May attend where every part allows it."""
+
+    parts: tuple[Mask, ...]
+
+    @classmethod
+    def of(cls, left: Mask, right: Mask) -> And:
+        """Join two masks, flattening nested ones."""
+        return cls(_flat(cls, left) + _flat(cls, right))
+
+    def __post_init__(self) -> None:
+        _describe(self, self.parts)
+
+    def __repr__(self) -> str:
+        return " & ".join(f"({part!r})" if isinstance(part, Or) else repr(part) for part in self.parts)
+
+    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
+        """The rule for these lengths."""
+        return _join(torch.logical_and, [part.mask_mod(queries, keys, device=device) for part in self.parts])
+
+    def band(self, frame: Frame) -> tuple[int | None, int | None] | None:
+        """The meeting of the parts' bands, if all are bands."""
+        lows: list[int] = []
+        highs: list[int] = []
+        for part in self.parts:
+            band = part.band(frame)
+            if band is None:
+                return None
+            lows += [] if band[0] is None else [band[0]]
+            highs += [] if band[1] is None else [band[1]]
+        return max(lows, default=None), min(highs, default=None)
+
+    def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
+        """The least of the parts' codes."""
+        return reduce(torch.minimum, [part.classify(grid) for part in self.parts])
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Or(Mask):
+    """May attend where any part allows it."""
+
+    parts: tuple[Mask, ...]
+
+    @classmethod
+    def of(cls, left: Mask, right: Mask) -> Or:
+        """Join two masks, flattening nested ones."""
+        return cls(_flat(cls, left) + _flat(cls, right))
+
+    def __post_init__(self) -> None:
+        _describe(self, self.parts)
+
+    def __repr__(self) -> str:
+        return " | ".join(f"({part!r})" if isinstance(part, And) else repr(part) for part in self.parts)
+
+    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
+        """The rule for these lengths."""
+        return _join(torch.logical_or, [part.mask_mod(queries, keys, device=device) for part in self.parts])
+
+    def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
+        """The greatest of the parts' codes."""
+        return reduce(torch.maximum, [part.classify(grid) for part in self.parts])
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Not(Mask):
+    """May attend where the part forbids it."""
+
+    part: Mask
+
+    def __post_init__(self) -> None:
+        _describe(self, (self.part,))
+
+    def __repr__(self) -> str:
+        return f"~({self.part!r})" if isinstance(self.part, And | Or) else f"~{self.part!r}"
+
+    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
+        """The rule for these lengths."""
+        rule = self.part.mask_mod(queries, keys, device=device)
+        return lambda batch, head, query, key: ~rule(batch, head, query, key)
+
+    def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
+        """FULL and EMPTY change places."""
+        return FULL - self.part.classify(grid)
+
+
+def _flat(kind: type[And] | type[Or], mask: Mask) -> tuple[Mask, ...]:
+    return mask.parts if isinstance(mask, And | Or) and isinstance(mask, kind) else (mask,)
+
+
+def _join(operation: Callable[[Tensor, Tensor], Tensor], rules: list[Rule]) -> Rule:
+    def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return reduce(operation, [part(batch, head, query, key) for part in rules])
+
+    return rule
+
+
+def _describe(mask: Mask, parts: tuple[Mask, ...]) -> None:
+    """Work out what the whole depends on from its parts. Raises ShapeError where sizes disagree."""
+    for axis in ("batch", "heads"):
+        sizes = {size for part in parts if (size := getattr(part, axis)) not in (None, 1)}
+        if len(sizes) > 1:
+            raise ShapeError(
+                f"masks for different {axis} sizes cannot be joined",
+                expected="one size, or masks that are the same for all",
+                got=", ".join(f"{part!r} for {getattr(part, axis)}" for part in parts if getattr(part, axis)),
+                do="build both masks from the same batch",
+            )
+        object.__setattr__(mask, axis, sizes.pop() if sizes else None)
+    object.__setattr__(mask, "depends_on_query", any(part.depends_on_query for part in parts))

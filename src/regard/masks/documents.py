@@ -1,0 +1,105 @@
+"""Documents packed into one sequence: a token sees only tokens of its own document.
+
+    documents(ids)    ids[batch, position(query)] == ids[batch, key]
+
+Queries stand at the end of the keys (``contract.Frame``). Packing: Krell et al. 2021, "Efficient sequence packing".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Int, Int8
+from torch import Tensor
+
+from regard.contract import Frame
+from regard.errors import DtypeError, ShapeError
+from regard.masks.base import Mask, Rule
+from regard.masks.tiles import TileGrid
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Documents(Mask):
+    """``ids`` (batch, keys) of the keys, and of the queries if ``query_ids`` (batch, queries) is None."""
+
+    ids: Int[Tensor, "batch keys"]
+    query_ids: Int[Tensor, "batch queries"] | None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batch", self.ids.shape[0] if self.ids.shape[0] != 1 else None)
+
+    def __repr__(self) -> str:
+        return f"documents({self.ids.unique().numel()} in {tuple(self.ids.shape)})"
+
+    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
+        """The rule for these lengths; raises ShapeError where the ids have others."""
+        ids, query_ids = self.ids.to(device), self._of_queries(Frame(queries, keys)).to(device)
+        one = ids.shape[0] == 1
+
+        def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            del head
+            entry = batch * 0 if one else batch
+            return query_ids[entry, query] == ids[entry, key]
+
+        return rule
+
+    def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
+        """From the smallest and largest id among a tile's queries and among its keys."""
+        of_queries = self._of_queries(grid.frame).cpu()
+        of_queries = of_queries[:, grid.first_row * grid.tile : grid.stop_row * grid.tile]
+        query_low, query_high = (side[:, None, :, None] for side in _bounds(of_queries, grid.tile))
+        key_low, key_high = (side[:, None, None, :] for side in _bounds(self.ids.cpu(), grid.tile))
+        apart = (query_high < key_low) | (key_high < query_low)
+        alike = (query_low == key_high) & (query_high == key_low) & (query_low == query_high)
+        return grid.codes(empty=apart, full=alike)
+
+    def _of_queries(self, frame: Frame) -> Int[Tensor, "batch queries"]:
+        given = frame.queries if self.query_ids is None else self.query_ids.shape[1]
+        too_many = self.query_ids is None and frame.queries > frame.keys
+        if self.ids.shape[1] != frame.keys or given != frame.queries or too_many:
+            raise ShapeError(
+                "document ids do not fit",
+                expected=f"ids for {frame.keys} keys and {frame.queries} queries",
+                got=f"{self.ids.shape[1]} ids of keys, {given} of queries",
+                do="give one id a key; where queries are another sequence, give theirs as query_ids",
+            )
+        return self.ids[:, frame.offset :] if self.query_ids is None else self.query_ids
+
+
+def documents(
+    ids: Int[Tensor, "batch keys"], *, query_ids: Int[Tensor, "batch queries"] | None = None
+) -> Mask:
+    """A token sees only tokens with its own document id.
+
+    ``ids`` (batch, keys) or (keys,) integers, of the keys. Queries are the last of them, or have ``query_ids`` of their own
+    where they are another sequence (cross-attention over packed pairs).
+    """
+    tensors = [ids] if query_ids is None else [ids, query_ids]
+    for tensor in tensors:
+        if tensor.is_floating_point() or tensor.dtype == torch.bool:
+            raise DtypeError("document ids are integers", expected="an integer dtype", got=str(tensor.dtype), do="use ids.long()")
+        if tensor.dim() not in (1, 2):
+            raise ShapeError(
+                "document ids have 1 or 2 dimensions",
+                expected="(keys,) or (batch, keys)",
+                got=f"shape {tuple(tensor.shape)}",
+                do="give one id a token",
+            )
+    first, *rest = [tensor.clone().reshape(-1, tensor.shape[-1]).long() for tensor in tensors]
+    if rest and rest[0].shape[0] != first.shape[0]:
+        raise ShapeError(
+            "document ids of queries and keys have different batch sizes",
+            expected=f"{first.shape[0]}", got=f"{rest[0].shape[0]}", do="give both for the same batch",
+        )
+    return Documents(first, rest[0] if rest else None)
+
+
+def _bounds(ids: Tensor, tile: int) -> tuple[Tensor, Tensor]:
+    """Smallest and largest id in each tile, (batch, tiles) each."""
+    tail = -ids.shape[1] % tile
+    low = torch.nn.functional.pad(ids, (0, tail), value=torch.iinfo(torch.long).max)
+    high = torch.nn.functional.pad(ids, (0, tail), value=torch.iinfo(torch.long).min)
+    return low.unflatten(1, (-1, tile)).amin(2), high.unflatten(1, (-1, tile)).amax(2)

@@ -1,0 +1,113 @@
+"""Padding: keys that are no tokens are hidden from every query.
+
+    padding(lengths)              key < lengths[batch]                    padded on the right
+    padding(lengths, "left")      key >= keys - lengths[batch]            padded on the left
+    padding_of(ids, pad_id)       ids[batch, key] != pad_id               wherever the padding stands
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+import torch
+from jaxtyping import Int, Int8
+from torch import Tensor
+
+from regard.errors import DtypeError, OptionError, ShapeError, unknown
+from regard.masks.base import Mask, Rule
+from regard.masks.tensor import keep
+from regard.masks.tiles import TileGrid
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Padding(Mask):
+    """Batch entry b has ``lengths[b]`` tokens; the other keys are hidden from every query."""
+
+    lengths: Int[Tensor, " batch"]
+    side: str
+
+    depends_on_query = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "batch", self.lengths.shape[0] if self.lengths.shape[0] != 1 else None)
+
+    def __repr__(self) -> str:
+        side = "" if self.side == "right" else f", side={self.side!r}"
+        return f"padding({_short(self.lengths)}{side})"
+
+    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
+        """The rule for these lengths."""
+        del queries
+        if bool((self.lengths > keys).any()):
+            raise ShapeError(
+                "a length in padding is larger than the number of keys",
+                expected=f"lengths of at most {keys}",
+                got=repr(self),
+                do="build the mask from the same tokens as the keys; with a cache count the cached tokens too",
+            )
+        lengths, one = self.lengths.to(device), self.batch is None
+
+        def right(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            del head, query
+            return key < lengths[batch * 0 if one else batch]
+
+        def left(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            del head, query
+            return key >= keys - lengths[batch * 0 if one else batch]
+
+        return right if self.side == "right" else left
+
+    def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
+        """From the first and last key of a tile."""
+        lengths = self.lengths.cpu()[:, None, None, None]
+        if self.side == "right":
+            return grid.interval(grid.first_key, grid.last_key, None, lengths - 1)
+        return grid.interval(grid.first_key, grid.last_key, grid.frame.keys - lengths, None)
+
+
+def padding(
+    lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["right", "left"] = "right"
+) -> Mask:
+    """Hide the keys beyond each batch entry's length. ``lengths`` (batch,) integers; ``side`` is where padding stands."""
+    if side not in ("right", "left"):
+        raise unknown("padding side", side, ("left", "right"))
+    tensor = torch.as_tensor(lengths).clone()
+    if tensor.dim() != 1:
+        raise ShapeError(
+            "padding takes one length a batch entry",
+            expected="lengths of shape (batch,)",
+            got=f"shape {tuple(tensor.shape)}",
+            do="for a padded id matrix use masks.padding_of(ids, pad_id)",
+        )
+    if tensor.numel() and (tensor.is_floating_point() or tensor.dtype == torch.bool):
+        raise DtypeError(
+            "padding takes whole numbers of tokens",
+            expected="integers",
+            got=str(tensor.dtype),
+            do="for a bool matrix use masks.keep(tokens[:, None, None, :])",
+        )
+    if bool((tensor < 0).any()):
+        raise OptionError(
+            "a length is negative", expected="0 or more", got=_short(tensor), do="count the tokens of each batch entry"
+        )
+    return Padding(tensor.long(), side)
+
+
+def padding_of(ids: Int[Tensor, "batch keys"], pad_id: int) -> Mask:
+    """Hide the keys whose token id is ``pad_id``, on whichever side they stand. ``ids`` (batch, keys)."""
+    if ids.dim() != 2:
+        raise ShapeError(
+            "padding_of takes a matrix of token ids",
+            expected="ids of shape (batch, keys)",
+            got=f"shape {tuple(ids.shape)}",
+            do="add a batch dimension: ids[None]",
+        )
+    return keep((ids != pad_id)[:, None, None, :])
+
+
+def _short(lengths: Tensor) -> str:
+    values = [str(length) for length in lengths.tolist()]
+    return "[" + ", ".join(values[:8] + (["..."] if len(values) > 8 else [])) + "]"

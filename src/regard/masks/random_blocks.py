@@ -1,0 +1,84 @@
+"""Random blocks: each block of queries sees a few blocks of keys drawn at random.
+
+    key // block in draw[head, position(query) // block]
+
+Zaheer et al. 2020 (BigBird), section 2 and appendix D. The draw is fixed by ``seed`` and the number of key blocks, so the
+same mask gives the same pattern on every machine and in every process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Bool, Int8
+from torch import Tensor
+
+from regard.contract import Frame
+from regard.errors import OptionError
+from regard.masks.base import Mask, Rule
+from regard.masks.tiles import TileGrid
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class RandomBlocks(Mask):
+    """``count`` different key blocks of ``block`` tokens for each query block and head."""
+
+    count: int
+    block: int
+    seed: int
+    heads: int | None = None
+
+    def __repr__(self) -> str:
+        heads = "" if self.heads is None else f", heads={self.heads}"
+        return f"random_blocks({self.count}, block={self.block}, seed={self.seed}{heads})"
+
+    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
+        """The rule for these lengths."""
+        drawn = self._draw(keys).to(device)
+        offset, block, one = Frame(queries, keys).offset, self.block, self.heads is None
+
+        def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+            del batch
+            position = query + offset
+            row = position.clamp(min=0) // block
+            return drawn[head * 0 if one else head, row, key // block] & (position >= 0)
+
+        return rule
+
+    def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
+        """From the number of drawn blocks among those a tile touches (a table of running sums)."""
+        drawn = self._draw(grid.frame.keys)
+        sums = torch.nn.functional.pad(drawn.long().cumsum(1).cumsum(2), (1, 0, 1, 0))
+        low = (grid.first_query + grid.frame.offset).clamp(min=0).flatten() // self.block
+        high = (grid.last_query + grid.frame.offset).clamp(min=0).flatten() // self.block + 1
+        left, right = grid.first_key.flatten() // self.block, grid.last_key.flatten() // self.block + 1
+        touched = (high - low)[:, None] * (right - left)
+        upper, lower = sums[:, high], sums[:, low]
+        hits = (upper[..., right] - upper[..., left] - lower[..., right] + lower[..., left])[None]
+        inside = grid.first_query + grid.frame.offset >= 0
+        return grid.codes(empty=hits == 0, full=(hits == touched) & inside)
+
+    def _draw(self, keys: int) -> Bool[Tensor, "heads blocks blocks"]:
+        """Which key blocks each query block sees."""
+        blocks = -(-keys // self.block)
+        generator = torch.Generator().manual_seed(self.seed)
+        order = torch.rand(self.heads or 1, blocks, blocks, generator=generator)
+        chosen = order.topk(min(self.count, blocks), dim=-1).indices
+        return torch.zeros(order.shape, dtype=torch.bool).scatter_(2, chosen, True)
+
+
+def random_blocks(count: int, *, block: int = 64, seed: int = 0, heads: int | None = None) -> Mask:
+    """Each block of queries sees ``count`` blocks of keys, drawn by ``seed``; each head its own if ``heads`` is given.
+
+    With fewer key blocks than ``count`` it sees them all. Join it to a window and global tokens by ``|``.
+    """
+    for name, number, least in (("count", count, 0), ("block", block, 1), ("heads", 1 if heads is None else heads, 1)):
+        if isinstance(number, bool) or not isinstance(number, int) or number < least:
+            raise OptionError(
+                f"random_blocks: wrong {name}", expected=f"an integer of {least} or more", got=repr(number),
+                do="for example random_blocks(3, block=64, seed=0)",
+            )
+    return RandomBlocks(count, block, seed, heads)

@@ -1,0 +1,253 @@
+"""The tile map: what a mask tells a kernel.
+
+The score matrix is cut into square tiles. Empty tiles are absent and cost nothing; full ones need no test; a partial
+one carries a bitmap, and equal bitmaps are stored once (a causal mask has one along its diagonal), so memory
+stays linear for masks whose rows are intervals. Tiles are told apart by three-valued logic: with EMPTY < PARTIAL < FULL,
+``a & b`` is the minimum, ``a | b`` the maximum, and ``~a`` is FULL - a (Kleene 1938), where PARTIAL also stands for "not
+known"; such tiles are then looked into cell by cell, so the map that comes out is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Int, Int8
+from torch import Tensor
+
+from regard.contract import Frame
+from regard.errors import OptionError
+
+if TYPE_CHECKING:
+    from regard.masks.base import Mask, Rule
+
+EMPTY, PARTIAL, FULL = 0, 1, 2
+_WORD = 64
+_TILES_AT_ONCE = 1 << 21  # tiles classified in one step: bounds the memory of the search
+_CELLS_AT_ONCE = 1 << 22  # cells looked into in one step
+
+
+@dataclass(frozen=True)
+class TileGrid:
+    """The bounds of tiles, for a range of rows of tiles; the last tile of a side may be cut short.
+
+    first_query, last_query (query_tiles, 1) and first_key, last_key (1, key_tiles), all inclusive.
+    """
+
+    frame: Frame
+    tile: int
+    first_row: int
+    stop_row: int
+
+    @cached_property
+    def first_query(self) -> Int[Tensor, "query_tiles 1"]:
+        """Index of each tile's first query."""
+        return torch.arange(self.first_row, self.stop_row)[:, None] * self.tile
+
+    @cached_property
+    def last_query(self) -> Int[Tensor, "query_tiles 1"]:
+        """Index of each tile's last query."""
+        return (self.first_query + self.tile - 1).clamp(max=self.frame.queries - 1)
+
+    @cached_property
+    def first_key(self) -> Int[Tensor, "1 key_tiles"]:
+        """Index of each tile's first key."""
+        return torch.arange(0, self.frame.keys, self.tile)[None, :]
+
+    @cached_property
+    def last_key(self) -> Int[Tensor, "1 key_tiles"]:
+        """Index of each tile's last key."""
+        return (self.first_key + self.tile - 1).clamp(max=self.frame.keys - 1)
+
+    def partial(self) -> Int8[Tensor, "1 1 query_tiles key_tiles"]:
+        """Every tile PARTIAL: nothing is known."""
+        shape = (1, 1, self.first_query.shape[0], self.first_key.shape[1])
+        return torch.full(shape, PARTIAL, dtype=torch.int8)
+
+    def interval(
+        self, smallest: Tensor, largest: Tensor, low: Tensor | int | None, high: Tensor | int | None
+    ) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
+        """Tiles in which a quantity spans [smallest, largest], for the rule ``low <= quantity <= high``.
+
+        The result is 4-d: the inputs broadcast to (batch, heads, query_tiles, key_tiles).
+        """
+        inside = torch.ones_like(smallest, dtype=torch.bool)
+        outside = torch.zeros_like(smallest, dtype=torch.bool)
+        if low is not None:
+            inside, outside = inside & (smallest >= low), outside | (largest < low)
+        if high is not None:
+            inside, outside = inside & (largest <= high), outside | (smallest > high)
+        return self.codes(empty=outside, full=inside)
+
+    def codes(self, *, empty: Tensor, full: Tensor) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
+        """EMPTY where ``empty``, FULL where ``full``, else PARTIAL, as a 4-d tensor over all tiles."""
+        code = PARTIAL + full.to(torch.int8) - empty.to(torch.int8)
+        code = code.reshape((1,) * (4 - code.dim()) + code.shape)
+        return code.expand(*code.shape[:2], self.first_query.shape[0], self.first_key.shape[1])
+
+
+@dataclass(frozen=True)
+class TileMap:
+    """The tiles that are not empty, in compressed rows, for each group of batch entries and heads that differ.
+
+    row_start  (batch * heads, query_tiles + 1)  where each row of tiles begins in the lists below
+    key_tile   (entries,)                        column of each tile, rising within a row
+    bitmap     (entries,)                        -1: full; else the index of the tile's bitmap
+    bitmaps    (distinct, tile, tile / 64)       bit ``j % 64`` of word ``j // 64`` in row i: may query i see key j
+    """
+
+    frame: Frame
+    tile: int
+    batch: int
+    heads: int
+    row_start: Int[Tensor, "groups query_tiles_and_one"]
+    key_tile: Int[Tensor, " entries"]
+    bitmap: Int[Tensor, " entries"]
+    bitmaps: Int[Tensor, "distinct tile words"]
+
+    @property
+    def query_tiles(self) -> int:
+        """Rows of tiles."""
+        return -(-self.frame.queries // self.tile)
+
+    @property
+    def key_tiles(self) -> int:
+        """Columns of tiles."""
+        return -(-self.frame.keys // self.tile)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many tiles are empty, partial and full, over all groups."""
+        total = self.batch * self.heads * self.query_tiles * self.key_tiles
+        full = int((self.bitmap < 0).sum())
+        partial = self.bitmap.numel() - full
+        return {"empty": total - full - partial, "partial": partial, "full": full}
+
+    @property
+    def share(self) -> float:
+        """Share of tiles that are not empty: the work left, against dense."""
+        return self.bitmap.numel() / max(1, sum(self.counts.values()))
+
+    def codes(self) -> Int8[Tensor, "batch heads query_tiles key_tiles"]:
+        """The map unrolled: EMPTY, PARTIAL or FULL for each tile. Quadratic in the number of tiles."""
+        groups = self.batch * self.heads
+        codes = torch.zeros(groups * self.query_tiles, self.key_tiles, dtype=torch.int8)
+        lengths = self.row_start.diff(dim=1).flatten()
+        rows = torch.repeat_interleave(torch.arange(groups * self.query_tiles), lengths)
+        codes[rows, self.key_tile.long()] = torch.where(self.bitmap < 0, FULL, PARTIAL).to(torch.int8)
+        return codes.view(self.batch, self.heads, self.query_tiles, self.key_tiles)
+
+    def dense(self) -> Bool[Tensor, "batch heads queries keys"]:
+        """The mask the map stands for, cell by cell; for checks."""
+        bits = (self.bitmaps[..., None] >> torch.arange(_WORD)) & 1
+        cells = torch.cat([bits.flatten(2).bool(), torch.ones(1, self.tile, self.tile, dtype=torch.bool)])
+        groups = self.batch * self.heads
+        out = torch.zeros(groups * self.query_tiles, self.key_tiles, self.tile, self.tile, dtype=torch.bool)
+        lengths = self.row_start.diff(dim=1).flatten()
+        rows = torch.repeat_interleave(torch.arange(groups * self.query_tiles), lengths)
+        out[rows, self.key_tile.long()] = cells[self.bitmap.long()]  # -1 takes the last: the full tile
+        out = out.view(self.batch, self.heads, self.query_tiles, self.key_tiles, self.tile, self.tile)
+        out = out.transpose(3, 4).flatten(4, 5).flatten(2, 3)
+        return out[:, :, : self.frame.queries, : self.frame.keys]
+
+
+def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
+    """Lower a mask to its tile map.
+
+    Time grows with the number of tiles (a 64th of the length, squared) and memory with those that are not empty.
+    Raises OptionError for a tile size that is not a positive multiple of 64.
+    """
+    if tile < _WORD or tile % _WORD:
+        raise OptionError("wrong tile size", expected="a positive multiple of 64", got=str(tile), do="use tile=64")
+    rule = mask.mask_mod(frame.queries, frame.keys)
+    batch, heads = mask.batch or 1, mask.heads or 1
+    query_tiles, key_tiles = -(-frame.queries // tile), -(-frame.keys // tile)
+    step = max(1, _TILES_AT_ONCE // max(1, batch * heads * key_tiles))
+    found: list[tuple[Tensor, Tensor]] = []  # flat tile index, and its bitmap row (all ones for full)
+    patterns: list[Tensor] = []
+    known = 0
+    for first in range(0, query_tiles, step):
+        grid = TileGrid(frame, tile, first, min(first + step, query_tiles))
+        codes = mask.classify(grid).expand(batch, heads, -1, -1)
+        index, bitmap, bitmaps = _look_into(rule, grid, codes)
+        group, row, column = index
+        flat = (group * query_tiles + row) * key_tiles + column
+        found.append((flat, torch.where(bitmap < 0, bitmap, bitmap + known)))
+        patterns.append(bitmaps)
+        known += bitmaps.shape[0]
+    flat = torch.cat([part[0] for part in found]) if found else torch.zeros(0, dtype=torch.long)
+    bitmap = torch.cat([part[1] for part in found]) if found else torch.zeros(0, dtype=torch.long)
+    distinct = torch.cat(patterns) if patterns else torch.zeros(0, tile, tile // _WORD, dtype=torch.long)
+    if distinct.shape[0]:
+        distinct, renamed = torch.unique(distinct, dim=0, return_inverse=True)
+        bitmap = torch.where(bitmap < 0, bitmap, renamed[bitmap.clamp(min=0)])
+    order = flat.argsort()
+    flat, bitmap = flat[order], bitmap[order]
+    edges = torch.arange(batch * heads * query_tiles + 1) * key_tiles
+    starts = torch.searchsorted(flat, edges)
+    window = torch.arange(batch * heads)[:, None] * query_tiles + torch.arange(query_tiles + 1)
+    return TileMap(
+        frame=frame,
+        tile=tile,
+        batch=batch,
+        heads=heads,
+        row_start=starts[window].to(torch.int64),
+        key_tile=(flat % max(1, key_tiles)).to(torch.int32),
+        bitmap=bitmap.to(torch.int32),
+        bitmaps=distinct,
+    )
+
+
+def _look_into(
+    rule: Rule, grid: TileGrid, codes: Int8[Tensor, "batch heads query_tiles key_tiles"]
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
+    """Resolve PARTIAL tiles cell by cell.
+
+    Returns the (group, row, column) of tiles that are not empty, their bitmap numbers, and the distinct bitmaps.
+    """
+    heads, tile = codes.shape[1], grid.tile
+    sure = (codes == FULL).nonzero()
+    unsure = (codes == PARTIAL).nonzero()
+    kept: list[Tensor] = [sure]
+    numbers: list[Tensor] = [torch.full((sure.shape[0],), -1)]
+    patterns: list[Tensor] = []
+    known = 0
+    for part in unsure.split(max(1, _CELLS_AT_ONCE // tile**2)):
+        cells, exists = _cells(rule, grid, part)
+        full = (cells | ~exists).flatten(1).all(1)
+        some = cells.flatten(1).any(1)
+        mixed = some & ~full
+        bitmaps, number = torch.unique(_pack(cells[mixed]), dim=0, return_inverse=True)
+        numbering = torch.full((part.shape[0],), -1)
+        numbering[mixed] = number + known
+        kept.append(part[some])
+        numbers.append(numbering[some])
+        patterns.append(bitmaps)
+        known += bitmaps.shape[0]
+    entries = torch.cat(kept)
+    group = entries[:, 0] * heads + entries[:, 1]
+    row = entries[:, 2] + grid.first_row
+    empty = torch.zeros(0, tile, tile // _WORD, dtype=torch.long)
+    return (group, row, entries[:, 3]), torch.cat(numbers), torch.cat([empty, *patterns])
+
+
+def _cells(
+    rule: Rule, grid: TileGrid, part: Int[Tensor, "tiles 4"]
+) -> tuple[Bool[Tensor, "tiles tile tile"], Bool[Tensor, "tiles tile tile"]]:
+    """The mask's cells in some tiles, False beyond the matrix's edge; and which cells exist at all."""
+    steps = torch.arange(grid.tile)
+    batch, head, row, column = (part[:, axis, None, None] for axis in range(4))
+    query = (row + grid.first_row) * grid.tile + steps[None, :, None]
+    key = column * grid.tile + steps[None, None, :]
+    exists = (query < grid.frame.queries) & (key < grid.frame.keys)
+    query = query.clamp(max=grid.frame.queries - 1)
+    key = key.clamp(max=grid.frame.keys - 1)
+    return rule(batch, head, query, key).expand_as(exists) & exists, exists
+
+
+def _pack(cells: Bool[Tensor, "tiles tile tile"]) -> Int[Tensor, "tiles tile words"]:
+    """Bits to 64-bit words, lowest bit first."""
+    bits = cells.unflatten(2, (-1, _WORD)).long() << torch.arange(_WORD)
+    return bits.sum(-1)

@@ -1,0 +1,56 @@
+"""Scaled dot product: softmax(scale * Q K^T) V, scale = 1/sqrt(head_dim).
+
+Vaswani et al. 2017, equation 1. It is ``regard.attention`` as a module, so every implementation serves it.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import unknown
+from regard.kernels.request import Bias
+from regard.kernels.select import IMPLEMENTATIONS, implementation
+from regard.masks.base import Mask
+from regard.mechanisms.base import ScoredMechanism
+
+
+@final
+class DotProduct(ScoredMechanism):
+    """softmax(scale * Q K^T) V.
+
+    ``scale=None`` is 1/sqrt(head_dim). ``impl`` is the implementation, as for ``regard.attention``.
+    """
+
+    def __init__(
+        self, *, heads: int, head_dim: int, dropout: float = 0.0, scale: float | None = None, impl: str = "auto"
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        if impl != "auto" and impl not in IMPLEMENTATIONS:
+            raise unknown("impl", impl, ["auto", *IMPLEMENTATIONS])
+        self.impl = impl
+        self.factor = head_dim**-0.5 if scale is None else float(scale)
+
+    @property
+    def scale(self) -> float:
+        """What dot products are multiplied with."""
+        return self.factor
+
+    def score(
+        self, query: Float[Tensor, "batch heads rows head_dim"], key: Float[Tensor, "batch heads keys head_dim"]
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """scale * q . k."""
+        return (query * self.factor) @ key.transpose(-2, -1)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
+    ) -> Tensor:
+        """The output (batch, heads, queries, value_dim), by the chosen implementation."""
+        request = self.checked(query, key, value, mask, bias, self.factor)
+        return implementation(self.impl, request).attention(request)
+
+    def extra_repr(self) -> str:
+        """For printing."""
+        return f"{super().extra_repr()}, scale={self.factor:.4g}, impl={self.impl!r}"

@@ -1,0 +1,85 @@
+"""Multiplicative attention, three scores.
+
+    luong_dot      score(q, k) = q . k
+    luong_general  score(q, k) = q . W k                        W (head_dim, head_dim), one a head
+    luong_concat   score(q, k) = v . tanh(W [q ; k])            W (inner, 2 head_dim), v (inner), one of each a head
+
+Luong et al. 2015, equation 8. None is scaled. W [q ; k] is computed as W_1 q + W_2 k, once a token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.kernels.request import Bias
+from regard.kernels.select import implementation
+from regard.masks.base import Mask
+from regard.mechanisms.additive import additive_score
+from regard.mechanisms.base import ScoredMechanism
+
+
+@final
+class LuongDot(ScoredMechanism):
+    """The dot product, unscaled; every implementation of ``regard.attention`` serves it."""
+
+    def score(
+        self, query: Float[Tensor, "batch heads rows head_dim"], key: Float[Tensor, "batch heads keys head_dim"]
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """q . k."""
+        return query @ key.transpose(-2, -1)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
+    ) -> Tensor:
+        """The output (batch, heads, queries, value_dim)."""
+        request = self.checked(query, key, value, mask, bias, 1.0)
+        return implementation("auto", request).attention(request)
+
+
+@final
+class LuongGeneral(ScoredMechanism):
+    """The dot product through a trained matrix; it is luong_dot of the queries q W."""
+
+    def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        self.weight = nn.Parameter(torch.randn(heads, head_dim, head_dim) * head_dim**-0.5)
+
+    def score(
+        self, query: Float[Tensor, "batch heads rows head_dim"], key: Float[Tensor, "batch heads keys head_dim"]
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """q . W k."""
+        return query @ self.weight.to(query) @ key.transpose(-2, -1)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
+    ) -> Tensor:
+        """The output (batch, heads, queries, value_dim)."""
+        request = self.checked(query, key, value, mask, bias, 1.0)
+        # A query that is not finite is kept out of the product: its row would make the weight's gradient NaN.
+        bad = ~query.isfinite().all(-1, keepdim=True)
+        projected = (query.masked_fill(bad, 0.0) @ self.weight.to(query)).masked_fill(bad, torch.nan)
+        request = replace(request, query=projected)
+        return implementation("auto", request).attention(request)
+
+
+@final
+class LuongConcat(ScoredMechanism):
+    """A hidden layer over query and key side by side. ``inner`` is its size; None takes head_dim."""
+
+    def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0, inner: int | None = None) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        inner = head_dim if inner is None else inner
+        self.weight = nn.Parameter(torch.randn(heads, inner, 2 * head_dim) * (2 * head_dim) ** -0.5)
+        self.score_vector = nn.Parameter(torch.randn(heads, inner) * inner**-0.5)
+
+    def score(
+        self, query: Float[Tensor, "batch heads rows head_dim"], key: Float[Tensor, "batch heads keys head_dim"]
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """v . tanh(W [q ; k])."""
+        of_query, of_key = self.weight.to(query).transpose(1, 2).chunk(2, dim=1)
+        return additive_score(query @ of_query, key @ of_key, self.score_vector.to(query))

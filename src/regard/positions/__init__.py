@@ -1,0 +1,27 @@
+"""WHERE tokens are: added to embeddings, turned into queries and keys, or added to scores."""
+
+from regard.positions.absolute import Learned, Sinusoidal
+from regard.positions.alibi import ALiBi
+from regard.positions.base import AbsolutePosition, DistanceBias, PairBias, Rotation
+from regard.positions.rotary import Rotary
+from regard.positions.scaling import DynamicScaling, LinearScaling, Llama3Scaling, Scaling, YarnScaling
+from regard.positions.shaw import ShawRelative
+from regard.positions.t5 import T5Buckets
+
+__all__ = [
+    "ALiBi",
+    "AbsolutePosition",
+    "DistanceBias",
+    "DynamicScaling",
+    "Learned",
+    "LinearScaling",
+    "Llama3Scaling",
+    "PairBias",
+    "Rotary",
+    "Rotation",
+    "Scaling",
+    "ShawRelative",
+    "Sinusoidal",
+    "T5Buckets",
+    "YarnScaling",
+]

@@ -1,0 +1,76 @@
+"""Absolute positions, added to embeddings.
+
+    sinusoidal    P[p, 2i] = sin(p / 10000^(2i/width)),  P[p, 2i+1] = cos(p / 10000^(2i/width))
+    learned       P[p] = a trained vector
+
+Vaswani et al. 2017, section 3.5; learned: Gehring et al. 2017, section 3.1. Both give (length, width).
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import OptionError, ShapeError
+from regard.positions.base import AbsolutePosition
+
+
+@final
+class Sinusoidal(AbsolutePosition):
+    """Sines and cosines of falling frequency; any length, nothing trained.
+
+    ``width`` must be even. ``base`` sets the longest wavelength, 2 pi base.
+    """
+
+    def __init__(self, width: int, *, base: float = 10000.0) -> None:
+        super().__init__()
+        if width < 2 or width % 2:
+            raise OptionError(
+                "sinusoidal positions come in pairs", expected="an even width", got=str(width), do="use an even width"
+            )
+        self.width, self.base = width, base
+        # Holds nothing: it follows the module to its device and dtype, which the vectors then have.
+        self.register_buffer("like", torch.empty(0), persistent=False)
+        self.like: Tensor
+
+    def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
+        """The vectors of positions ``offset`` to ``offset + length - 1``, in the module's dtype."""
+        # float64: at position 100,000 a float32 angle is off by 0.004 radians
+        position = torch.arange(offset, offset + length, dtype=torch.float64)
+        exponents = torch.arange(0, self.width, 2, dtype=torch.float64) / self.width
+        angles = position[:, None] * self.base**-exponents
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(self.like)
+
+    def extra_repr(self) -> str:
+        """For printing."""
+        return f"width={self.width}"
+
+
+@final
+class Learned(AbsolutePosition):
+    """One trained vector for each of ``max_length`` positions.
+
+    ``deviation`` is the standard deviation the vectors start with.
+    """
+
+    def __init__(self, max_length: int, width: int, *, deviation: float = 0.02) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(max_length, width) * deviation)
+
+    def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
+        """The vectors of positions ``offset`` to ``offset + length - 1``; ShapeError beyond the last."""
+        if offset < 0 or offset + length > self.weight.shape[0]:
+            raise ShapeError(
+                "there are not that many learned positions",
+                expected=f"at most {self.weight.shape[0]} tokens",
+                got=f"{length} tokens from position {offset}",
+                do="shorten the text (truncation only when asked), or build the model with a larger max_length",
+            )
+        return self.weight[offset : offset + length]
+
+    def extra_repr(self) -> str:
+        """For printing."""
+        return "max_length={}, width={}".format(*self.weight.shape)

@@ -1,0 +1,76 @@
+"""The three ways a position enters attention, as abstract classes.
+
+    AbsolutePosition   a vector added to each token's embedding
+    Rotation           a rotation of queries and keys, so that their dot product depends on distance
+    PairBias           something added to the score of a (query, key) pair; DistanceBias where only the distance counts
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.contract import Frame
+
+
+class AbsolutePosition(nn.Module, ABC):
+    """Vectors of shape (length, width) to add to embeddings."""
+
+    @abstractmethod
+    def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
+        """The vectors of positions ``offset`` to ``offset + length - 1``."""
+
+
+class Rotation(nn.Module, ABC):
+    """A rotation of each query and key by its position."""
+
+    @abstractmethod
+    def forward(
+        self, tensor: Float[Tensor, "*batch length head_dim"], *, offset: int = 0
+    ) -> Float[Tensor, "*batch length head_dim"]:
+        """Rotate tokens at positions ``offset`` to ``offset + length - 1``."""
+
+
+class PairBias(nn.Module, ABC):
+    """A term of the score of each (query, key) pair, and perhaps of the output."""
+
+    @abstractmethod
+    def scores(
+        self, query: Float[Tensor, "batch heads rows head_dim"], frame: Frame, rows: Int[Tensor, " rows"], scale: float
+    ) -> Float[Tensor, "#batch heads rows keys"]:
+        """What is added to the scaled scores of the queries ``rows`` (indices) of ``frame``."""
+
+    def values(
+        self, weights: Float[Tensor, "batch heads rows keys"], frame: Frame, rows: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "batch heads rows value_dim"] | None:
+        """What is added to the output, given the weights; None where nothing is."""
+        del weights, frame, rows
+        return None
+
+
+class DistanceBias(PairBias):
+    """A PairBias that depends on ``key - position(query)`` alone: a table a head, linear in length."""
+
+    heads: int
+
+    @abstractmethod
+    def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
+        """The bias at each distance from ``lowest`` to ``highest``, both included."""
+
+    def scores(
+        self, query: Float[Tensor, "batch heads rows head_dim"], frame: Frame, rows: Int[Tensor, " rows"], scale: float
+    ) -> Float[Tensor, "1 heads rows keys"]:
+        """The table, laid along the diagonals."""
+        del scale
+        first, last = frame.offset, frame.offset + frame.queries - 1  # positions of the first and last query
+        lowest, highest = -max(last, 0), frame.keys - 1 - min(first, 0)
+        table = self.table(lowest, highest).to(query)
+        return table[:, distances(frame, rows.to(query.device)) - lowest][None]
+
+
+def distances(frame: Frame, rows: Int[Tensor, " rows"]) -> Int[Tensor, "rows keys"]:
+    """``key - position(query)`` for some queries and all keys."""
+    return torch.arange(frame.keys, device=rows.device) - frame.query_positions(rows)[:, None]

@@ -1,0 +1,89 @@
+"""Rotary positions: queries and keys turned by their position, so that dot products depend on distance.
+
+    (x_2i, x_2i+1) -> (x_2i cos(p f_i) - x_2i+1 sin(p f_i),  x_2i sin(p f_i) + x_2i+1 cos(p f_i)),   f_i = base^(-2i/d)
+
+Su et al. 2021 (RoFormer), equations 14, 15 and 34. ``layout="pairs"`` pairs neighbours as the paper and GPT-J do;
+``"halves"`` pairs element i with i + d/2, as GPT-NeoX, LLaMA and most checkpoints do. Shapes: (..., length, head_dim).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import OptionError, ShapeError, unknown
+from regard.positions.base import Rotation
+from regard.positions.scaling import Scaling, plain_frequencies
+
+
+@final
+class Rotary(Rotation):
+    """Rotation by position, for heads of ``head_dim``.
+
+    ``rotated``: how many of the first dimensions turn (default all; GPT-J and GPT-NeoX turn a part). ``scaling`` changes
+    the frequencies for long texts (``positions.LinearScaling`` and others).
+    """
+
+    def __init__(
+        self,
+        head_dim: int,
+        *,
+        base: float = 10000.0,
+        layout: Literal["halves", "pairs"] = "halves",
+        rotated: int | None = None,
+        scaling: Scaling | None = None,
+    ) -> None:
+        super().__init__()
+        self.head_dim, self.base, self.layout, self.scaling = head_dim, base, layout, scaling
+        self.rotated = head_dim if rotated is None else rotated
+        if layout not in ("halves", "pairs"):
+            raise unknown("rotary layout", layout, ("halves", "pairs"))
+        if self.rotated % 2 or not 0 < self.rotated <= head_dim:
+            raise OptionError(
+                "rotary positions turn pairs of dimensions",
+                expected=f"an even number of dimensions, at most head_dim = {head_dim}",
+                got=str(self.rotated),
+                do="use an even head_dim, or rotated= an even part of it",
+            )
+
+    def forward(
+        self, tensor: Float[Tensor, "*batch length head_dim"], *, offset: int = 0
+    ) -> Float[Tensor, "*batch length head_dim"]:
+        """Turn the tokens at positions ``offset`` to ``offset + length - 1``."""
+        if tensor.shape[-1] != self.head_dim:
+            raise ShapeError(
+                "rotary positions were made for another head_dim",
+                expected=f"(..., length, {self.head_dim})",
+                got=str(tuple(tensor.shape)),
+                do="build positions.Rotary with the head_dim of the queries (width / heads)",
+            )
+        cosine, sine = self._angles(tensor, offset)
+        turned, rest = tensor[..., : self.rotated], tensor[..., self.rotated :]
+        if self.layout == "halves":
+            first, second = turned.chunk(2, dim=-1)
+        else:
+            first, second = turned[..., 0::2], turned[..., 1::2]
+        parts = (first * cosine - second * sine, first * sine + second * cosine)
+        if self.layout == "halves":
+            out = torch.cat(parts, dim=-1)
+        else:
+            out = torch.stack(parts, dim=-1).flatten(-2)
+        return torch.cat([out, rest], dim=-1) if rest.shape[-1] else out
+
+    def _angles(self, tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
+        """Cosines and sines (length, rotated / 2), computed in float64 and given in the tensor's dtype."""
+        length = offset + tensor.shape[-2]
+        if self.scaling is None:
+            frequencies, magnitude = plain_frequencies(self.base, self.rotated), 1.0
+        else:
+            frequencies = self.scaling.frequencies(self.base, self.rotated, length)
+            magnitude = self.scaling.magnitude
+        angles = torch.arange(offset, length, dtype=torch.float64)[:, None] * frequencies
+        return (angles.cos() * magnitude).to(tensor), (angles.sin() * magnitude).to(tensor)
+
+    def extra_repr(self) -> str:
+        """For printing."""
+        return f"head_dim={self.head_dim}, base={self.base:g}, layout={self.layout!r}, scaling={self.scaling}"

@@ -1,0 +1,115 @@
+"""How rotary frequencies are changed so that a model reads texts longer than those it was trained on.
+
+With f_i = base^(-2i/d), wavelength l_i = 2 pi / f_i, trained length L, and factor s = new length / L:
+
+    LinearScaling    f_i / s                                       Chen et al. 2023, "Position interpolation"
+    DynamicScaling   base * (s n/L - (s - 1))^(d/(d-2)) once n > L   "NTK-aware", dynamic; Peng et al. 2023, appendix B.3
+    YarnScaling      f_i between the two by how often a pair turns within L; scores times (0.1 ln s + 1)^2
+                                                                   Peng et al. 2023 (YaRN), sections 3.2 to 3.4
+    Llama3Scaling    the same idea, with the ramp over L / l_i     Grattafiori et al. 2024 (Llama 3), section 3.2
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
+    """f_i = base^(-2i/d), in float64."""
+    return base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+
+
+class Scaling(ABC):
+    """A change of the rotary frequencies."""
+
+    @abstractmethod
+    def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
+        """The frequencies to rotate with, for a text of ``length`` tokens."""
+
+    @property
+    def magnitude(self) -> float:
+        """What queries and keys are multiplied with."""
+        return 1.0
+
+
+@final
+@dataclass(frozen=True)
+class LinearScaling(Scaling):
+    """Positions divided by ``factor``."""
+
+    factor: float
+
+    def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
+        """All frequencies divided by the factor."""
+        del length
+        return plain_frequencies(base, head_dim) / self.factor
+
+
+@final
+@dataclass(frozen=True)
+class DynamicScaling(Scaling):
+    """A base that grows with the text once it is longer than ``trained_length``."""
+
+    factor: float
+    trained_length: int
+
+    def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
+        """The frequencies of the grown base."""
+        stretch = max(1.0, self.factor * length / self.trained_length - (self.factor - 1.0))
+        return plain_frequencies(base * stretch ** (head_dim / (head_dim - 2)), head_dim)
+
+
+@final
+@dataclass(frozen=True)
+class YarnScaling(Scaling):
+    """Fast pairs kept, slow pairs interpolated, a ramp between ``fast`` and ``slow`` turns within the trained length."""
+
+    factor: float
+    trained_length: int
+    fast: float = 32.0
+    slow: float = 1.0
+
+    def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
+        """The mixed frequencies."""
+        del length
+        plain = plain_frequencies(base, head_dim)
+        low, high = (self._pair_that_turns(turns, base, head_dim) for turns in (self.fast, self.slow))
+        low, high = max(math.floor(low), 0), min(math.ceil(high), head_dim - 1)
+        ramp = (torch.arange(head_dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)
+        interpolated = ramp.clamp(0, 1)
+        return plain / self.factor * interpolated + plain * (1 - interpolated)
+
+    @property
+    def magnitude(self) -> float:
+        """0.1 ln(s) + 1 on queries and keys each; the score gets its square."""
+        return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+
+    def _pair_that_turns(self, turns: float, base: float, head_dim: int) -> float:
+        """The (fractional) pair that turns so often within the trained length."""
+        return head_dim * math.log(self.trained_length / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+
+@final
+@dataclass(frozen=True)
+class Llama3Scaling(Scaling):
+    """Pairs with short waves kept, with long waves interpolated, a linear blend between."""
+
+    factor: float
+    trained_length: int
+    low: float = 1.0
+    high: float = 4.0
+
+    def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
+        """The mixed frequencies."""
+        del length
+        plain = plain_frequencies(base, head_dim)
+        turns = self.trained_length * plain / (2 * math.pi)
+        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
+        return plain * kept + plain / self.factor * (1 - kept)

@@ -1,0 +1,65 @@
+"""Shaw relative positions: a trained vector for each clipped distance, added to keys and to values.
+
+    score(i, j) = q_i . (k_j + a^K_clip(j - i)) / sqrt(d)
+    output(i)   = sum_j w_ij (v_j + a^V_clip(j - i)),      clip(n) = max(-m, min(m, n))
+
+Shaw et al. 2018, equations 1 to 5. The vectors are shared by all heads: (2 m + 1, head_dim). The value term needs the weights,
+so it runs where weights are at hand (impl "reference"); ``values=False`` leaves it out, as the paper's table 3 finds it may.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.contract import Frame
+from regard.positions.base import PairBias, distances
+
+
+@final
+class ShawRelative(PairBias):
+    """Trained vectors for the distances -max_distance .. max_distance.
+
+    ``value_dim`` is the values' head_dim where it is another; ``values=False`` has no value term.
+    """
+
+    def __init__(
+        self, head_dim: int, max_distance: int = 16, *, value_dim: int | None = None, values: bool = True
+    ) -> None:
+        super().__init__()
+        self.max_distance = max_distance
+        count = 2 * max_distance + 1
+        self.key_vectors = nn.Parameter(torch.randn(count, head_dim) * head_dim**-0.5)
+        self.value_vectors: nn.Parameter | None = None
+        if values:
+            size = head_dim if value_dim is None else value_dim
+            self.value_vectors = nn.Parameter(torch.randn(count, size) * size**-0.5)
+
+    def scores(
+        self, query: Float[Tensor, "batch heads rows head_dim"], frame: Frame, rows: Int[Tensor, " rows"], scale: float
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """``q_i . a^K_clip(j - i)`` times the scale."""
+        by_distance = (query * scale) @ self.key_vectors.to(query).T
+        index = self._index(frame, rows.to(query.device))
+        return by_distance.gather(-1, index.expand(*by_distance.shape[:2], *index.shape))
+
+    def values(
+        self, weights: Float[Tensor, "batch heads rows keys"], frame: Frame, rows: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "batch heads rows value_dim"] | None:
+        """The weights summed by distance, times ``a^V``."""
+        if self.value_vectors is None:
+            return None
+        index = self._index(frame, rows.to(weights.device))
+        by_distance = weights.new_zeros(*weights.shape[:3], 2 * self.max_distance + 1)
+        by_distance = by_distance.scatter_add(-1, index.expand(*weights.shape[:2], *index.shape), weights)
+        return by_distance @ self.value_vectors.to(weights)
+
+    def _index(self, frame: Frame, rows: Int[Tensor, " rows"]) -> Int[Tensor, "rows keys"]:
+        return distances(frame, rows).clamp(-self.max_distance, self.max_distance) + self.max_distance
+
+    def extra_repr(self) -> str:
+        """For printing."""
+        return f"head_dim={self.key_vectors.shape[1]}, max_distance={self.max_distance}"

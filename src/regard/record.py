@@ -1,0 +1,120 @@
+"""``regard.record``: what each attention layer of a model saw, without a second model class.
+
+    with regard.record(model) as seen:
+        model(ids)
+    for layer in seen:
+        print(layer.name, layer.query.shape, layer.weights().shape)
+
+Every ``Mechanism`` inside the model is listened to while the context is open, whatever the model is. Only queries, keys, values and
+masks are kept, so memory is linear in length; weights and statistics are computed when asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard.contract import Observation
+from regard.errors import OptionError
+from regard.kernels.request import Bias
+from regard.masks.base import Mask
+from regard.mechanisms.base import Mechanism
+
+
+@dataclass(frozen=True)
+class SeenLayer:
+    """One call of one attention layer. Tensors are detached, with shapes as in ``contract``, after any rotation by position."""
+
+    name: str
+    mechanism: Mechanism
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Mask | None
+    bias: Bias | None
+
+    def weights(self, rows: Sequence[int] | Tensor | None = None) -> Tensor:
+        """Exact weights (batch, heads, rows, keys) of some or all queries, computed now."""
+        with torch.no_grad():
+            return self.mechanism.weights(self.query, self.key, self.mask, bias=self.bias, rows=rows)
+
+    def observe(self, *, top: int = 8, rows: Sequence[int] | Tensor | None = None) -> Observation:
+        """Statistics of the weights, computed now in linear memory."""
+        with torch.no_grad():
+            return self.mechanism.observe(
+                self.query, self.key, self.value, self.mask, bias=self.bias, top=top, rows=rows
+            )
+
+
+class Seen(Sequence[SeenLayer]):
+    """The calls of all attention layers, in order; also by name: ``seen["layers.0.attention"]`` is that layer's last call."""
+
+    def __init__(self) -> None:
+        self._calls: list[SeenLayer] = []
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __iter__(self) -> Iterator[SeenLayer]:
+        return iter(self._calls)
+
+    def __getitem__(self, index: Any) -> Any:
+        if not isinstance(index, str):
+            return self._calls[index]
+        named = [call for call in self._calls if call.name == index]
+        if not named:
+            raise OptionError(
+                f"no attention layer {index!r} was called",
+                expected="one of " + (", ".join(dict.fromkeys(call.name for call in self._calls)) or "none: the model was not called"),
+                got=repr(index),
+                do="call the model inside the `with`, and use the names of model.named_modules()",
+            )
+        return named[-1]
+
+
+@contextmanager
+def record(model: nn.Module) -> Iterator[Seen]:
+    """Listen to every attention layer of ``model`` while the context is open; gives a ``Seen``.
+
+    Raises OptionError for a model in which no layer can be listened to.
+    """
+    mechanisms = [(name, module) for name, module in model.named_modules() if isinstance(module, Mechanism)]
+    if not mechanisms:
+        raise OptionError(
+            f"{type(model).__name__} has no attention layer that can be recorded",
+            expected="a model built from regard's mechanisms",
+            got="none among its modules",
+            do="use regard.MultiHeadAttention (from_torch converts nn.MultiheadAttention), or regard.load",
+        )
+    seen = Seen()
+    handles = [module.register_forward_pre_hook(_listener(seen, name), with_kwargs=True) for name, module in mechanisms]
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _listener(seen: Seen, name: str) -> Any:
+    layer = name.removesuffix("mechanism").removesuffix(".")
+
+    def listen(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        given = dict(zip(("query", "key", "value", "mask"), args, strict=False)) | kwargs
+        seen._calls.append(
+            SeenLayer(
+                name=layer,
+                mechanism=module,
+                query=given["query"].detach(),
+                key=given["key"].detach(),
+                value=given["value"].detach(),
+                mask=given.get("mask"),
+                bias=given.get("bias"),
+            )
+        )
+
+    return listen

@@ -1,0 +1,151 @@
+"""Checks at the front doors: shapes, dtypes and devices that fit, or a message that names them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from regard.errors import DeviceError, DtypeError, OptionError, ShapeError
+from regard.kernels.request import Bias, Request
+from regard.masks.base import Mask
+from regard.positions.base import DistanceBias, PairBias
+
+FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+def checked(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Mask | None,
+    bias: Bias | None,
+    scale: float | None,
+    dropout: float = 0.0,
+) -> Request:
+    """A Request from a caller's arguments. Raises ShapeError, DtypeError, DeviceError or OptionError."""
+    _check_tensors(query, key, value)
+    _check_shapes(query, key, value)
+    check_mask(mask)
+    if mask is not None:
+        mask.check(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    _check_bias(bias, query, key)
+    check_dropout(dropout)
+    return Request(query, key, value, mask, bias, query.shape[3] ** -0.5 if scale is None else float(scale), dropout)
+
+
+def check_mask(mask: object) -> None:
+    """Raise OptionError for anything that is not a mask; a bare tensor could mean either polarity."""
+    if mask is None or isinstance(mask, Mask):
+        return
+    raise OptionError(
+        "mask is not a regard mask",
+        expected="a mask from regard.masks, or None",
+        got=f"a {type(mask).__name__}" + (f" {mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else ""),
+        do="wrap it: masks.keep(t) where True may attend, masks.blocked(t) where True may not, masks.from_sdpa(t), "
+        "masks.from_transformers(t), masks.from_multihead_attention(t)",
+    )
+
+
+def check_dropout(dropout: float) -> None:
+    """Raise OptionError unless 0 <= dropout < 1."""
+    if not 0.0 <= dropout < 1.0:
+        raise OptionError(
+            "dropout is a probability", expected="0 <= dropout < 1", got=repr(dropout), do="0.1 is the usual value"
+        )
+
+
+def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    named = {"query": query, "key": key, "value": value}
+    for name, tensor in named.items():
+        if not isinstance(tensor, Tensor):
+            raise DtypeError(f"{name} is not a tensor", expected="a torch.Tensor", got=type(tensor).__name__, do="use torch.as_tensor")
+    if len({tensor.dtype for tensor in named.values()}) > 1:
+        raise DtypeError(
+            "query, key and value have different dtypes",
+            expected="one dtype for all three",
+            got=_listed({name: str(tensor.dtype) for name, tensor in named.items()}),
+            do="convert with .to(query.dtype)",
+        )
+    if query.dtype not in FLOATS:
+        raise DtypeError(
+            "attention needs floating-point tensors",
+            expected=", ".join(str(dtype) for dtype in FLOATS),
+            got=str(query.dtype),
+            do="convert with .float()",
+        )
+    if len({tensor.device for tensor in named.values()}) > 1:
+        raise DeviceError(
+            "query, key and value are on different devices",
+            expected="one device for all three",
+            got=_listed({name: str(tensor.device) for name, tensor in named.items()}),
+            do="move them with .to(query.device)",
+        )
+
+
+def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
+    shapes = _listed({name: str(tuple(t.shape)) for name, t in (("query", query), ("key", key), ("value", value))})
+    problem = ""
+    if not query.dim() == key.dim() == value.dim() == 4:
+        problem = "query, key and value have four dimensions: (batch, heads, length, head_dim)"
+    elif not query.shape[0] == key.shape[0] == value.shape[0]:
+        problem = "query, key and value have different batch sizes"
+    elif key.shape[1] != value.shape[1]:
+        problem = "key and value have different numbers of heads"
+    elif key.shape[1] == 0 or query.shape[1] % key.shape[1]:
+        problem = "the query's heads are not a multiple of the key's heads"
+    elif key.shape[2] != value.shape[2]:
+        problem = "key and value have different lengths"
+    elif query.shape[3] != key.shape[3]:
+        problem = "query and key have different head_dim"
+    elif query.shape[3] == 0:
+        problem = "head_dim is 0"
+    if problem:
+        raise ShapeError(
+            problem,
+            expected="query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), "
+            "value (batch, key_heads, keys, value_dim), heads a multiple of key_heads",
+            got=shapes,
+            do="split a (batch, length, width) tensor with .unflatten(-1, (heads, -1)).transpose(1, 2)",
+        )
+
+
+def _check_bias(bias: Bias | None, query: Tensor, key: Tensor) -> None:
+    wanted = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    if bias is None:
+        return
+    if isinstance(bias, PairBias):
+        if isinstance(bias, DistanceBias) and bias.heads not in (1, query.shape[1]):
+            raise ShapeError(
+                f"bias {type(bias).__name__} was made for another number of heads",
+                expected=f"{query.shape[1]} heads, as the query has",
+                got=f"{bias.heads} heads",
+                do="build it with the query's number of heads",
+            )
+        return
+    if not isinstance(bias, Tensor):
+        raise OptionError(
+            "bias is neither a tensor nor a position",
+            expected="a float tensor that broadcasts to (batch, heads, queries, keys), or ALiBi, T5Buckets, ShawRelative",
+            got=type(bias).__name__,
+            do="absolute positions are added to embeddings, and Rotary turns queries and keys before attention",
+        )
+    if not bias.is_floating_point():
+        raise DtypeError(
+            "bias is added to scores", expected="a floating-point tensor", got=str(bias.dtype), do="a bool tensor is a mask: masks.keep"
+        )
+    if bias.device != query.device:
+        raise DeviceError(
+            "bias is on another device", expected=str(query.device), got=str(bias.device), do="move it with .to(query.device)"
+        )
+    if bias.dim() != 4 or any(size not in (1, want) for size, want in zip(bias.shape, wanted, strict=True)):
+        raise ShapeError(
+            "bias does not fit the scores",
+            expected=f"4 dimensions that broadcast to (batch, heads, queries, keys) = {wanted}",
+            got=f"shape {tuple(bias.shape)}",
+            do="add dimensions of size 1 where it is the same for all, for example bias[None, None]",
+        )
+
+
+def _listed(facts: dict[str, str]) -> str:
+    return ", ".join(f"{name} {fact}" for name, fact in facts.items())

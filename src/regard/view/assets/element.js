@@ -1,0 +1,55 @@
+// Elements and words for them. Text is only ever set as text: nothing here or elsewhere parses HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children);
+  return node;
+}
+
+function make(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function draw(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function part(id) {
+  return document.getElementById(id);
+}
+
+function word(text) {
+  return make("bdi", { class: "word" }, text);
+}
+
+function options(select, labels, chosen) {
+  select.replaceChildren(...labels.map((label, value) => make("option", { value, selected: value === chosen }, label)));
+}
+
+function percent(share) {
+  return `${(100 * share).toFixed(1)} %`;
+}
+
+function number(value, digits = 2) {
+  return value.toFixed(digits).replace("-", "−");
+}
+
+// Sizes a canvas in CSS pixels for this screen and gives its context, in CSS pixels.
+function sized(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+function colourOf(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}

@@ -1,0 +1,108 @@
+// All heads as thumbnails. They are computed a few at a time between frames, so that the page stays responsive;
+// of long texts a thumbnail shows the largest weight of each patch, so that a single strong look is not lost.
+
+const THUMBNAIL = 48;
+let thumbnails = [];
+let round = 0;
+
+function patchesOf(text, layer, head) {
+  const [queries, keys] = [text.tokens.length, keysOf(text).length];
+  const [height, width] = [Math.min(THUMBNAIL, queries), Math.min(THUMBNAIL, keys)];
+  const weights = weightsOf(text, layer, head);
+  const patches = new Float32Array(height * width);
+  for (let query = 0; query < queries; query += 1) {
+    const row = Math.floor((query * height) / queries) * width;
+    for (let key = 0; key < keys; key += 1) {
+      const at = row + Math.floor((key * width) / keys);
+      if (weights[query * keys + key] > patches[at]) patches[at] = weights[query * keys + key];
+    }
+  }
+  return { patches, width, height };
+}
+
+function paintPatches(canvas, { patches, width, height }, mirrored) {
+  canvas.width = width;
+  canvas.height = height;
+  const context = canvas.getContext("2d");
+  const image = context.createImageData(width, height);
+  patches.forEach((share, at) => {
+    const column = at % width;
+    const to = mirrored ? at - column + (width - 1 - column) : at;
+    image.data.set([...shade(share), 255], 4 * to);
+  });
+  context.putImageData(image, 0, 0);
+}
+
+function keysMirrored(text) {
+  return (text.keys ? text.key_direction : text.direction) === "rtl";
+}
+
+function buildGrid() {
+  const text = shownText();
+  thumbnails = [];
+  const widest = Math.max(...text.layers.map((layer) => layer.query.length));
+  const columns = `18px repeat(${widest}, minmax(18px, 1fr))`;
+  const numbers = Array.from({ length: widest }, (_, head) => make("span", { class: "axis" }, String(head)));
+  const top = make("div", { class: "top", "aria-hidden": "true" }, make("span", { class: "axis" }), ...numbers);
+  top.style.gridTemplateColumns = columns;
+  const rows = text.layers.map((layer, number) => {
+    const cells = layer.query.map((_, head) => {
+      const canvas = make("canvas", { width: 1, height: 1, "aria-hidden": "true" });
+      const button = make("button", { type: "button", role: "gridcell", tabindex: -1, onclick: () => go({ layer: number, head }) }, canvas);
+      const { entropy, distance } = text.heads.find((one) => one.layer === number && one.head === head);
+      const name = `layer ${number}, head ${head}; entropy ${entropy.toFixed(2)} nats, distance ${distance.toFixed(1)} tokens`;
+      button.setAttribute("aria-label", name);
+      button.title = name;
+      thumbnails.push({ layer: number, head, button, canvas });
+      return button;
+    });
+    const row = make("div", { role: "row" }, make("span", { class: "axis", "aria-hidden": "true" }, String(number)), ...cells);
+    row.style.gridTemplateColumns = columns;
+    return row;
+  });
+  part("grid").replaceChildren(top, ...rows);
+  paintGrid();
+}
+
+// Works for at most 12 ms at a time; a newer round (another text, another theme) ends the older one.
+function paintGrid() {
+  round += 1;
+  const [mine, text, waiting] = [round, shownText(), [...thumbnails]];
+  const work = () => {
+    const end = performance.now() + 12;
+    while (waiting.length && performance.now() < end) {
+      const thumbnail = waiting.shift();
+      thumbnail.patches ??= patchesOf(text, thumbnail.layer, thumbnail.head);
+      paintPatches(thumbnail.canvas, thumbnail.patches, keysMirrored(text));
+    }
+    if (waiting.length && mine === round) setTimeout(work, 0);
+    else if (mine === round) part("grid").dataset.painted = String(mine);
+  };
+  delete part("grid").dataset.painted;
+  setTimeout(work, 0);
+}
+
+function showGrid() {
+  thumbnails.forEach(({ layer, head, button }) => {
+    const here = layer === state.layer && head === state.head;
+    button.setAttribute("aria-selected", String(here));
+    button.tabIndex = here ? 0 : -1;
+  });
+}
+
+function markInGrid(heads) {
+  thumbnails.forEach(({ layer, head, button }) => {
+    button.classList.toggle("marked", heads.some((one) => one.layer === layer && one.head === head));
+  });
+}
+
+part("grid").addEventListener("keydown", (event) => {
+  const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  go({ layer: state.layer + step[0], head: state.head + step[1] });
+  thumbnails.find(({ layer, head }) => layer === state.layer && head === state.head).button.focus();
+});
+
+watch(["text"], buildGrid);
+watch(["text", "layer", "head"], showGrid);

@@ -1,0 +1,64 @@
+// A word that stands in two texts: the cosine of its vectors, from the embedding to the last layer.
+
+const PAIR_COLOURS = { light: ["#24549a", "#b3470f", "#00705a", "#7a3b8f", "#5c5f66"], dark: ["#9cc1f7", "#ff9d5c", "#4fd1ae", "#d7a3e8", "#a3a7af"] };
+const CHART = { width: 760, height: 260, left: 44, right: 150, top: 14, bottom: 34 };
+
+function sharedWords() {
+  return [...new Set(data.shared.map(({ word: name }) => name))];
+}
+
+function layerName(at) {
+  return at === 0 ? "embedding" : `layer ${at - 1}`;
+}
+
+function pairName({ first, second }) {
+  return `texts ${first + 1} and ${second + 1}`;
+}
+
+function showShared() {
+  part("shared").hidden = data.shared.length === 0;
+  if (!data.shared.length) return;
+  const names = sharedWords();
+  const chosen = names[Number(part("word").value) || 0];
+  const pairs = data.shared.filter(({ word: name }) => name === chosen).slice(0, 5);
+  part("chart").replaceChildren(chartOf(pairs), tableOf(pairs));
+}
+
+function chartOf(pairs) {
+  const { width, height, left, right, top, bottom } = CHART;
+  const lowest = Math.min(0.5, ...pairs.flatMap(({ cosines }) => cosines));
+  const floor = Math.floor(lowest * 4) / 4;
+  const steps = pairs[0].cosines.length;
+  const x = (at) => left + (at * (width - left - right)) / Math.max(1, steps - 1);
+  const y = (cosine) => top + ((1 - cosine) * (height - top - bottom)) / (1 - floor);
+  const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Cosine by layer; the table below has the numbers" });
+  for (let tick = floor; tick <= 1.001; tick += 0.25) {
+    svg.append(draw("line", { x1: left, x2: width - right, y1: y(tick), y2: y(tick) }));
+    svg.append(draw("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, tick.toFixed(2)));
+  }
+  for (let at = 0; at < steps; at += 1) {
+    svg.append(draw("text", { x: x(at), y: height - 10, "text-anchor": "middle" }, at === 0 ? "embedding" : String(at - 1)));
+  }
+  const colours = PAIR_COLOURS[isDark() ? "dark" : "light"];
+  pairs.forEach((pair, number) => {
+    const stroke = colours[number % colours.length];
+    const points = pair.cosines.map((cosine, at) => `${x(at)},${y(cosine)}`).join(" ");
+    svg.append(draw("polyline", { points, fill: "none", stroke, "stroke-width": 2.5, "stroke-dasharray": ["none", "8 4", "2 4", "10 3 2 3", "4 4"][number] }));
+    pair.cosines.forEach((cosine, at) => svg.append(draw("circle", { cx: x(at), cy: y(cosine), r: 3.5, fill: stroke })));
+    const label = draw("text", { x: width - right + 10, y: y(pair.cosines.at(-1)) + 4 }, pairName(pair));
+    label.style.fill = stroke;
+    svg.append(label);
+  });
+  return svg;
+}
+
+function tableOf(pairs) {
+  const titles = pairs[0].cosines.map((_, at) => make("th", { scope: "col" }, at === 0 ? "embedding" : String(at - 1)));
+  const rows = pairs.map((pair) => make("tr", {}, make("td", {}, pairName(pair)), ...pair.cosines.map((cosine) => make("td", {}, number(cosine)))));
+  return make("table", {}, make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "after layer"), ...titles)), make("tbody", {}, ...rows));
+}
+
+function buildShared() {
+  options(part("word"), sharedWords(), 0);
+  part("word").addEventListener("change", showShared);
+}

@@ -1,0 +1,222 @@
+"""Which word looks at which, beyond what position explains: the findings a newcomer should see first.
+
+For a head, the usual weight at distance d is its mean weight from all *other* words' tokens to the token d away.
+A pair of words is scored by
+
+    surprise = mean over its two strongest heads of (weight - usual weight at that distance)
+
+so heads that always look at the previous token, or at [SEP], explain themselves away, and one odd head is not
+enough. Words of several pieces: weights are averaged over the query's pieces and summed over the key's. Special
+tokens, punctuation, the same word (again) and direct neighbours are left out. Attention shows where a head looks,
+not why the model decides (Jain and Wallace 2019), and the views say so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int
+
+from regard.view.reading import Reading
+from regard.view.words import Word, words_of
+
+
+@dataclass(frozen=True)
+class Look:
+    """One head's look from one word at another: its weight, and the usual weight at that distance."""
+
+    layer: int
+    head: int
+    weight: float
+    usual: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A pair of words (numbers into the text's words) and the heads that show it, the strongest weight first.
+
+    ``first_choice`` of ``heads`` heads give the query word's largest share, among words, to this key word.
+    """
+
+    query_word: int
+    key_word: int
+    looks: tuple[Look, ...]
+    surprise: float
+    first_choice: int
+    heads: int
+
+
+@dataclass(frozen=True, eq=False)
+class WordPairs:
+    """Every pair of words: its two most surprising heads (numbered through all layers), and how many choose it."""
+
+    query_words: tuple[Word, ...]
+    key_words: tuple[Word, ...]
+    weight: Float64[np.ndarray, "two query_words key_words"]
+    usual: Float64[np.ndarray, "two query_words key_words"]
+    head: Int[np.ndarray, "two query_words key_words"]
+    first_choice: Int[np.ndarray, "query_words key_words"]
+    places: tuple[tuple[int, int], ...]  # (layer, head) of each head number
+    same_text: bool
+
+    def finding(self, query_word: int, key_word: int) -> Finding:
+        """The pair as a finding."""
+        looks = [
+            Look(
+                *self.places[self.head[rank, query_word, key_word]],
+                weight=float(self.weight[rank, query_word, key_word]),
+                usual=float(self.usual[rank, query_word, key_word]),
+            )
+            for rank in range(min(2, len(self.places)))
+        ]
+        return Finding(
+            query_word=query_word,
+            key_word=key_word,
+            looks=tuple(sorted(looks, key=lambda look: -look.weight)),
+            surprise=float(np.mean([look.weight - look.usual for look in looks])),
+            first_choice=int(self.first_choice[query_word, key_word]),
+            heads=len(self.places),
+        )
+
+    def candidates(self, nearest: int) -> Bool[np.ndarray, "query_words key_words"]:
+        """Pairs of different proper words, at least ``nearest`` words apart where a text looks at itself."""
+        query = np.array([word.is_word for word in self.query_words], dtype=bool)
+        key = np.array([word.is_word for word in self.key_words], dtype=bool)
+        apart = np.abs(np.arange(len(query))[:, None] - np.arange(len(key))[None, :])
+        far = apart >= nearest if self.same_text else np.ones_like(apart, dtype=bool)
+        return np.asarray(query[:, None] & key[None, :] & far & ~self._alike())
+
+    def _alike(self) -> Bool[np.ndarray, "query_words key_words"]:
+        # A word that finds itself again further on tells little; between two texts it would tell much.
+        query = np.array([word.text.casefold() for word in self.query_words], dtype=object)
+        key = np.array([word.text.casefold() for word in self.key_words], dtype=object)
+        return np.asarray((query[:, None] == key[None, :]) & self.same_text, dtype=bool)
+
+
+def word_pairs(reading: Reading) -> WordPairs:
+    """Collects every pair of words over all heads, one layer at a time (memory: heads x tokens^2 of one layer)."""
+    query_words = words_of(reading.tokens)
+    key_words = words_of(reading.key_tokens)
+    shape = (len(query_words), len(key_words))
+    pairs = WordPairs(
+        query_words=query_words,
+        key_words=key_words,
+        weight=np.zeros((2, *shape)),
+        usual=np.zeros((2, *shape)),
+        head=np.zeros((2, *shape), dtype=np.int64),
+        first_choice=np.zeros(shape, dtype=np.int64),
+        places=tuple((at, head) for at, layer in enumerate(reading.layers) for head in range(layer.heads)),
+        same_text=reading.keys is None,
+    )
+    if 0 in shape:
+        return pairs
+    surprise = np.full((2, *shape), -np.inf)
+    proper = pairs.candidates(nearest=1)
+    number = 0
+    for layer in reading.layers:
+        token_weights = layer.weights()
+        weights = _by_words(token_weights, query_words, key_words)
+        usual = _by_words(_usual(token_weights, query_words, key_words), query_words, key_words)
+        for weight, expected in zip(weights, usual, strict=True):
+            _keep_best_two(pairs, surprise, weight, expected, number)
+            _count_first_choice(pairs.first_choice, np.where(proper, weight, -1.0))
+            number += 1
+    return pairs
+
+
+def findings(pairs: WordPairs, limit: int = 6, least: float = 0.1) -> tuple[Finding, ...]:
+    """The most surprising pairs of words that are not neighbours, at most ``limit``, above ``least`` surprise."""
+    found = [pairs.finding(int(query), int(key)) for query, key in np.argwhere(pairs.candidates(nearest=2))]
+    found = [one for one in found if one.surprise >= least]
+    return tuple(sorted(found, key=lambda one: -one.surprise)[:limit])
+
+
+def attended_most(pairs: WordPairs) -> tuple[Finding, ...]:
+    """For each proper word the word it attends to most beyond the usual, in any one head; neighbours count."""
+    proper = pairs.candidates(nearest=1)
+    best = []
+    for query_word in np.flatnonzero(proper.any(axis=1)):
+        surprise = (pairs.weight[0] - pairs.usual[0])[query_word]
+        key_word = int(np.argmax(np.where(proper[query_word], surprise, -np.inf)))
+        best.append(pairs.finding(int(query_word), key_word))
+    return tuple(best)
+
+
+def weight_of_pair(reading: Reading, query_word: Word, key_word: Word, layer: int, head: int) -> float:
+    """What one head gives from one word to another: mean over query pieces, sum over key pieces."""
+    rows = reading.layers[layer].weights()[head][list(query_word.pieces)]
+    return float(rows[:, list(key_word.pieces)].sum(axis=1).mean())
+
+
+def _by_words(
+    weights: Float64[np.ndarray, "heads queries keys"],
+    query_words: tuple[Word, ...],
+    key_words: tuple[Word, ...],
+) -> Float64[np.ndarray, "heads query_words key_words"]:
+    mean = np.zeros((len(query_words), weights.shape[1]))
+    for row, word in enumerate(query_words):
+        mean[row, list(word.pieces)] = 1 / len(word.pieces)
+    total = np.zeros((weights.shape[2], len(key_words)))
+    for column, word in enumerate(key_words):
+        total[list(word.pieces), column] = 1.0
+    return np.asarray(mean @ weights @ total)
+
+
+def _usual(
+    weights: Float64[np.ndarray, "heads queries keys"],
+    query_words: tuple[Word, ...],
+    key_words: tuple[Word, ...],
+) -> Float64[np.ndarray, "heads queries keys"]:
+    """Mean weight at the same distance from other words' tokens; an even share 1/keys where there is no other."""
+    heads, queries, keys = weights.shape
+    owner = np.full(queries, -1)
+    for number, word in enumerate(query_words):
+        owner[list(word.pieces)] = number
+    looked_at = np.zeros(keys, dtype=bool)
+    for word in key_words:
+        looked_at[list(word.pieces)] = True
+    distance = np.arange(keys)[None, :] - np.arange(queries)[:, None] + queries - 1
+    distances = queries + keys - 1
+    counted = (owner >= 0)[:, None] & looked_at[None, :]
+    # One bin for each word and distance; the sum over words less the own bin is "all other words".
+    place = owner[:, None] * distances + distance
+    size = len(query_words) * distances
+
+    def of_others(amounts: Float64[np.ndarray, "queries keys"]) -> Float64[np.ndarray, "queries keys"]:
+        own = np.bincount(place[counted], weights=amounts[counted], minlength=size).reshape(-1, distances)
+        others = own.sum(axis=0)[None, :] - own
+        return np.asarray(others[np.maximum(owner, 0)[:, None], distance])
+
+    count = of_others(np.ones((queries, keys)))
+    usual = np.full((heads, queries, keys), 1 / keys)
+    for head in range(heads):
+        np.divide(of_others(weights[head]), count, out=usual[head], where=count > 0.5)
+    return np.maximum(usual, 0.0)
+
+
+def _keep_best_two(
+    pairs: WordPairs,
+    surprise: Float64[np.ndarray, "two query_words key_words"],
+    weight: Float64[np.ndarray, "query_words key_words"],
+    usual: Float64[np.ndarray, "query_words key_words"],
+    number: int,
+) -> None:
+    new = weight - usual
+    first = new > surprise[0]
+    second = ~first & (new > surprise[1])
+    for kept in (surprise, pairs.weight, pairs.usual, pairs.head):
+        kept[1][first] = kept[0][first]
+    for rank, better in ((0, first), (1, second)):
+        surprise[rank][better] = new[better]
+        pairs.weight[rank][better] = weight[better]
+        pairs.usual[rank][better] = usual[better]
+        pairs.head[rank][better] = number
+
+
+def _count_first_choice(
+    counts: Int[np.ndarray, "query_words key_words"], weight: Float64[np.ndarray, "query_words key_words"]
+) -> None:
+    chosen = weight.argmax(axis=1)
+    rows = np.flatnonzero(weight.max(axis=1) > 0)
+    counts[rows, chosen[rows]] += 1

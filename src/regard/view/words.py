@@ -1,0 +1,78 @@
+"""Word pieces to words: a word is a run of letters, digits and marks, joined by inner hyphens and apostrophes.
+
+Words come from the text by Unicode category, not from the tokenizer's spelling ("##ing"), so any tokenizer
+with character spans will do, and an unknown token is still its word. Each Chinese character is a word, as in
+BERT's own tokenizer, since the script writes no spaces. What is no word (punctuation, symbols) is kept, marked.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+
+from regard.view.reading import Tokens
+
+_JOINERS = frozenset("'’-\u2010\u2011\u05be\u05f3\u05f4\u00b7\u200c\u200d")
+_IDEOGRAPHS = ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a text and the tokens that make it up; ``is_word`` is False for punctuation and symbols."""
+
+    text: str
+    pieces: tuple[int, ...]
+    is_word: bool
+
+
+def words_of(tokens: Tokens) -> tuple[Word, ...]:
+    """The words of the tokens in order, special tokens left out; every other token belongs to exactly one."""
+    owner = _owners(tokens.text)
+    groups: list[tuple[int | None, list[int]]] = []
+    for token, (start, end) in enumerate(tokens.spans):
+        if tokens.special[token]:
+            continue
+        run = next((owner[place] for place in range(start, end) if owner[place] is not None), None)
+        if groups and run is not None and groups[-1][0] == run:
+            groups[-1][1].append(token)
+        else:
+            groups.append((run, [token]))
+    return tuple(_word(tokens, pieces, run is not None) for run, pieces in groups)
+
+
+def _word(tokens: Tokens, pieces: list[int], is_word: bool) -> Word:
+    start, end = tokens.spans[pieces[0]][0], tokens.spans[pieces[-1]][1]
+    return Word(tokens.text[start:end] if start < end else tokens.pieces[pieces[0]], tuple(pieces), is_word)
+
+
+def _owners(text: str) -> list[int | None]:
+    """For each character, the number of the word it belongs to, or None outside words."""
+    owner: list[int | None] = []
+    current, inside = -1, False
+    for place, character in enumerate(text):
+        if _is_ideograph(character):
+            current, inside = current + 1, False
+            owner.append(current)
+        elif _is_letter(character):
+            current = current if inside else current + 1
+            inside = True
+            owner.append(current)
+        elif inside and character in _JOINERS and _continues(text, place + 1):
+            owner.append(current)
+        else:
+            inside = False
+            owner.append(None)
+    return owner
+
+
+def _is_letter(character: str) -> bool:
+    # L, N, M: letters, digits, and the marks that Arabic, Hebrew and Indic scripts put on letters.
+    return unicodedata.category(character)[0] in "LNM" or character == "_"
+
+
+def _is_ideograph(character: str) -> bool:
+    return unicodedata.name(character, "").startswith(_IDEOGRAPHS)
+
+
+def _continues(text: str, place: int) -> bool:
+    return place < len(text) and _is_letter(text[place]) and not _is_ideograph(text[place])

@@ -1,0 +1,84 @@
+"""Additive attention (Bahdanau 2015, section 3.1 and appendix A.1.2), once per head.
+
+    score(query, key) = v . tanh(W_query query + W_key key)
+    weights = softmax(scores)      over the keys that are allowed; there is no scale
+    output  = weights value
+
+Shapes: query (batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...); query_weight and
+key_weight (heads, hidden, head_dim), as the paper's W_a and U_a; score_weight (heads, hidden), as its v_a.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from oracles.softmax import backward as softmax_backward
+from oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
+
+
+class Gradients(NamedTuple):
+    """One gradient for each input, each of its input's shape."""
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    query_weight: np.ndarray
+    key_weight: np.ndarray
+    score_weight: np.ndarray
+
+
+def attention(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    query_weight: np.ndarray,
+    key_weight: np.ndarray,
+    score_weight: np.ndarray,
+    allowed: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The output and the weights."""
+    visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
+    scores = np.full(visible.shape, -np.inf)
+    for batch, head, row, seen in rows(visible):
+        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
+        hidden = np.tanh(query_weight[head] @ query[batch, head, row] + keys @ key_weight[head].T)
+        scores[batch, head, row, seen] = hidden @ score_weight[head]
+    weights = softmax(scores, visible)
+    return weighted_sum(weights, value, visible), weights
+
+
+def backward(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    query_weight: np.ndarray,
+    key_weight: np.ndarray,
+    score_weight: np.ndarray,
+    upstream: np.ndarray,
+    allowed: np.ndarray | None = None,
+) -> Gradients:
+    """Gradients of sum(output * upstream), with upstream of the output's shape.
+
+    With a = W_query q + W_key k and T = tanh(a), from S = v . T:
+
+        dv = dS T                  da = dS v (1 - T^2)
+        dW_query = da q^T          dq = W_query^T da          and so for the key
+    """
+    _, weights = attention(query, key, value, query_weight, key_weight, score_weight, allowed)
+    visible = visible_keys(allowed, weights.shape)
+    scores_gradient, value_gradient = softmax_backward(weights, value, upstream, visible)
+    inputs = (query, key, value, query_weight, key_weight, score_weight)
+    gradients = Gradients(*(np.zeros(part.shape) for part in inputs))
+    gradients.value[...] = value_gradient
+    for batch, head, row, seen in rows(visible):
+        group = key_head(head, query.shape[1], key.shape[1])
+        keys, this_query = key[batch, group, seen], query[batch, head, row]
+        hidden = np.tanh(query_weight[head] @ this_query + keys @ key_weight[head].T)
+        above = scores_gradient[batch, head, row, seen]
+        inner = np.outer(above, score_weight[head]) * (1 - hidden**2)
+        gradients.score_weight[head] += above @ hidden
+        gradients.query_weight[head] += np.outer(inner.sum(axis=0), this_query)
+        gradients.key_weight[head] += inner.T @ keys
+        gradients.query[batch, head, row] = inner.sum(axis=0) @ query_weight[head]
+        gradients.key[batch, group, seen] += inner @ key_weight[head]
+    return gradients

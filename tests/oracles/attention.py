@@ -1,0 +1,147 @@
+"""Scaled dot-product attention (Vaswani 2017, section 3.2.1, equation 1), its statistics and its gradients.
+
+    scores  = scale * query key^T + bias          scale is 1 / sqrt(head_dim) unless given
+    weights = softmax(scores)                     over the keys that are allowed
+    output  = weights value
+
+Shapes: query (batch, heads, queries, head_dim); key (batch, key heads, keys, head_dim); value (batch, key
+heads, keys, value_dim); allowed (bool) and bias broadcast to (batch, heads, queries, keys). A bias of -inf
+forbids, as the mask does.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from oracles.softmax import backward as softmax_backward
+from oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
+
+
+class Gradients(NamedTuple):
+    """One gradient for each input, each of its input's shape; bias is None where there was none."""
+
+    query: np.ndarray
+    key: np.ndarray
+    value: np.ndarray
+    bias: np.ndarray | None
+
+
+class Observation(NamedTuple):
+    """What a call saw. Logarithms are natural, entropy is in nats."""
+
+    output: np.ndarray  # (batch, heads, queries, value_dim)
+    weights: np.ndarray  # (batch, heads, queries, keys)
+    lse: np.ndarray  # (batch, heads, queries): log of the sum of exp(scores), -inf for an empty row
+    entropy: np.ndarray  # (batch, heads, queries): -sum of weight log(weight), 0 for an empty row
+    received: np.ndarray  # (batch, heads, keys): each key's weight, summed over queries
+    top_keys: np.ndarray  # (batch, heads, queries, top): heaviest first, of equals the lower index first
+    top_weights: np.ndarray  # (batch, heads, queries, top)
+    rows: np.ndarray  # (batch, heads, asked rows, keys)
+
+
+def attention(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    allowed: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    scale: float | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The output and the weights."""
+    visible = _visible(query, key, allowed, bias)
+    weights = softmax(_scores(query, key, visible, bias, scale), visible)
+    return weighted_sum(weights, value, visible), weights
+
+
+def observe(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    allowed: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    scale: float | None = None,
+    top: int = 8,
+    asked_rows: tuple[int, ...] = (),
+) -> Observation:
+    """The output and what can be said of the weights; top is cut to the number of keys."""
+    visible = _visible(query, key, allowed, bias)
+    scores = _scores(query, key, visible, bias, scale)
+    weights = softmax(scores, visible)
+    lse, entropy = np.full(visible.shape[:3], -np.inf), np.zeros(visible.shape[:3])
+    for batch, head, row, seen in rows(visible):
+        here = scores[batch, head, row, seen]
+        lse[batch, head, row] = here.max() + np.log(np.exp(here - here.max()).sum())
+        positive = weights[batch, head, row][weights[batch, head, row] > 0]
+        entropy[batch, head, row] = -(positive * np.log(positive)).sum()
+    # A stable sort leaves equal weights in the order of their index.
+    top_keys = np.argsort(-weights, axis=-1, kind="stable")[..., :top]
+    return Observation(
+        output=weighted_sum(weights, value, visible),
+        weights=weights,
+        lse=lse,
+        entropy=entropy,
+        received=weights.sum(axis=2),
+        top_keys=top_keys,
+        top_weights=np.take_along_axis(weights, top_keys, axis=-1),
+        rows=weights[:, :, list(asked_rows)],
+    )
+
+
+def backward(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    upstream: np.ndarray,
+    allowed: np.ndarray | None = None,
+    bias: np.ndarray | None = None,
+    scale: float | None = None,
+) -> Gradients:
+    """Gradients of sum(output * upstream), with upstream of the output's shape.
+
+    dS comes from the softmax. From S = scale * Q K^T + B:
+
+        dQ = scale * dS K       dK = scale * dS^T Q       dB = dS, summed where B was broadcast
+    """
+    visible = _visible(query, key, allowed, bias)
+    weights = softmax(_scores(query, key, visible, bias, scale), visible)
+    scores_gradient, value_gradient = softmax_backward(weights, value, upstream, visible)
+    factor = _scale(query, scale)
+    query_gradient, key_gradient = np.zeros(query.shape), np.zeros(key.shape)
+    for batch, head, row, seen in rows(visible):
+        group = key_head(head, query.shape[1], key.shape[1])
+        above = factor * scores_gradient[batch, head, row, seen]
+        query_gradient[batch, head, row] = above @ key[batch, group, seen]
+        key_gradient[batch, group, seen] += np.outer(above, query[batch, head, row])
+    bias_gradient = None if bias is None else sum_to(scores_gradient, bias.shape)
+    return Gradients(query_gradient, key_gradient, value_gradient, bias_gradient)
+
+
+def sum_to(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Undo broadcasting: sum a gradient over every dimension along which one of `shape` was repeated."""
+    padded = (1,) * (gradient.ndim - len(shape)) + tuple(shape)
+    repeated = tuple(axis for axis, size in enumerate(padded) if size == 1 and gradient.shape[axis] != 1)
+    return gradient.sum(axis=repeated, keepdims=True).reshape(shape)
+
+
+def _visible(
+    query: np.ndarray, key: np.ndarray, allowed: np.ndarray | None, bias: np.ndarray | None
+) -> np.ndarray:
+    visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
+    return visible if bias is None else visible & (bias != -np.inf)
+
+
+def _scale(query: np.ndarray, scale: float | None) -> float:
+    return 1 / np.sqrt(query.shape[-1]) if scale is None else scale
+
+
+def _scores(
+    query: np.ndarray, key: np.ndarray, visible: np.ndarray, bias: np.ndarray | None, scale: float | None
+) -> np.ndarray:
+    """Scores of the visible pairs; -inf elsewhere."""
+    scores = np.full(visible.shape, -np.inf)
+    added = np.broadcast_to(0.0 if bias is None else bias, visible.shape)
+    for batch, head, row, seen in rows(visible):
+        keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
+        products = keys @ query[batch, head, row]
+        scores[batch, head, row, seen] = _scale(query, scale) * products + added[batch, head, row, seen]
+    return scores

@@ -1,0 +1,115 @@
+"""Where tokens are: absolute and relative positions, as the papers write them (rotary ones in rotary.py).
+
+    sinusoidal   Vaswani 2017, section 3.5      (length, width), added to the embeddings
+    ALiBi        Press 2022, section 3          (heads, queries, keys), added to the scores
+    Shaw         Shaw 2018, equations 3 and 4   terms added to keys and to values
+    T5           Raffel 2020, section 2.1       (queries, keys): which learned scalar is added to the score
+
+With fewer queries than keys, query i stands at position i + keys - queries.
+"""
+
+import numpy as np
+
+from oracles.softmax import softmax, visible_keys
+
+
+def sinusoidal(length: int, width: int, base: float = 10_000.0) -> np.ndarray:
+    """PE[pos, 2i] = sin(pos / base^(2i / width)), PE[pos, 2i + 1] = cos(the same): (length, width)."""
+    result = np.zeros((length, width))
+    for position in range(length):
+        for column in range(width):
+            angle = position / base ** (2 * (column // 2) / width)
+            result[position, column] = np.sin(angle) if column % 2 == 0 else np.cos(angle)
+    return result
+
+
+def distances(queries: int, keys: int) -> np.ndarray:
+    """Key position minus query position: (queries, keys)."""
+    return np.array([[j - (i + keys - queries) for j in range(keys)] for i in range(queries)])
+
+
+def alibi_slopes(heads: int) -> np.ndarray:
+    """For 2^n heads the geometric sequence that starts at 2^(-8 / heads) and has that ratio: (heads,).
+
+    For other numbers: those of the power of two below, then every other one of the sequence for twice that
+    power, from its first (the authors' code; the paper's appendix says that it works for any number of
+    heads).
+    """
+
+    def of_power_of_two(power: int) -> list[float]:
+        return [2.0 ** (-8 * (head + 1) / power) for head in range(power)]
+
+    below = 1
+    while 2 * below <= heads:
+        below *= 2
+    return np.array(of_power_of_two(below) + of_power_of_two(2 * below)[::2][: heads - below])
+
+
+def alibi(heads: int, queries: int, keys: int) -> np.ndarray:
+    """bias[h, i, j] = -slope[h] |i - j|: (heads, queries, keys)."""
+    return -alibi_slopes(heads)[:, None, None] * np.abs(distances(queries, keys))
+
+
+def shaw_rows(table: np.ndarray, queries: int, keys: int) -> np.ndarray:
+    """a[i, j] = w[clip(j - i, -k, k)], with w the table (2k + 1, dim) from -k to k: (queries, keys, dim)."""
+    farthest = len(table) // 2
+    return table[np.clip(distances(queries, keys), -farthest, farthest) + farthest]
+
+
+def shaw(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    key_table: np.ndarray,
+    value_table: np.ndarray | None = None,
+    allowed: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The output and the weights; all heads share the tables (2k + 1, head_dim), and no queries are grouped.
+
+    Equation 4: e[i, j] = q[i] . (k[j] + aK[i, j]) / sqrt(head_dim).
+    Equation 3: z[i] = sum over j of weight[i, j] (v[j] + aV[i, j]).
+    """
+    visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
+    queries, keys = visible.shape[2:]
+    moved_keys = key[:, :, None] + shaw_rows(key_table, queries, keys)
+    scores = np.einsum("bhid,bhijd->bhij", query, moved_keys) / np.sqrt(query.shape[-1])
+    weights = softmax(scores, visible)
+    moved_values = value[:, :, None] + (0 if value_table is None else shaw_rows(value_table, queries, keys))
+    reachable = np.where(visible[..., None], moved_values, 0)
+    return np.einsum("bhij,bhijd->bhid", weights, reachable), weights
+
+
+def t5_bucket(distance: int, bidirectional: bool = True, buckets: int = 32, farthest: int = 128) -> int:
+    """The number of the learned scalar for one distance (key position minus query position).
+
+    Half the buckets are one distance each; the rest grow by equal factors up to `farthest`, and the last
+    holds all beyond. Bidirectional ones spend half of all on keys after the query. Integers decide the edges,
+    so no rounding does.
+    """
+    first = 0
+    if bidirectional:
+        buckets //= 2
+        first = buckets if distance > 0 else 0
+        distance = abs(distance)
+    else:
+        distance = max(-distance, 0)
+    exact = buckets // 2
+    if distance < exact:
+        return first + distance
+    wide = buckets - exact
+    # The largest step with exact (farthest / exact)^(step / wide) <= distance, both sides raised to the power
+    # of `wide`.
+    step = 0
+    while step + 1 < wide and farthest ** (step + 1) * exact**wide <= distance**wide * exact ** (step + 1):
+        step += 1
+    return first + exact + step
+
+
+def t5_buckets(
+    queries: int, keys: int, bidirectional: bool = True, buckets: int = 32, farthest: int = 128
+) -> np.ndarray:
+    """The bucket of each pair: (queries, keys)."""
+    pairs = distances(queries, keys)
+    return np.array(
+        [[t5_bucket(int(pair), bidirectional, buckets, farthest) for pair in row] for row in pairs]
+    )

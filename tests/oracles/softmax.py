@@ -1,0 +1,73 @@
+"""Masked softmax and the weighted sum after it, one query row at a time.
+
+    weights[i, j] = exp(scores[i, j]) / sum over visible j' of exp(scores[i, j'])
+    output[i]     = sum over visible j of weights[i, j] value[j]
+
+Only the keys that a query may see are ever read, so NaN or infinity at any other cannot matter. A query that
+may see nothing gets weights of 0 and an output of 0.
+
+Shapes: scores, weights, visible (batch, heads, queries, keys); value (batch, key heads, keys, value_dim);
+output (batch, heads, queries, value_dim).
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+
+def visible_keys(allowed: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
+    """The mask in full; None allows everything."""
+    return np.ones(shape, dtype=bool) if allowed is None else np.broadcast_to(allowed, shape).astype(bool)
+
+
+def rows(visible: np.ndarray) -> Iterator[tuple[int, int, int, np.ndarray]]:
+    """Every query that sees something: its batch, head and index, and the indexes of the keys it sees."""
+    for batch, head, query in np.ndindex(visible.shape[:3]):
+        seen = np.flatnonzero(visible[batch, head, query])
+        if seen.size:
+            yield batch, head, query, seen
+
+
+def key_head(head: int, heads: int, key_heads: int) -> int:
+    """The key head that a query head reads; grouped neighbours share one (Ainslie 2023, section 2.2)."""
+    return head // (heads // key_heads)
+
+
+def softmax(scores: np.ndarray, visible: np.ndarray) -> np.ndarray:
+    """Weights that sum to 1 over the visible keys of each row."""
+    weights = np.zeros(visible.shape)
+    for batch, head, query, seen in rows(visible):
+        row = scores[batch, head, query, seen]
+        exponentials = np.exp(row - row.max())
+        weights[batch, head, query, seen] = exponentials / exponentials.sum()
+    return weights
+
+
+def weighted_sum(weights: np.ndarray, value: np.ndarray, visible: np.ndarray) -> np.ndarray:
+    """The mean of the visible values under the weights."""
+    output = np.zeros((*visible.shape[:3], value.shape[-1]))
+    for batch, head, query, seen in rows(visible):
+        values = value[batch, key_head(head, visible.shape[1], value.shape[1]), seen]
+        output[batch, head, query] = weights[batch, head, query, seen] @ values
+    return output
+
+
+def backward(
+    weights: np.ndarray, value: np.ndarray, upstream: np.ndarray, visible: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gradients of the scores and of the value, given the gradient of the output.
+
+    With P the weights, S the scores, V the value and O = P V:
+
+        dV = P^T dO
+        dP = dO V^T
+        dS = P * (dP - rowsum(P * dP))      since dP[j] / dS[k] = P[j] (1[j = k] - P[k])
+    """
+    scores_gradient, value_gradient = np.zeros(visible.shape), np.zeros(value.shape)
+    for batch, head, query, seen in rows(visible):
+        group = key_head(head, visible.shape[1], value.shape[1])
+        row, above = weights[batch, head, query, seen], upstream[batch, head, query]
+        value_gradient[batch, group, seen] += np.outer(row, above)
+        weights_gradient = value[batch, group, seen] @ above
+        scores_gradient[batch, head, query, seen] = row * (weights_gradient - row @ weights_gradient)
+    return scores_gradient, value_gradient
