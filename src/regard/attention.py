@@ -1,6 +1,6 @@
 """``regard.attention`` and ``regard.why``: the front door to exact attention.
 
-    Attention(Q, K, V) = softmax(scale * Q K^T + bias, where the mask allows) V        Vaswani et al. 2017, equation 1
+Attention(Q, K, V) = softmax(scale * Q K^T + bias, where the mask allows) V        Vaswani et al. 2017, equation 1
 """
 
 from __future__ import annotations
@@ -30,13 +30,14 @@ def attention(
         query: (batch, heads, queries, head_dim), float16, bfloat16, float32 or float64.
         key: (batch, key_heads, keys, head_dim); heads is a multiple of key_heads (grouped queries).
         value: (batch, key_heads, keys, value_dim).
-        mask: who may attend to whom, from ``regard.masks``; None lets everyone see everything. A query that may see nothing
-            gives exactly 0.
-        bias: added to the scaled scores: a float tensor of 4 dimensions that broadcasts to (batch, heads, queries, keys), trained
-            if it requires grad, or a position (``positions.ALiBi``, ``T5Buckets``, ``ShawRelative``).
+        mask: who may attend to whom, from ``regard.masks``; None lets everyone see everything. A query that
+            may see nothing gives exactly 0.
+        bias: added to the scaled scores: a float tensor of 4 dimensions that broadcasts to (batch, heads,
+            queries, keys), trained if it requires grad, or a position (``positions.ALiBi``, ``T5Buckets``,
+            ``ShawRelative``).
         scale: what scores are multiplied with; None is 1/sqrt(head_dim).
-        dropout: probability with which a weight is set to 0 (the others grow by 1/(1-p)). Applied whenever it is not 0: pass 0
-            outside of training.
+        dropout: probability with which a weight is set to 0 (the others grow by 1/(1-p)). Applied whenever it
+            is not 0: pass 0 outside of training.
         impl: "auto", "reference", "sdpa" or "flex". A named one is used or refused with the reason; "auto" chooses, and
             ``regard.why`` tells what and why.
 
@@ -44,7 +45,8 @@ def attention(
         (batch, heads, queries, value_dim), in the query's dtype.
 
     Raises:
-        ShapeError, DtypeError, DeviceError, OptionError: arguments that do not fit, each message with what was expected and got.
+        ShapeError, DtypeError, DeviceError, OptionError: arguments that do not fit, each message with what was
+            expected and got.
         RefusedError: the named impl cannot compute this.
 
     Source: Vaswani et al. 2017, section 3.2.1.
@@ -65,6 +67,7 @@ def why(
 ) -> Choice:
     """Which impl "auto" picks for these arguments of ``attention``, and why the others were refused or passed over.
 
-    Returns a ``Choice``: ``.impl``, ``.reasons`` (a sentence each), and a readable ``str``. Raises as ``attention`` does.
+    Returns a ``Choice``: ``.impl``, ``.reasons`` (a sentence each), and a readable ``str``. Raises as
+    ``attention`` does.
     """
     return choose(checked(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout))

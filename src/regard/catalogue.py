@@ -1,7 +1,7 @@
 """The catalogue: every mechanism, in one table that can be grepped.
 
-A new mechanism is its file, a row here, an oracle and a docs page; the command line, the bench, the conformance suite and
-the docs follow from the row.
+A new mechanism is its file, a row here, an oracle and a docs page; the command line, the bench, the
+conformance suite and the docs follow from the row.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from regard.mechanisms import Additive, DotProduct, LuongConcat, LuongDot, Luong
 class Entry:
     """A mechanism: what it is, where it comes from, what it costs and what it can do.
 
-    ``cost`` counts time with n queries and keys and head_dim d; ``masks`` says which masks it has a form for; ``exact`` whether
-    it computes its equation without approximation; ``bias`` whether it adds a bias or position to scores.
+    ``cost`` counts time with n queries and keys and head_dim d; ``masks`` says which masks it has a form for;
+    ``exact`` whether it computes its equation without approximation; ``bias`` whether it adds a bias or
+    position to scores.
     """
 
     name: str

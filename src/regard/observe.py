@@ -34,8 +34,8 @@ def observe(
         top: how many of each query's largest weights to report.
         rows: indices of queries whose exact weights over all keys are wanted; negative ones count from the end.
 
-    No queries x keys matrix is held: queries are taken in tiles. All results are differentiable; in training each tile is
-    computed again in the backward pass.
+    No queries x keys matrix is held: queries are taken in tiles. All results are differentiable; in training
+    each tile is computed again in the backward pass.
 
     Raises: as ``regard.attention``; OptionError also for a ``top`` below 0 or a row that is not there.
     """
@@ -48,7 +48,12 @@ def observe(
 def check_top(top: int) -> None:
     """Raise OptionError for a number of weights below 0."""
     if isinstance(top, bool) or not isinstance(top, int) or top < 0:
-        raise OptionError("top is a number of weights", expected="an integer of 0 or more", got=repr(top), do="for example top=8")
+        raise OptionError(
+            "top is a number of weights",
+            expected="an integer of 0 or more",
+            got=repr(top),
+            do="for example top=8",
+        )
 
 
 def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.device) -> Tensor | None:

@@ -5,8 +5,9 @@
     for layer in seen:
         print(layer.name, layer.query.shape, layer.weights().shape)
 
-Every ``Mechanism`` inside the model is listened to while the context is open, whatever the model is. Only queries, keys, values and
-masks are kept, so memory is linear in length; weights and statistics are computed when asked for.
+Every ``Mechanism`` inside the model is listened to while the context is open, whatever the model is. Only
+queries, keys, values and masks are kept, so memory is linear in length; weights and statistics are computed
+when asked for.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ from regard.mechanisms.base import Mechanism
 
 @dataclass(frozen=True)
 class SeenLayer:
-    """One call of one attention layer. Tensors are detached, with shapes as in ``contract``, after any rotation by position."""
+    """One call of one attention layer.
+
+    Tensors are detached, with shapes as in ``contract``, after any rotation by position.
+    """
 
     name: str
     mechanism: Mechanism
@@ -52,7 +56,10 @@ class SeenLayer:
 
 
 class Seen(Sequence[SeenLayer]):
-    """The calls of all attention layers, in order; also by name: ``seen["layers.0.attention"]`` is that layer's last call."""
+    """The calls of all attention layers, in order.
+
+    Also by name: ``seen["layers.0.attention"]`` is that layer's last call.
+    """
 
     def __init__(self) -> None:
         self._calls: list[SeenLayer] = []
@@ -70,7 +77,8 @@ class Seen(Sequence[SeenLayer]):
         if not named:
             raise OptionError(
                 f"no attention layer {index!r} was called",
-                expected="one of " + (", ".join(dict.fromkeys(call.name for call in self._calls)) or "none: the model was not called"),
+                expected="one of "
+                + (", ".join(dict.fromkeys(call.name for call in self._calls)) or "none: the model was not called"),
                 got=repr(index),
                 do="call the model inside the `with`, and use the names of model.named_modules()",
             )

@@ -51,7 +51,10 @@ def check_dropout(dropout: float) -> None:
     """Raise OptionError unless 0 <= dropout < 1."""
     if not 0.0 <= dropout < 1.0:
         raise OptionError(
-            "dropout is a probability", expected="0 <= dropout < 1", got=repr(dropout), do="0.1 is the usual value"
+            "dropout is a probability",
+            expected="0 <= dropout < 1",
+            got=repr(dropout),
+            do="0.1 is the usual value",
         )
 
 
@@ -59,7 +62,12 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     named = {"query": query, "key": key, "value": value}
     for name, tensor in named.items():
         if not isinstance(tensor, Tensor):
-            raise DtypeError(f"{name} is not a tensor", expected="a torch.Tensor", got=type(tensor).__name__, do="use torch.as_tensor")
+            raise DtypeError(
+                f"{name} is not a tensor",
+                expected="a torch.Tensor",
+                got=type(tensor).__name__,
+                do="use torch.as_tensor",
+            )
     if len({tensor.dtype for tensor in named.values()}) > 1:
         raise DtypeError(
             "query, key and value have different dtypes",
@@ -126,17 +134,24 @@ def _check_bias(bias: Bias | None, query: Tensor, key: Tensor) -> None:
     if not isinstance(bias, Tensor):
         raise OptionError(
             "bias is neither a tensor nor a position",
-            expected="a float tensor that broadcasts to (batch, heads, queries, keys), or ALiBi, T5Buckets, ShawRelative",
+            expected="a float tensor that broadcasts to (batch, heads, queries, keys), or a position of scores "
+            "(ALiBi, T5Buckets, ShawRelative)",
             got=type(bias).__name__,
             do="absolute positions are added to embeddings, and Rotary turns queries and keys before attention",
         )
     if not bias.is_floating_point():
         raise DtypeError(
-            "bias is added to scores", expected="a floating-point tensor", got=str(bias.dtype), do="a bool tensor is a mask: masks.keep"
+            "bias is added to scores",
+            expected="a floating-point tensor",
+            got=str(bias.dtype),
+            do="a bool tensor is a mask: masks.keep",
         )
     if bias.device != query.device:
         raise DeviceError(
-            "bias is on another device", expected=str(query.device), got=str(bias.device), do="move it with .to(query.device)"
+            "bias is on another device",
+            expected=str(query.device),
+            got=str(bias.device),
+            do="move it with .to(query.device)",
         )
     if bias.dim() != 4 or any(size not in (1, want) for size, want in zip(bias.shape, wanted, strict=True)):
         raise ShapeError(

@@ -5,7 +5,7 @@
     output  = weights value
 
 Shapes: query (batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...); query_weight and
-key_weight (heads, hidden, head_dim), as the paper's W_a and U_a; score_weight (heads, hidden), as its v_a.
+key_weight (heads, hidden, head_dim), as the paper's W_a and U_a; score_vector (heads, hidden), as its v_a.
 """
 
 from typing import NamedTuple
@@ -24,7 +24,7 @@ class Gradients(NamedTuple):
     value: np.ndarray
     query_weight: np.ndarray
     key_weight: np.ndarray
-    score_weight: np.ndarray
+    score_vector: np.ndarray
 
 
 def attention(
@@ -33,7 +33,7 @@ def attention(
     value: np.ndarray,
     query_weight: np.ndarray,
     key_weight: np.ndarray,
-    score_weight: np.ndarray,
+    score_vector: np.ndarray,
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The output and the weights."""
@@ -42,7 +42,7 @@ def attention(
     for batch, head, row, seen in rows(visible):
         keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
         hidden = np.tanh(query_weight[head] @ query[batch, head, row] + keys @ key_weight[head].T)
-        scores[batch, head, row, seen] = hidden @ score_weight[head]
+        scores[batch, head, row, seen] = hidden @ score_vector[head]
     weights = softmax(scores, visible)
     return weighted_sum(weights, value, visible), weights
 
@@ -53,7 +53,7 @@ def backward(
     value: np.ndarray,
     query_weight: np.ndarray,
     key_weight: np.ndarray,
-    score_weight: np.ndarray,
+    score_vector: np.ndarray,
     upstream: np.ndarray,
     allowed: np.ndarray | None = None,
 ) -> Gradients:
@@ -64,10 +64,10 @@ def backward(
         dv = dS T                  da = dS v (1 - T^2)
         dW_query = da q^T          dq = W_query^T da          and so for the key
     """
-    _, weights = attention(query, key, value, query_weight, key_weight, score_weight, allowed)
+    _, weights = attention(query, key, value, query_weight, key_weight, score_vector, allowed)
     visible = visible_keys(allowed, weights.shape)
     scores_gradient, value_gradient = softmax_backward(weights, value, upstream, visible)
-    inputs = (query, key, value, query_weight, key_weight, score_weight)
+    inputs = (query, key, value, query_weight, key_weight, score_vector)
     gradients = Gradients(*(np.zeros(part.shape) for part in inputs))
     gradients.value[...] = value_gradient
     for batch, head, row, seen in rows(visible):
@@ -75,8 +75,8 @@ def backward(
         keys, this_query = key[batch, group, seen], query[batch, head, row]
         hidden = np.tanh(query_weight[head] @ this_query + keys @ key_weight[head].T)
         above = scores_gradient[batch, head, row, seen]
-        inner = np.outer(above, score_weight[head]) * (1 - hidden**2)
-        gradients.score_weight[head] += above @ hidden
+        inner = np.outer(above, score_vector[head]) * (1 - hidden**2)
+        gradients.score_vector[head] += above @ hidden
         gradients.query_weight[head] += np.outer(inner.sum(axis=0), this_query)
         gradients.key_weight[head] += inner.T @ keys
         gradients.query[batch, head, row] = inner.sum(axis=0) @ query_weight[head]

@@ -34,8 +34,10 @@ class Observation(NamedTuple):
     lse: np.ndarray  # (batch, heads, queries): log of the sum of exp(scores), -inf for an empty row
     entropy: np.ndarray  # (batch, heads, queries): -sum of weight log(weight), 0 for an empty row
     received: np.ndarray  # (batch, heads, keys): each key's weight, summed over queries
-    top_keys: np.ndarray  # (batch, heads, queries, top): heaviest first, of equals the lower index first
-    top_weights: np.ndarray  # (batch, heads, queries, top)
+    top_keys: (
+        np.ndarray
+    )  # (batch, heads, queries, top): heaviest first, of equals the lower index; -1 for no more
+    top_weights: np.ndarray  # (batch, heads, queries, top); 0 where there are no more keys
     rows: np.ndarray  # (batch, heads, asked rows, keys)
 
 
@@ -63,18 +65,21 @@ def observe(
     top: int = 8,
     asked_rows: tuple[int, ...] = (),
 ) -> Observation:
-    """The output and what can be said of the weights; top is cut to the number of keys."""
+    """The output and what can be said of the weights; top keys are among those that the query may see."""
     visible = _visible(query, key, allowed, bias)
     scores = _scores(query, key, visible, bias, scale)
     weights = softmax(scores, visible)
     lse, entropy = np.full(visible.shape[:3], -np.inf), np.zeros(visible.shape[:3])
+    top_keys, top_weights = np.full((*visible.shape[:3], top), -1), np.zeros((*visible.shape[:3], top))
     for batch, head, row, seen in rows(visible):
         here = scores[batch, head, row, seen]
         lse[batch, head, row] = here.max() + np.log(np.exp(here - here.max()).sum())
         positive = weights[batch, head, row][weights[batch, head, row] > 0]
         entropy[batch, head, row] = -(positive * np.log(positive)).sum()
-    # A stable sort leaves equal weights in the order of their index.
-    top_keys = np.argsort(-weights, axis=-1, kind="stable")[..., :top]
+        # A stable sort leaves equal weights in the order of their index.
+        heaviest = seen[np.argsort(-weights[batch, head, row, seen], kind="stable")][:top]
+        top_keys[batch, head, row, : heaviest.size] = heaviest
+        top_weights[batch, head, row, : heaviest.size] = weights[batch, head, row, heaviest]
     return Observation(
         output=weighted_sum(weights, value, visible),
         weights=weights,
@@ -82,7 +87,7 @@ def observe(
         entropy=entropy,
         received=weights.sum(axis=2),
         top_keys=top_keys,
-        top_weights=np.take_along_axis(weights, top_keys, axis=-1),
+        top_weights=top_weights,
         rows=weights[:, :, list(asked_rows)],
     )
 

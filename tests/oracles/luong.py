@@ -47,14 +47,14 @@ def concat(
     key: np.ndarray,
     value: np.ndarray,
     weight: np.ndarray,
-    score_weight: np.ndarray,
+    score_vector: np.ndarray,
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """The output and the weights."""
 
     def score(head: int, this_query: np.ndarray, keys: np.ndarray) -> np.ndarray:
         joined = np.stack([np.concatenate([this_query, this_key]) for this_key in keys])
-        return np.tanh(joined @ weight[head].T) @ score_weight[head]
+        return np.tanh(joined @ weight[head].T) @ score_vector[head]
 
     return _attend(query, key, value, allowed, score)
 

@@ -1,6 +1,9 @@
 """The oracles themselves, against hand-worked cases, closed forms, published numbers, finite differences."""
 
+import ast
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +32,16 @@ def mask_with_empty_row_and_hidden_key(random):
     allowed[:, :, 1] = False
     allowed[..., 3] = False
     return allowed
+
+
+def test_oracles_import_only_numpy_and_one_another():
+    folder = Path(__file__).parent
+    for path in folder.glob("[!t]*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            imported = [name.name for name in node.names] if isinstance(node, ast.Import) else []
+            imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            allowed = {"numpy", "oracles", *sys.stdlib_module_names}
+            assert {name.split(".")[0] for name in imported} <= allowed, path.name
 
 
 class TestDotProduct:
@@ -114,12 +127,12 @@ class TestDotProduct:
         """Over n keys with scores of 0, entropy and lse are both log n."""
         query, key = np.zeros((1, 1, 2, 3)), np.zeros((1, 1, 5, 3))
         allowed = np.array([[True, False, True, True, False], [False] * 5])
-        seen = attention.observe(query, key, np.ones((1, 1, 5, 2)), allowed, top=2, asked_rows=(1, 0))
+        seen = attention.observe(query, key, np.ones((1, 1, 5, 2)), allowed, top=4, asked_rows=(1, 0))
         np.testing.assert_allclose(seen.lse[0, 0], [math.log(3), -np.inf])
         np.testing.assert_allclose(seen.entropy[0, 0], [math.log(3), 0])
         np.testing.assert_allclose(seen.received[0, 0], [1 / 3, 0, 1 / 3, 1 / 3, 0])
-        assert seen.top_keys[0, 0, 0].tolist() == [0, 2]
-        np.testing.assert_allclose(seen.top_weights[0, 0], [[1 / 3, 1 / 3], [0, 0]])
+        assert seen.top_keys[0, 0].tolist() == [[0, 2, 3, -1], [-1] * 4]
+        np.testing.assert_allclose(seen.top_weights[0, 0], [[1 / 3, 1 / 3, 1 / 3, 0], [0] * 4])
         np.testing.assert_allclose(seen.rows[0, 0], [[0] * 5, [1 / 3, 0, 1 / 3, 1 / 3, 0]])
 
     def test_observe_of_known_weights(self):
@@ -130,7 +143,7 @@ class TestDotProduct:
         np.testing.assert_allclose(seen.lse[0, 0, 0], math.log(8) + 700)
         bits = (3 + 2 * 2 + 5 * (3 - math.log2(5))) / 8
         np.testing.assert_allclose(seen.entropy[0, 0, 0], bits * math.log(2))
-        assert seen.top_keys[0, 0, 0].tolist() == [2, 1, 0]
+        assert seen.top_keys[0, 0, 0].tolist() == [2, 1, 0, *[-1] * 5]
 
 
 class TestAdditive:
@@ -174,11 +187,11 @@ class TestLuong:
     def test_concat_is_additive_with_its_weight_cut_in_two(self, random):
         query, key, value = inputs(random)
         weight = random.normal(size=(HEADS, HIDDEN, 2 * HEAD_DIM))
-        score_weight = random.normal(size=(HEADS, HIDDEN))
+        score_vector = random.normal(size=(HEADS, HIDDEN))
         expected, _ = additive.attention(
-            query, key, value, weight[..., :HEAD_DIM], weight[..., HEAD_DIM:], score_weight
+            query, key, value, weight[..., :HEAD_DIM], weight[..., HEAD_DIM:], score_vector
         )
-        ours, _ = luong.concat(query, key, value, weight, score_weight)
+        ours, _ = luong.concat(query, key, value, weight, score_vector)
         np.testing.assert_allclose(ours, expected, rtol=1e-12)
 
 

@@ -1,7 +1,8 @@
 """impl "flex": torch's FlexAttention on a GPU, compiled; masks stay structural.
 
-The mask's tile map becomes FlexAttention's BlockMask, so empty tiles are skipped and full ones are not tested, and the mask's rule its
-``mask_mod``. A bias becomes a ``score_mod``: a tensor is read where it broadcasts, a distance bias through its table.
+The mask's tile map becomes FlexAttention's BlockMask, so empty tiles are skipped and full ones are not tested,
+and the mask's rule its ``mask_mod``. A bias becomes a ``score_mod``: a tensor is read where it broadcasts, a
+distance bias through its table.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class Flex(Implementation):
         if request.query.dtype == torch.float64:
             return "FlexAttention has no float64"
         if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
-            return f"FlexAttention takes a bias of the pair, and {type(request.bias).__name__} needs the queries or the weights"
+            name = type(request.bias).__name__
+            return f"FlexAttention takes a bias of the pair, and {name} needs the queries or the weights"
         return None
 
     def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:

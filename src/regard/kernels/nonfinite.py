@@ -1,7 +1,8 @@
 """NaN and Inf, kept where they may be seen.
 
-A weight of 0 does not stop a NaN: 0 * NaN is NaN, in the output and again in the gradients. So tokens that hold a NaN or an
-Inf are taken out before anything is multiplied, and put back as NaN in exactly the rows of queries that may see them:
+A weight of 0 does not stop a NaN: 0 * NaN is NaN, in the output and again in the gradients. So tokens that
+hold a NaN or an Inf are taken out before anything is multiplied, and put back as NaN in exactly the rows of
+queries that may see them:
 
     output[i] = NaN  where query i holds one, or some key j with mask[i, j] holds one, in key or value
 

@@ -4,14 +4,14 @@
     w_ij = exp(s_ij) / sum_j exp(s_ij)                   0 where the mask forbids, or nothing is allowed
     o_i  = sum_j w_ij v_j
 
-``attend`` holds all the weights at once; ``observe`` takes the queries in tiles, so its memory is linear in length, also in
-training, where each tile is computed again in the backward pass. Both hold the promises of ``nonfinite``.
-Half precision is computed in float32 and rounded once, at the end.
+``attend`` holds all the weights at once; ``observe`` takes the queries in tiles, so its memory is linear in
+length, also in training, where each tile is computed again in the backward pass. Both hold the promises of
+``nonfinite``. Half precision is computed in float32 and rounded once, at the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -29,7 +29,7 @@ from regard.positions.base import PairBias
 Score: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """(query (batch, heads, rows, head_dim), key (batch, heads, keys, head_dim)) -> scores (batch, heads, rows, keys)."""
 
-_TILE_BYTES = 24 << 20  # one tile of scores; a handful of such tiles live at once
+_TILE_BYTES = 4 << 20  # one tile of scores: small enough for a CPU's last cache, large enough to keep torch busy
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Problem:
     mask: Mask | None
     bias: Bias | None
     scale: float
+    trained: tuple[Tensor, ...] = ()  # parameters of the score, if it has any
 
     def allowed(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
         """The mask for some queries."""
@@ -69,14 +70,25 @@ class Problem:
 
 
 def pose(
-    score: Score, query: Tensor, key: Tensor, value: Tensor, *, mask: Mask | None, bias: Bias | None, scale: float = 1.0
+    score: Score,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Mask | None,
+    bias: Bias | None,
+    scale: float = 1.0,
+    trained: tuple[Tensor, ...] = (),
 ) -> Problem:
-    """Bring tensors of the contract into the form of a Problem. ``scale`` is what a bias may need to know."""
+    """Bring tensors of the contract into the form of a Problem.
+
+    ``scale`` is what a bias may need to know; ``trained`` are the parameters inside ``score``.
+    """
     wide = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
     group = query.shape[1] // key.shape[1]
     key, value = (tensor.to(wide).repeat_interleave(group, dim=1) for tensor in (key, value))
     tokens = isolate(query.to(wide), key, value)
-    return Problem(score, tokens, Frame(query.shape[2], key.shape[2]), mask, bias, scale)
+    return Problem(score, tokens, Frame(query.shape[2], key.shape[2]), mask, bias, scale, trained)
 
 
 def attend(
@@ -92,9 +104,7 @@ def attend(
     return output.masked_fill(problem.tokens.bad_rows(allowed, rows)[..., None], torch.nan).to(dtype)
 
 
-def weights_of(
-    problem: Problem, rows: Int[Tensor, " rows"] | None = None
-) -> Float[Tensor, "batch heads rows keys"]:
+def weights_of(problem: Problem, rows: Int[Tensor, " rows"] | None = None) -> Float[Tensor, "batch heads rows keys"]:
     """The weights of some queries (default: all), NaN in the allowed keys of rows that may see one."""
     rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     allowed = problem.allowed(rows)
@@ -103,26 +113,9 @@ def weights_of(
 
 def observe(problem: Problem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
     """Output, statistics, and the weights of the queries ``rows``; nothing of size queries x keys is held."""
-    batch, heads = problem.tokens.query.shape[:2]
-    frame, device = problem.frame, problem.tokens.query.device
-    item = problem.tokens.query.element_size()
-    height = max(1, _TILE_BYTES // max(1, batch * heads * frame.keys * item))
-    learning = torch.is_grad_enabled() and any(
-        tensor.requires_grad
-        for tensor in (problem.tokens.query, problem.tokens.key, problem.tokens.value, *_trained(problem))
-    )
-    parts = []
-    received = problem.tokens.query.new_zeros(batch, heads, frame.keys)
-    for tile in frame.all_rows(device).split(height):
-        if learning:
-            part = checkpoint(_observe_tile, problem, tile, top, use_reentrant=False, preserve_rng_state=False)
-        else:
-            part = _observe_tile(problem, tile, top)
-        received = received + part[-1]
-        parts.append(part[:-1])
-    if not parts:
-        parts = [_observe_tile(problem, frame.all_rows(device), top)[:-1]]
-    output, lse, entropy, top_keys, top_weights = (torch.cat(column, dim=2) for column in zip(*parts, strict=True))
+    tiles = problem.frame.all_rows(problem.tokens.query.device).split(_tile_height(problem))
+    columns = _learning(problem, tiles, top) if _needs_gradient(problem) else _at_rest(problem, tiles, top)
+    output, lse, entropy, top_keys, top_weights, received = columns
     return Observation(
         output=output.to(dtype),
         lse=lse,
@@ -134,7 +127,53 @@ def observe(problem: Problem, *, top: int, rows: Int[Tensor, " rows"] | None, dt
     )
 
 
-def _observe_tile(problem: Problem, rows: Tensor, top: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""output, lse, entropy, top keys, top weights, each for some queries; and what each key received from them."""
+
+
+def _at_rest(problem: Problem, tiles: Sequence[Tensor], top: int) -> Columns:
+    """All tiles, without gradients, written into tensors made beforehand.
+
+    Results kept beside the freed tiles would leave holes that the allocator cannot use again: 7 GB instead of
+    1 at 16,384 tokens.
+    """
+    whole: Columns | None = None
+    for rows in tiles:
+        part = _observe_tile(problem, rows, top)
+        if whole is None:
+            length = problem.frame.queries
+            made = [column.new_zeros(*column.shape[:2], length, *column.shape[3:]) for column in part[:-1]]
+            whole = (made[0], made[1], made[2], made[3], made[4], torch.zeros_like(part[-1]))
+        for into, column in zip(whole[:-1], part[:-1], strict=True):
+            into[:, :, rows[0] : rows[0] + rows.shape[0]] = column
+        whole[-1].add_(part[-1])
+    return _observe_tile(problem, tiles[0], top) if whole is None else whole
+
+
+def _learning(problem: Problem, tiles: Sequence[Tensor], top: int) -> Columns:
+    """All tiles, each computed again in the backward pass, so that only one tile's weights live at a time."""
+    parts = [
+        checkpoint(_observe_tile, problem, rows, top, use_reentrant=False, preserve_rng_state=False) for rows in tiles
+    ]
+    columns = [torch.cat(column, dim=2) for column in list(zip(*parts, strict=True))[:-1]]
+    received = torch.stack([part[-1] for part in parts]).sum(0)
+    return columns[0], columns[1], columns[2], columns[3], columns[4], received
+
+
+def _tile_height(problem: Problem) -> int:
+    """Queries in a tile."""
+    batch, heads = problem.tokens.query.shape[:2]
+    return max(1, _TILE_BYTES // max(1, batch * heads * problem.frame.keys * problem.tokens.query.element_size()))
+
+
+def _needs_gradient(problem: Problem) -> bool:
+    tokens = (problem.tokens.query, problem.tokens.key, problem.tokens.value)
+    bias = problem.bias
+    trained = tuple(bias.parameters()) if isinstance(bias, PairBias) else () if bias is None else (bias,)
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tokens, *trained, *problem.trained))
+
+
+def _observe_tile(problem: Problem, rows: Tensor, top: int) -> Columns:
     """Output, lse, entropy, top keys, top weights of some queries, and what each key received from them."""
     allowed = problem.allowed(rows)
     scores = problem.scores(rows)
@@ -168,12 +207,6 @@ def _poison(problem: Problem, weights: Tensor, allowed: Tensor | None, rows: Ten
     return weights.masked_fill(bad if allowed is None else bad & allowed, torch.nan)
 
 
-def _pad(tensor: Tensor, size: int, value: float) -> Tensor:
+def _pad(tensor: Tensor, size: int, value: int) -> Tensor:
     """Fill up to ``size`` columns, where there are fewer keys than were asked for."""
     return torch.nn.functional.pad(tensor, (0, size - tensor.shape[-1]), value=value)
-
-
-def _trained(problem: Problem) -> list[Tensor]:
-    if isinstance(problem.bias, PairBias):
-        return list(problem.bias.parameters())
-    return [] if problem.bias is None else [problem.bias]

@@ -1,8 +1,9 @@
 """impl "sdpa": torch's fused ``scaled_dot_product_attention``, with regard's meaning of masks and empty rows.
 
 What it adds around the call: keys that are hidden from every query (padding) are replaced by zeros, so nothing they
-hold can matter; a query that may see nothing gives 0. A key that only some queries may see still meets a weight of 0 inside,
-so NaN or Inf there, or numbers so large that a score overflows, reach those queries too: use "reference" where that can be.
+hold can matter; a query that may see nothing gives 0. A key that only some queries may see still meets a
+weight of 0 inside, so NaN or Inf there, or numbers so large that a score overflows, reach those queries too:
+use "reference" where that can be.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ def _blank_tail(tensor: Tensor, count: int) -> Tensor:
     return tensor.masked_fill(hidden[:, None], 0.0)
 
 
-def _seen(request: Request, allowed: Bool[Tensor, "#batch #heads #queries #keys"]) -> Bool[Tensor, "#batch #heads keys"]:
+def _seen(
+    request: Request, allowed: Bool[Tensor, "#batch #heads #queries #keys"]
+) -> Bool[Tensor, "#batch #heads keys"]:
     """Keys that some query may see, by key head."""
     seen = allowed.any(-2).expand(-1, -1, request.frame.keys)
     if seen.shape[1] > 1 and request.group > 1:

@@ -1,8 +1,8 @@
 """Which implementation computes: by name, or the choice of "auto", with the reasons.
 
-``auto`` on a CPU: "sdpa" where the mask, if there is one, hides the same keys from every query (padding); "reference" for all
-other masks, because a weight of 0 times a NaN is NaN inside sdpa, and the promise on a CPU is that what a mask forbids has
-no influence whatever it holds. On a GPU: "sdpa" where it does not refuse.
+``auto`` on a CPU: "sdpa" where the mask, if there is one, hides the same keys from every query (padding);
+"reference" for all other masks, because a weight of 0 times a NaN is NaN inside sdpa, and the promise on a CPU is
+that what a mask forbids has no influence whatever it holds. On a GPU: "sdpa" where it does not refuse.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def describe(request: Request) -> str:
     """The request in one line, for messages."""
     bias = type(request.bias).__name__ if request.bias is not None else "none"
     return (
-        f"query {tuple(request.query.shape)} {request.query.dtype} on {request.device}, key {tuple(request.key.shape)}, "
-        f"mask {request.mask!r}, bias {bias}, dropout {request.dropout:g}"
+        f"query {tuple(request.query.shape)} {request.query.dtype} on {request.device}, "
+        f"key {tuple(request.key.shape)}, mask {request.mask!r}, bias {bias}, dropout {request.dropout:g}"
     )
 
 

@@ -5,7 +5,7 @@ Vaswani et al. 2017, section 3.1 and figure 1. A decoder block without cross-att
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final, overload
 
 from torch import Tensor, nn
@@ -41,8 +41,8 @@ class EncoderBlock(nn.Module):
     def forward(self, tokens: Tensor, *, mask: Mask | None = None) -> Tensor:
         """(batch, length, width) -> the same shape."""
         tokens = self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask))
-        tokens = self.feed_forward_residual(tokens, self.feed_forward)
-        return tokens
+        output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
+        return output
 
 
 @final
@@ -50,7 +50,7 @@ class EncoderBlock(nn.Module):
 class DecoderCache:
     """What a decoder block remembers: its own tokens so far, and the memory it looks at."""
 
-    own: KeyValueCache = KeyValueCache()
+    own: KeyValueCache = field(default_factory=KeyValueCache.empty)
     memory: KeyValueCache | None = None
 
 
@@ -82,12 +82,24 @@ class DecoderBlock(nn.Module):
 
     @overload
     def forward(
-        self, tokens: Tensor, memory: Tensor | None = ..., *, mask: Mask | None = ..., memory_mask: Mask | None = ..., cache: None = ...
+        self,
+        tokens: Tensor,
+        memory: Tensor | None = ...,
+        *,
+        mask: Mask | None = ...,
+        memory_mask: Mask | None = ...,
+        cache: None = ...,
     ) -> Tensor: ...
 
     @overload
     def forward(
-        self, tokens: Tensor, memory: Tensor | None = ..., *, mask: Mask | None = ..., memory_mask: Mask | None = ..., cache: DecoderCache
+        self,
+        tokens: Tensor,
+        memory: Tensor | None = ...,
+        *,
+        mask: Mask | None = ...,
+        memory_mask: Mask | None = ...,
+        cache: DecoderCache,
     ) -> tuple[Tensor, DecoderCache]: ...
 
     def forward(
@@ -101,8 +113,8 @@ class DecoderBlock(nn.Module):
     ) -> Tensor | tuple[Tensor, DecoderCache]:
         """(batch, length, width) -> the same shape; with a cache, a pair of it and the longer cache.
 
-        ``memory`` (batch, keys, key_width) is what cross-attention looks at; with a cache it is needed in the first call only.
-        ``mask`` is over the tokens (those in the cache included): usually ``masks.causal()``.
+        ``memory`` (batch, keys, key_width) is what cross-attention looks at; with a cache it is needed in the
+        first call only. ``mask`` is over the tokens (those in the cache included): usually ``masks.causal()``.
         """
         old = DecoderCache() if cache is None else cache
         offset, own, remembered = old.own.length, old.own, old.memory
@@ -139,10 +151,18 @@ def encoder_block(
     mechanism: str | Mechanism = "dot_product",
     position: Rotation | PairBias | None = None,
 ) -> EncoderBlock:
-    """An encoder block from numbers. ``norm`` is "post" (as published in 2017) or "pre"; ``inner`` the feed-forward's size."""
+    """An encoder block from numbers.
+
+    ``norm`` is "post" (as published in 2017) or "pre"; ``inner`` is the size of the feed-forward layer.
+    """
     return EncoderBlock(
         attention=MultiHeadAttention(
-            width, heads, key_value_heads=key_value_heads, mechanism=mechanism, position=position, dropout=dropout
+            width,
+            heads,
+            key_value_heads=key_value_heads,
+            mechanism=mechanism,
+            position=position,
+            dropout=dropout,
         ),
         feed_forward=FeedForward(width, inner, activation=activation, dropout=dropout),
         attention_residual=_residual(norm, width, epsilon, dropout),
@@ -167,7 +187,12 @@ def decoder_block(
     """A decoder block from numbers; ``cross_attention=False`` gives the block of a decoder-only model."""
     return DecoderBlock(
         attention=MultiHeadAttention(
-            width, heads, key_value_heads=key_value_heads, mechanism=mechanism, position=position, dropout=dropout
+            width,
+            heads,
+            key_value_heads=key_value_heads,
+            mechanism=mechanism,
+            position=position,
+            dropout=dropout,
         ),
         cross_attention=MultiHeadAttention(width, heads, dropout=dropout) if cross_attention else None,
         feed_forward=FeedForward(width, inner, activation=activation, dropout=dropout),

@@ -3,8 +3,9 @@
     cache = KeyValueCache.empty()
     output, cache = attention(tokens, mask=causal(), cache=cache)
 
-A cache never changes: ``extended`` gives a new one. Storage grows by doubling and is shared between a cache and the one made
-from it, so a step costs the new tokens only; extending an older cache once more (beam search, branches) copies first.
+A cache never changes: ``extended`` gives a new one. Storage grows by doubling and is shared between a cache
+and the one made from it, so a step costs the new tokens only; extending an older cache once more (beam search,
+branches) copies first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Storage:
 @final
 @dataclass(frozen=True)
 class KeyValueCache:
-    """Keys (batch, key_heads, length, head_dim) and values (batch, key_heads, length, value_dim) of ``length`` tokens."""
+    """Keys (batch, key_heads, length, head_dim) and values, likewise with value_dim, of ``length`` tokens."""
 
     length: int = 0
     _storage: _Storage | None = field(default=None, repr=False, compare=False)
@@ -79,7 +80,10 @@ class KeyValueCache:
     def _filled(self) -> _Storage:
         if self._storage is None:
             raise ShapeError(
-                "the cache is empty", expected="at least one call that filled it", got="no tokens", do="look at cache.length first"
+                "the cache is empty",
+                expected="at least one call that filled it",
+                got="no tokens",
+                do="look at cache.length first",
             )
         return self._storage
 

@@ -1,7 +1,8 @@
 """The feed-forward layer of a block, applied to each token alone.
 
     FFN(x)   = act(x W_1 + b_1) W_2 + b_2                       Vaswani et al. 2017, equation 2
-    gated(x) = (act(x W_1 + b_1) * (x W_g + b_g)) W_2 + b_2     Shazeer 2020, "GLU variants improve Transformer", equation 6
+    gated(x) = (act(x W_1 + b_1) * (x W_g + b_g)) W_2 + b_2     Shazeer 2020, "GLU variants improve
+    Transformer", equation 6
 
 (batch, length, width) -> (batch, length, inner) -> (batch, length, width).
 """

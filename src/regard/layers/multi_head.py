@@ -2,7 +2,8 @@
 
     MultiHead(X, Y) = Concat(head_1, .., head_h) W_O,    head_i = mechanism(X W_Q^i, Y W_K^i, Y W_V^i)
 
-Vaswani et al. 2017, section 3.2.2. Grouped queries: Ainslie et al. 2023. Tokens are (batch, length, width), batch first.
+Vaswani et al. 2017, section 3.2.2. Grouped queries: Ainslie et al. 2023. Tokens are (batch, length, width),
+batch first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class MultiHeadAttention(nn.Module):
         heads: query heads.
         key_value_heads: heads of keys and values, a divisor of ``heads``; None is as many.
         mechanism: a name in the catalogue, or a ``Mechanism`` made for ``heads`` of ``head_dim``.
-        position: None, ``positions.Rotary`` (turns queries and keys), or ``ALiBi``, ``T5Buckets``, ``ShawRelative`` (bias of scores).
+        position: None, ``positions.Rotary`` (turns queries and keys), or ``ALiBi``, ``T5Buckets``,
+            ``ShawRelative`` (bias of scores).
         dropout: of the weights, in training, where the mechanism is given by name.
         bias: whether the four projections have one.
         head_dim: size of a head; None is width / heads.
@@ -68,17 +70,29 @@ class MultiHeadAttention(nn.Module):
             mechanism = mechanism_of(mechanism, heads=heads, head_dim=self.head_dim, dropout=dropout)
         self.mechanism = mechanism
         self.position = position
-        self.register_load_state_dict_pre_hook(_split_fused)
+        nn.Module.register_load_state_dict_pre_hook(self, _split_fused)
         self._start()
 
     @overload
     def forward(
-        self, query: Tensor, key: Tensor | None = ..., value: Tensor | None = ..., *, mask: Mask | None = ..., cache: None = ...
+        self,
+        query: Tensor,
+        key: Tensor | None = ...,
+        value: Tensor | None = ...,
+        *,
+        mask: Mask | None = ...,
+        cache: None = ...,
     ) -> Tensor: ...
 
     @overload
     def forward(
-        self, query: Tensor, key: Tensor | None = ..., value: Tensor | None = ..., *, mask: Mask | None = ..., cache: KeyValueCache
+        self,
+        query: Tensor,
+        key: Tensor | None = ...,
+        value: Tensor | None = ...,
+        *,
+        mask: Mask | None = ...,
+        cache: KeyValueCache,
     ) -> tuple[Tensor, KeyValueCache]: ...
 
     def forward(
@@ -117,19 +131,23 @@ class MultiHeadAttention(nn.Module):
         return self._mixed(queries, cache.key, cache.value, mask), cache
 
     def remember(self, memory: Tensor) -> KeyValueCache:
-        """Keys and values of ``memory`` (batch, keys, key_width), to be recalled many times: cross-attention in decoding."""
+        """Keys and values of ``memory`` (batch, keys, key_width), to be recalled at each step of decoding."""
         keys = self._turned(self._heads_of(memory, self.key_projection, "key"), 0)
         return KeyValueCache.empty().extended(keys, self._heads_of(memory, self.value_projection, "value"))
 
     def recall(self, query: Tensor, memory: KeyValueCache, *, mask: Mask | None = None, offset: int = 0) -> Tensor:
-        """Attend from ``query`` (batch, queries, width) to what ``remember`` gave; ``offset`` is the first query's position."""
+        """Attend from ``query`` (batch, queries, width) to what ``remember`` gave.
+
+        ``offset`` is the position of the first query, where positions rotate.
+        """
         check_mask(mask)
         queries = self._turned(self._heads_of(query, self.query_projection, "query"), offset)
         return self._mixed(queries, memory.key, memory.value, mask)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
-        """The same layer as ``module``, with copies of its weights; tokens are batch first here whatever they are there.
+        """The same layer as ``module``, with copies of its weights; tokens are batch first here whatever they
+        are there.
 
         Raises RefusedError for ``add_bias_kv`` and ``add_zero_attn``, which have no form here.
         """
@@ -185,19 +203,24 @@ class MultiHeadAttention(nn.Module):
 
     def _start(self) -> None:
         """Xavier, as Vaswani et al. and nn.MultiheadAttention do; biases start at 0."""
-        for projection in (self.query_projection, self.key_projection, self.value_projection, self.output_projection):
+        for projection in (
+            self.query_projection,
+            self.key_projection,
+            self.value_projection,
+            self.output_projection,
+        ):
             nn.init.xavier_uniform_(projection.weight)
             if projection.bias is not None:
                 nn.init.zeros_(projection.bias)
 
     def extra_repr(self) -> str:
         """For printing."""
-        return f"width={self.width}, heads={self.heads}, key_value_heads={self.key_value_heads}, head_dim={self.head_dim}"
+        return (
+            f"width={self.width}, heads={self.heads}, key_value_heads={self.key_value_heads}, head_dim={self.head_dim}"
+        )
 
 
-def _split_fused(
-    module: MultiHeadAttention, state: dict[str, Any], prefix: str, *_: object
-) -> None:
+def _split_fused(module: MultiHeadAttention, state: dict[str, Any], prefix: str, *_: object) -> None:
     """Rename the entries of an ``nn.MultiheadAttention``, and cut its fused ``in_proj`` in three."""
     ours = [prefix + name for name in ("query_projection.", "key_projection.", "value_projection.")]
     sizes = [
@@ -232,7 +255,12 @@ def _split_fused(
 def _check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | None) -> None:
     for name, number in (("width", width), ("heads", heads), ("key_value_heads", key_value_heads)):
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise OptionError(f"wrong {name}", expected="an integer of 1 or more", got=repr(number), do="for example width 512, 8 heads")
+            raise OptionError(
+                f"wrong {name}",
+                expected="an integer of 1 or more",
+                got=repr(number),
+                do="for example width 512, 8 heads",
+            )
     if head_dim is None and width % heads:
         raise OptionError(
             "width is not divisible by heads",

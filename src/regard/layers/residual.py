@@ -1,7 +1,7 @@
 """How a sublayer joins the stream of tokens.
 
-    post-norm   norm(x + dropout(sublayer(x)))      Vaswani et al. 2017, section 5.4
-    pre-norm    x + dropout(sublayer(norm(x)))      Xiong et al. 2020, figure 1b; a stack of them ends with one more norm
+post-norm   norm(x + dropout(sublayer(x)))      Vaswani et al. 2017, section 5.4
+pre-norm    x + dropout(sublayer(norm(x)))      Xiong et al. 2020, figure 1b; a stack of them ends with one more norm
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
 
 Causal: Vaswani et al. 2017, section 3.2.3. Window: Child et al. 2019; Beltagy et al. 2020 (Longformer), section 3.1.
 
-``align="end"`` (the default): the last query stands on the last key, ``position(i) = i + keys - queries``, which is right
-with a cache. ``align="start"``: query i stands on key i, SDPA's ``is_causal``.
+``align="end"`` (the default): the last query stands on the last key, ``position(i) = i + keys - queries``, which
+is right with a cache. ``align="start"``: query i stands on key i, as in SDPA's ``is_causal``.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Band(Mask):
 def causal(*, align: Align = "end") -> Mask:
     """Each query sees the keys up to its own position. Vaswani et al. 2017, section 3.2.3.
 
-    ``align="end"`` puts the last query on the last key, as decoding with a cache needs; ``"start"`` puts query 0 on key 0.
+    ``align="end"`` puts the last query on the last key, as decoding with a cache needs; ``"start"`` puts query 0
+    on key 0.
     """
     return Band(None, 0, align)
 

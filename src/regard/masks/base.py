@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
@@ -144,9 +143,9 @@ class Mask(ABC):
 
     @cached_property
     def _identity(self) -> tuple[object, ...]:
-        if not is_dataclass(self):
-            return (id(self),)
-        return tuple(_frozen(getattr(self, field.name)) for field in fields(self))
+        """What makes two masks of a class equal: their fields, or nothing but being the same object."""
+        names = getattr(type(self), "__dataclass_fields__", None)
+        return (id(self),) if names is None else tuple(_frozen(getattr(self, name)) for name in names)
 
 
 def _frozen(part: object) -> object:

@@ -16,8 +16,8 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from regard.errors import DtypeError, OptionError, ShapeError
-from regard.masks.base import Mask
 from regard.masks.band import causal
+from regard.masks.base import Mask
 from regard.masks.tensor import blocked, keep
 
 
@@ -64,8 +64,8 @@ def from_sdpa(attn_mask: Tensor | None = None, *, is_causal: bool = False) -> Ma
 def from_transformers(attention_mask: Tensor) -> Mask:
     """The mask that ``transformers`` models understand by ``attention_mask``.
 
-    (batch, keys) with 1 for tokens and 0 for padding; or (batch, heads or 1, queries or 1, keys), bool True = may attend or
-    floats that are added.
+    (batch, keys) with 1 for tokens and 0 for padding; or (batch, heads or 1, queries or 1, keys), bool True =
+    may attend or floats that are added.
     """
     if attention_mask.dim() == 4:
         return keep(attention_mask if attention_mask.dtype == torch.bool else _allowed(attention_mask))
@@ -80,7 +80,7 @@ def from_transformers(attention_mask: Tensor) -> Mask:
     return keep((attention_mask != 0)[:, None, None, :])
 
 
-def _allowed(additive: Tensor) -> Bool[Tensor, "..."]:
+def _allowed(additive: Tensor) -> Bool[Tensor, ...]:
     """True where an additive mask adds nothing; refuses values that are neither 0 nor a ban."""
     if not additive.is_floating_point():
         raise DtypeError(
@@ -103,7 +103,12 @@ def _allowed(additive: Tensor) -> Bool[Tensor, "..."]:
 
 def _expect(tensor: Tensor, dimensions: int, name: str, shape: str) -> None:
     if tensor.dim() != dimensions:
-        raise ShapeError(f"{name} has another shape", expected=shape, got=f"{tuple(tensor.shape)}", do="check which mask this is")
+        raise ShapeError(
+            f"{name} has another shape",
+            expected=shape,
+            got=f"{tuple(tensor.shape)}",
+            do="check which mask this is",
+        )
 
 
 def _joined(parts: list[Mask], needed: str) -> Mask:

@@ -69,18 +69,21 @@ class Documents(Mask):
         return self.ids[:, frame.offset :] if self.query_ids is None else self.query_ids
 
 
-def documents(
-    ids: Int[Tensor, "batch keys"], *, query_ids: Int[Tensor, "batch queries"] | None = None
-) -> Mask:
+def documents(ids: Int[Tensor, "batch keys"], *, query_ids: Int[Tensor, "batch queries"] | None = None) -> Mask:
     """A token sees only tokens with its own document id.
 
-    ``ids`` (batch, keys) or (keys,) integers, of the keys. Queries are the last of them, or have ``query_ids`` of their own
-    where they are another sequence (cross-attention over packed pairs).
+    ``ids`` (batch, keys) or (keys,) integers, of the keys. Queries are the last of them, or have ``query_ids``
+    of their own where they are another sequence (cross-attention over packed pairs).
     """
     tensors = [ids] if query_ids is None else [ids, query_ids]
     for tensor in tensors:
         if tensor.is_floating_point() or tensor.dtype == torch.bool:
-            raise DtypeError("document ids are integers", expected="an integer dtype", got=str(tensor.dtype), do="use ids.long()")
+            raise DtypeError(
+                "document ids are integers",
+                expected="an integer dtype",
+                got=str(tensor.dtype),
+                do="use ids.long()",
+            )
         if tensor.dim() not in (1, 2):
             raise ShapeError(
                 "document ids have 1 or 2 dimensions",
@@ -92,7 +95,9 @@ def documents(
     if rest and rest[0].shape[0] != first.shape[0]:
         raise ShapeError(
             "document ids of queries and keys have different batch sizes",
-            expected=f"{first.shape[0]}", got=f"{rest[0].shape[0]}", do="give both for the same batch",
+            expected=f"{first.shape[0]}",
+            got=f"{rest[0].shape[0]}",
+            do="give both for the same batch",
         )
     return Documents(first, rest[0] if rest else None)
 

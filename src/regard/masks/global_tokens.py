@@ -76,7 +76,9 @@ def global_tokens(positions: Sequence[int] | Int[Tensor, " tokens"] | Bool[Tenso
         if tensor.dim() not in (1, 2):
             raise ShapeError(
                 "global tokens as a bool tensor have 1 or 2 dimensions",
-                expected="(length,) or (batch, length)", got=f"shape {tuple(tensor.shape)}", do="mark each token",
+                expected="(length,) or (batch, length)",
+                got=f"shape {tuple(tensor.shape)}",
+                do="mark each token",
             )
         return GlobalTokens(tensor.clone().reshape(-1, tensor.shape[-1]))
     if tensor.dim() != 1 or (tensor.numel() and (tensor.is_floating_point() or bool((tensor < 0).any()))):

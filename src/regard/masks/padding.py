@@ -1,8 +1,8 @@
 """Padding: keys that are no tokens are hidden from every query.
 
-    padding(lengths)              key < lengths[batch]                    padded on the right
-    padding(lengths, "left")      key >= keys - lengths[batch]            padded on the left
-    padding_of(ids, pad_id)       ids[batch, key] != pad_id               wherever the padding stands
+padding(lengths)              key < lengths[batch]                    padded on the right
+padding(lengths, "left")      key >= keys - lengths[batch]            padded on the left
+padding_of(ids, pad_id)       ids[batch, key] != pad_id               wherever the padding stands
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ class Padding(Mask):
         return grid.interval(grid.first_key, grid.last_key, grid.frame.keys - lengths, None)
 
 
-def padding(
-    lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["right", "left"] = "right"
-) -> Mask:
-    """Hide the keys beyond each batch entry's length. ``lengths`` (batch,) integers; ``side`` is where padding stands."""
+def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["right", "left"] = "right") -> Mask:
+    """Hide the keys beyond each batch entry's length.
+
+    ``lengths`` (batch,) integers; ``side`` is where the padding stands.
+    """
     if side not in ("right", "left"):
         raise unknown("padding side", side, ("left", "right"))
     tensor = torch.as_tensor(lengths).clone()
@@ -91,7 +92,10 @@ def padding(
         )
     if bool((tensor < 0).any()):
         raise OptionError(
-            "a length is negative", expected="0 or more", got=_short(tensor), do="count the tokens of each batch entry"
+            "a length is negative",
+            expected="0 or more",
+            got=_short(tensor),
+            do="count the tokens of each batch entry",
         )
     return Padding(tensor.long(), side)
 

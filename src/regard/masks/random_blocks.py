@@ -2,8 +2,8 @@
 
     key // block in draw[head, position(query) // block]
 
-Zaheer et al. 2020 (BigBird), section 2 and appendix D. The draw is fixed by ``seed`` and the number of key blocks, so the
-same mask gives the same pattern on every machine and in every process.
+Zaheer et al. 2020 (BigBird), section 2 and appendix D. The draw is fixed by ``seed`` and the number of key
+blocks, so the same mask gives the same pattern on every machine and in every process.
 """
 
 from __future__ import annotations
@@ -75,10 +75,16 @@ def random_blocks(count: int, *, block: int = 64, seed: int = 0, heads: int | No
 
     With fewer key blocks than ``count`` it sees them all. Join it to a window and global tokens by ``|``.
     """
-    for name, number, least in (("count", count, 0), ("block", block, 1), ("heads", 1 if heads is None else heads, 1)):
+    for name, number, least in (
+        ("count", count, 0),
+        ("block", block, 1),
+        ("heads", 1 if heads is None else heads, 1),
+    ):
         if isinstance(number, bool) or not isinstance(number, int) or number < least:
             raise OptionError(
-                f"random_blocks: wrong {name}", expected=f"an integer of {least} or more", got=repr(number),
+                f"random_blocks: wrong {name}",
+                expected=f"an integer of {least} or more",
+                got=repr(number),
                 do="for example random_blocks(3, block=64, seed=0)",
             )
     return RandomBlocks(count, block, seed, heads)

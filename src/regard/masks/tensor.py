@@ -31,7 +31,10 @@ class Keep(Mask):
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths; raises ShapeError where the tensor has others."""
-        for name, got, length in (("queries", self.allowed.shape[2], queries), ("keys", self.allowed.shape[3], keys)):
+        for name, got, length in (
+            ("queries", self.allowed.shape[2], queries),
+            ("keys", self.allowed.shape[3], keys),
+        ):
             if got not in (1, length):
                 raise ShapeError(
                     f"mask does not fit the {name}",
@@ -49,7 +52,7 @@ class Keep(Mask):
         return rule
 
 
-def keep(tensor: Bool[Tensor, "..."]) -> Mask:
+def keep(tensor: Bool[Tensor, ...]) -> Mask:
     """A mask from a bool tensor in which True means "may attend".
 
     Shape (queries, keys), or (batch, heads, queries, keys) with 1 where it is the same for all. The tensor is copied.
@@ -57,7 +60,7 @@ def keep(tensor: Bool[Tensor, "..."]) -> Mask:
     return Keep(_four(tensor, "keep").clone())
 
 
-def blocked(tensor: Bool[Tensor, "..."]) -> Mask:
+def blocked(tensor: Bool[Tensor, ...]) -> Mask:
     """A mask from a bool tensor in which True means "may NOT attend"; shapes as for ``keep``."""
     return Keep(~_four(tensor, "blocked"))
 

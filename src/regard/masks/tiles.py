@@ -2,9 +2,9 @@
 
 The score matrix is cut into square tiles. Empty tiles are absent and cost nothing; full ones need no test; a partial
 one carries a bitmap, and equal bitmaps are stored once (a causal mask has one along its diagonal), so memory
-stays linear for masks whose rows are intervals. Tiles are told apart by three-valued logic: with EMPTY < PARTIAL < FULL,
-``a & b`` is the minimum, ``a | b`` the maximum, and ``~a`` is FULL - a (Kleene 1938), where PARTIAL also stands for "not
-known"; such tiles are then looked into cell by cell, so the map that comes out is exact.
+stays linear for masks whose rows are intervals. Tiles are told apart by three-valued logic: with EMPTY <
+PARTIAL < FULL, ``a & b`` is the minimum, ``a | b`` the maximum, and ``~a`` is FULL - a (Kleene 1938), where
+PARTIAL also stands for "not known"; such tiles are then looked into cell by cell, so the map that comes out is exact.
 """
 
 from __future__ import annotations

@@ -5,4 +5,12 @@ from regard.mechanisms.base import Mechanism, ScoredMechanism
 from regard.mechanisms.dot_product import DotProduct
 from regard.mechanisms.luong import LuongConcat, LuongDot, LuongGeneral
 
-__all__ = ["Additive", "DotProduct", "LuongConcat", "LuongDot", "LuongGeneral", "Mechanism", "ScoredMechanism"]
+__all__ = [
+    "Additive",
+    "DotProduct",
+    "LuongConcat",
+    "LuongDot",
+    "LuongGeneral",
+    "Mechanism",
+    "ScoredMechanism",
+]

@@ -1,6 +1,7 @@
 """Additive attention: a small network with one hidden layer scores each pair.
 
-    score(q, k) = v . tanh(W_q q + W_k k)                       W_q, W_k (inner, head_dim), v (inner), one of each a head
+    score(q, k) = v . tanh(W_q q + W_k k)                       W_q, W_k (inner, head_dim), v (inner), one of
+    each a head
 
 Bahdanau et al. 2015, section 3.1 and appendix A.1.2 (there W_a and U_a).
 """
@@ -28,7 +29,9 @@ class Additive(ScoredMechanism):
         self.score_vector = nn.Parameter(torch.randn(heads, inner) * inner**-0.5)
 
     def score(
-        self, query: Float[Tensor, "batch heads rows head_dim"], key: Float[Tensor, "batch heads keys head_dim"]
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
         """v . tanh(W_q q + W_k k)."""
         of_query = query @ self.query_weight.to(query).transpose(1, 2)

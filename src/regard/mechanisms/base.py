@@ -1,6 +1,7 @@
 """``Mechanism``: how tokens mix, as a module ``(query, key, value, mask=None) -> output``.
 
-    query (batch, heads, queries, head_dim), key and value (batch, key_heads, keys, head_dim) -> (batch, heads, queries, value_dim)
+    query (batch, heads, queries, head_dim), key and value (batch, key_heads, keys, head_dim) -> (batch, heads,
+    queries, value_dim)
 
 Beside the output a mechanism can tell what it looks at: ``observe`` gives statistics in linear memory, ``weights`` the
 exact weights of some or all queries, when asked.
@@ -35,7 +36,12 @@ class Mechanism(nn.Module, ABC):
         super().__init__()
         for name, number in (("heads", heads), ("head_dim", head_dim)):
             if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise OptionError(f"wrong {name}", expected="an integer of 1 or more", got=repr(number), do="for example 8 heads of 64")
+                raise OptionError(
+                    f"wrong {name}",
+                    expected="an integer of 1 or more",
+                    got=repr(number),
+                    do="for example 8 heads of 64",
+                )
         check_dropout(dropout)
         self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
 
@@ -72,14 +78,20 @@ class Mechanism(nn.Module, ABC):
         """Exact weights (batch, heads, rows, keys) of the queries ``rows``; of all queries if None. Before dropout."""
 
     def checked(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: Bias | None, scale: float | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None,
+        bias: Bias | None,
+        scale: float | None,
     ) -> Request:
         """The arguments, checked against each other and against ``heads`` and ``head_dim``."""
         request = checked(query, key, value, mask=mask, bias=bias, scale=scale, dropout=self.active_dropout)
         if query.shape[1] != self.heads or query.shape[3] != self.head_dim:
             raise ShapeError(
                 f"query does not fit {type(self).__name__}",
-                expected=f"(batch, {self.heads}, queries, {self.head_dim}), that is {self.heads} heads of {self.head_dim}",
+                expected=f"(batch, {self.heads}, queries, {self.head_dim})",
                 got=f"{tuple(query.shape)}",
                 do="build the mechanism with the heads and head_dim of the query",
             )
@@ -100,7 +112,9 @@ class ScoredMechanism(Mechanism):
 
     @abstractmethod
     def score(
-        self, query: Float[Tensor, "batch heads rows head_dim"], key: Float[Tensor, "batch heads keys head_dim"]
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
         """The scores of some queries, in the dtype of ``query``."""
 
@@ -115,7 +129,16 @@ class ScoredMechanism(Mechanism):
     ) -> scored.Problem:
         """The call in the form that plain torch computes."""
         self.checked(query, key, value, mask, bias, self.scale)
-        return scored.pose(self.score, query, key, value, mask=mask, bias=bias, scale=self.scale)
+        return scored.pose(
+            self.score,
+            query,
+            key,
+            value,
+            mask=mask,
+            bias=bias,
+            scale=self.scale,
+            trained=tuple(self.parameters()),
+        )
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
@@ -138,9 +161,7 @@ class ScoredMechanism(Mechanism):
         """Output and statistics of the weights, before dropout."""
         check_top(top)
         problem = self.problem(query, key, value, mask, bias)
-        return scored.observe(
-            problem, top=top, rows=query_rows(rows, query.shape[2], query.device), dtype=query.dtype
-        )
+        return scored.observe(problem, top=top, rows=query_rows(rows, query.shape[2], query.device), dtype=query.dtype)
 
     def weights(
         self,

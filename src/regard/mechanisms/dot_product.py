@@ -25,7 +25,13 @@ class DotProduct(ScoredMechanism):
     """
 
     def __init__(
-        self, *, heads: int, head_dim: int, dropout: float = 0.0, scale: float | None = None, impl: str = "auto"
+        self,
+        *,
+        heads: int,
+        head_dim: int,
+        dropout: float = 0.0,
+        scale: float | None = None,
+        impl: str = "auto",
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         if impl != "auto" and impl not in IMPLEMENTATIONS:
@@ -39,7 +45,9 @@ class DotProduct(ScoredMechanism):
         return self.factor
 
     def score(
-        self, query: Float[Tensor, "batch heads rows head_dim"], key: Float[Tensor, "batch heads keys head_dim"]
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
         """scale * q . k."""
         return (query * self.factor) @ key.transpose(-2, -1)

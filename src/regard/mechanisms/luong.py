@@ -28,7 +28,9 @@ class LuongDot(ScoredMechanism):
     """The dot product, unscaled; every implementation of ``regard.attention`` serves it."""
 
     def score(
-        self, query: Float[Tensor, "batch heads rows head_dim"], key: Float[Tensor, "batch heads keys head_dim"]
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
         """q . k."""
         return query @ key.transpose(-2, -1)
@@ -50,7 +52,9 @@ class LuongGeneral(ScoredMechanism):
         self.weight = nn.Parameter(torch.randn(heads, head_dim, head_dim) * head_dim**-0.5)
 
     def score(
-        self, query: Float[Tensor, "batch heads rows head_dim"], key: Float[Tensor, "batch heads keys head_dim"]
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
         """q . W k."""
         return query @ self.weight.to(query) @ key.transpose(-2, -1)
@@ -78,7 +82,9 @@ class LuongConcat(ScoredMechanism):
         self.score_vector = nn.Parameter(torch.randn(heads, inner) * inner**-0.5)
 
     def score(
-        self, query: Float[Tensor, "batch heads rows head_dim"], key: Float[Tensor, "batch heads keys head_dim"]
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
         """v . tanh(W [q ; k])."""
         of_query, of_key = self.weight.to(query).transpose(1, 2).chunk(2, dim=1)

@@ -29,7 +29,10 @@ class Sinusoidal(AbsolutePosition):
         super().__init__()
         if width < 2 or width % 2:
             raise OptionError(
-                "sinusoidal positions come in pairs", expected="an even width", got=str(width), do="use an even width"
+                "sinusoidal positions come in pairs",
+                expected="an even width",
+                got=str(width),
+                do="use an even width",
             )
         self.width, self.base = width, base
         # Holds nothing: it follows the module to its device and dtype, which the vectors then have.

@@ -2,8 +2,9 @@
 
     score(i, j) += -slope_h |j - i|,    slope_h = 2^(-8 h / heads) for h = 1 .. heads
 
-Press et al. 2022, section 3. Where heads is no power of two: the slopes of the power below, then every other slope of the
-power above (the paper's published code). Used with a causal mask there; symmetric here, so it also serves encoders.
+Press et al. 2022, section 3. Where heads is no power of two: the slopes of the power below, then every other
+slope of the power above (the paper's published code). Used with a causal mask there; symmetric here, so it
+also serves encoders.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The three ways a position enters attention, as abstract classes.
 
-    AbsolutePosition   a vector added to each token's embedding
-    Rotation           a rotation of queries and keys, so that their dot product depends on distance
-    PairBias           something added to the score of a (query, key) pair; DistanceBias where only the distance counts
+AbsolutePosition   a vector added to each token's embedding
+Rotation           a rotation of queries and keys, so that their dot product depends on distance
+PairBias           something added to the score of a (query, key) pair; DistanceBias where only the distance counts
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ class PairBias(nn.Module, ABC):
 
     @abstractmethod
     def scores(
-        self, query: Float[Tensor, "batch heads rows head_dim"], frame: Frame, rows: Int[Tensor, " rows"], scale: float
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        frame: Frame,
+        rows: Int[Tensor, " rows"],
+        scale: float,
     ) -> Float[Tensor, "#batch heads rows keys"]:
         """What is added to the scaled scores of the queries ``rows`` (indices) of ``frame``."""
 
@@ -61,7 +65,11 @@ class DistanceBias(PairBias):
         """The bias at each distance from ``lowest`` to ``highest``, both included."""
 
     def scores(
-        self, query: Float[Tensor, "batch heads rows head_dim"], frame: Frame, rows: Int[Tensor, " rows"], scale: float
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        frame: Frame,
+        rows: Int[Tensor, " rows"],
+        scale: float,
     ) -> Float[Tensor, "1 heads rows keys"]:
         """The table, laid along the diagonals."""
         del scale

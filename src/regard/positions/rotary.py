@@ -23,8 +23,8 @@ from regard.positions.scaling import Scaling, plain_frequencies
 class Rotary(Rotation):
     """Rotation by position, for heads of ``head_dim``.
 
-    ``rotated``: how many of the first dimensions turn (default all; GPT-J and GPT-NeoX turn a part). ``scaling`` changes
-    the frequencies for long texts (``positions.LinearScaling`` and others).
+    ``rotated``: how many of the first dimensions turn (default all; GPT-J and GPT-NeoX turn a part).
+    ``scaling`` changes the frequencies for long texts (``positions.LinearScaling`` and others).
     """
 
     def __init__(
@@ -67,10 +67,7 @@ class Rotary(Rotation):
         else:
             first, second = turned[..., 0::2], turned[..., 1::2]
         parts = (first * cosine - second * sine, first * sine + second * cosine)
-        if self.layout == "halves":
-            out = torch.cat(parts, dim=-1)
-        else:
-            out = torch.stack(parts, dim=-1).flatten(-2)
+        out = torch.cat(parts, dim=-1) if self.layout == "halves" else torch.stack(parts, dim=-1).flatten(-2)
         return torch.cat([out, rest], dim=-1) if rest.shape[-1] else out
 
     def _angles(self, tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:

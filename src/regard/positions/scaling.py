@@ -3,7 +3,8 @@
 With f_i = base^(-2i/d), wavelength l_i = 2 pi / f_i, trained length L, and factor s = new length / L:
 
     LinearScaling    f_i / s                                       Chen et al. 2023, "Position interpolation"
-    DynamicScaling   base * (s n/L - (s - 1))^(d/(d-2)) once n > L   "NTK-aware", dynamic; Peng et al. 2023, appendix B.3
+    DynamicScaling   base * (s n/L - (s - 1))^(d/(d-2)) once n > L   "NTK-aware", dynamic; Peng et al. 2023,
+    appendix B.3
     YarnScaling      f_i between the two by how often a pair turns within L; scores times (0.1 ln s + 1)^2
                                                                    Peng et al. 2023 (YaRN), sections 3.2 to 3.4
     Llama3Scaling    the same idea, with the ramp over L / l_i     Grattafiori et al. 2024 (Llama 3), section 3.2
@@ -69,7 +70,10 @@ class DynamicScaling(Scaling):
 @final
 @dataclass(frozen=True)
 class YarnScaling(Scaling):
-    """Fast pairs kept, slow pairs interpolated, a ramp between ``fast`` and ``slow`` turns within the trained length."""
+    """Fast pairs kept, slow pairs interpolated, a ramp between.
+
+    Fast pairs turn more than ``fast`` times within the trained length, slow ones less than ``slow`` times.
+    """
 
     factor: float
     trained_length: int

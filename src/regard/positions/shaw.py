@@ -3,8 +3,9 @@
     score(i, j) = q_i . (k_j + a^K_clip(j - i)) / sqrt(d)
     output(i)   = sum_j w_ij (v_j + a^V_clip(j - i)),      clip(n) = max(-m, min(m, n))
 
-Shaw et al. 2018, equations 1 to 5. The vectors are shared by all heads: (2 m + 1, head_dim). The value term needs the weights,
-so it runs where weights are at hand (impl "reference"); ``values=False`` leaves it out, as the paper's table 3 finds it may.
+Shaw et al. 2018, equations 1 to 5. The vectors are shared by all heads: (2 m + 1, head_dim). The value term
+needs the weights, so it runs where weights are at hand (impl "reference"); ``values=False`` leaves it out, as
+the paper's table 3 finds it may.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ class ShawRelative(PairBias):
             self.value_vectors = nn.Parameter(torch.randn(count, size) * size**-0.5)
 
     def scores(
-        self, query: Float[Tensor, "batch heads rows head_dim"], frame: Frame, rows: Int[Tensor, " rows"], scale: float
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        frame: Frame,
+        rows: Int[Tensor, " rows"],
+        scale: float,
     ) -> Float[Tensor, "batch heads rows keys"]:
         """``q_i . a^K_clip(j - i)`` times the scale."""
         by_distance = (query * scale) @ self.key_vectors.to(query).T

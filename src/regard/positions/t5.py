@@ -3,8 +3,8 @@
     bucket(n) = n                                                      n < exact
               = exact + floor(ln(n/exact) / ln(max_distance/exact) * (buckets - exact)), at most buckets - 1
 
-Raffel et al. 2020, section 2.1. With ``bidirectional`` (encoders) half the buckets are for keys after the query; without it
-(decoders) keys after the query share bucket 0. ``exact`` is half the buckets of a side.
+Raffel et al. 2020, section 2.1. With ``bidirectional`` (encoders) half the buckets are for keys after the
+query; without it (decoders) keys after the query share bucket 0. ``exact`` is half the buckets of a side.
 """
 
 from __future__ import annotations
@@ -24,9 +24,7 @@ from regard.positions.base import DistanceBias
 class T5Buckets(DistanceBias):
     """A trained bias for each bucket and head. ``weight`` is (buckets, heads), as in T5 checkpoints."""
 
-    def __init__(
-        self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True
-    ) -> None:
+    def __init__(self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
         super().__init__()
         exact = buckets // (4 if bidirectional else 2)
         if exact < 1 or max_distance <= exact:
@@ -36,10 +34,15 @@ class T5Buckets(DistanceBias):
                 got=f"buckets={buckets}, max_distance={max_distance}",
                 do="the published values are buckets=32, max_distance=128",
             )
-        self.heads, self.buckets, self.max_distance, self.bidirectional = heads, buckets, max_distance, bidirectional
+        self.heads, self.buckets, self.max_distance, self.bidirectional = (
+            heads,
+            buckets,
+            max_distance,
+            bidirectional,
+        )
         self.weight = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
-    def bucket(self, distance: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
+    def bucket(self, distance: Int[Tensor, ...]) -> Int[Tensor, ...]:
         """The bucket of each distance ``key - position(query)``."""
         side = self.buckets // 2 if self.bidirectional else self.buckets
         after = (distance > 0).long() * side if self.bidirectional else torch.zeros_like(distance)

@@ -47,7 +47,7 @@ SCRIPTS = (
     "shared.js",
     "start.js",
 )
-EXACT_LIMIT = 700_000  # characters of float32 vectors up to which a page stays exact
+EXACT_LIMIT = 880_000  # characters of float32 vectors up to which a page stays exact
 SHARED_LIMIT = 200  # pairs of texts and words that a page lists
 
 Json = dict[str, Any]

@@ -36,7 +36,8 @@ function percent(share) {
 }
 
 function number(value, digits = 2) {
-  return value.toFixed(digits).replace("-", "−");
+  const text = value.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
 }
 
 // Sizes a canvas in CSS pixels for this screen and gives its context, in CSS pixels.
@@ -52,4 +53,9 @@ function sized(canvas, width, height) {
 
 function colourOf(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// Scrolls a box, and nothing around it, so that a stretch of its content is seen.
+function keepInSight(box, top, height) {
+  if (top < box.scrollTop || top + height > box.scrollTop + box.clientHeight) box.scrollTop = top - box.clientHeight / 2;
 }

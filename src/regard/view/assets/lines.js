@@ -6,7 +6,7 @@ const LEAST_SHARE = 0.02;
 let sides = null;
 
 function sideOf(tokens, name, choose) {
-  const nodes = tokens.map((token, at) => make("bdi", { onclick: () => choose(at) }, token.surface));
+  const nodes = tokens.map((token, at) => make("div", { class: "end", onclick: () => choose(at) }, make("bdi", {}, token.surface)));
   return { column: make("div", { class: `side ${name}` }, ...nodes), nodes };
 }
 
@@ -54,11 +54,7 @@ function showLines() {
   part("lines-how").textContent =
     `Each line is a look: thicker is a larger share. Shares under ${100 * LEAST_SHARE} % are not drawn. ` +
     `Shown: ${all ? "every token" : "the chosen token"} in layer ${state.layer}, head ${state.head}.`;
-  keepInSight(part("lines"), state.query * LINE_ROW);
-}
-
-function keepInSight(box, top) {
-  if (top < box.scrollTop || top + LINE_ROW > box.scrollTop + box.clientHeight) box.scrollTop = top - box.clientHeight / 2;
+  keepInSight(part("lines"), state.query * LINE_ROW, LINE_ROW);
 }
 
 part("all-lines").addEventListener("change", showLines);

@@ -73,6 +73,8 @@ function showRow() {
     chip.setAttribute("aria-selected", String(query === state.query));
     chip.tabIndex = query === state.query ? 0 : -1;
   });
+  const chosen = askingChips[state.query];
+  keepInSight(chosen.parentElement, chosen.offsetTop - chosen.parentElement.offsetTop, chosen.offsetHeight);
   showSentence(text, keys, row);
 }
 
@@ -104,12 +106,16 @@ function showLegend() {
   part("ticks").replaceChildren(...ticks);
 }
 
-function showSpecials() {
-  const names = [...new Set(shownText().tokens.filter(({ special }) => special).map(({ surface }) => surface))];
-  part("specials").hidden = !names.length;
-  part("specials").textContent = `${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; heads with nothing to find rest there.`;
+function showMarks() {
+  const text = shownText();
+  const tokens = [...text.tokens, ...keysOf(text)];
+  const names = [...new Set(tokens.filter(({ special }) => special).map(({ surface }) => surface))];
+  const notes = [];
+  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; heads that find nothing rest there.`);
+  if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted: not in the model’s vocabulary, read as one and the same unknown token.");
+  part("marks").textContent = notes.join(" ");
 }
 
 watch(["text"], buildRow);
-watch(["text"], showSpecials);
+watch(["text"], showMarks);
 watch(["text", "layer", "head", "query"], showRow);

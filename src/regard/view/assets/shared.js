@@ -1,14 +1,11 @@
 // A word that stands in two texts: the cosine of its vectors, from the embedding to the last layer.
 
 const PAIR_COLOURS = { light: ["#24549a", "#b3470f", "#00705a", "#7a3b8f", "#5c5f66"], dark: ["#9cc1f7", "#ff9d5c", "#4fd1ae", "#d7a3e8", "#a3a7af"] };
-const CHART = { width: 760, height: 260, left: 44, right: 150, top: 14, bottom: 34 };
+const DASHES = ["none", "8 4", "2 4", "10 3 2 3", "4 4"];
+const CHART = { widest: 760, height: 260, left: 40, right: 116, top: 14, bottom: 34, label: 15 };
 
 function sharedWords() {
   return [...new Set(data.shared.map(({ word: name }) => name))];
-}
-
-function layerName(at) {
-  return at === 0 ? "embedding" : `layer ${at - 1}`;
 }
 
 function pairName({ first, second }) {
@@ -25,9 +22,9 @@ function showShared() {
 }
 
 function chartOf(pairs) {
-  const { width, height, left, right, top, bottom } = CHART;
-  const lowest = Math.min(0.5, ...pairs.flatMap(({ cosines }) => cosines));
-  const floor = Math.floor(lowest * 4) / 4;
+  const { height, left, right, top, bottom } = CHART;
+  const width = Math.min(CHART.widest, part("chart").clientWidth || CHART.widest);
+  const floor = Math.floor(4 * Math.min(0.5, ...pairs.flatMap(({ cosines }) => cosines))) / 4;
   const steps = pairs[0].cosines.length;
   const x = (at) => left + (at * (width - left - right)) / Math.max(1, steps - 1);
   const y = (cosine) => top + ((1 - cosine) * (height - top - bottom)) / (1 - floor);
@@ -37,19 +34,32 @@ function chartOf(pairs) {
     svg.append(draw("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, tick.toFixed(2)));
   }
   for (let at = 0; at < steps; at += 1) {
-    svg.append(draw("text", { x: x(at), y: height - 10, "text-anchor": "middle" }, at === 0 ? "embedding" : String(at - 1)));
+    const anchor = at === 0 ? "start" : "middle";
+    svg.append(draw("text", { x: at === 0 ? 0 : x(at), y: height - 10, "text-anchor": anchor }, at === 0 ? "embedding" : String(at - 1)));
   }
   const colours = PAIR_COLOURS[isDark() ? "dark" : "light"];
+  const heights = apart(pairs.map(({ cosines }) => y(cosines.at(-1)) + 4));
   pairs.forEach((pair, number) => {
     const stroke = colours[number % colours.length];
     const points = pair.cosines.map((cosine, at) => `${x(at)},${y(cosine)}`).join(" ");
-    svg.append(draw("polyline", { points, fill: "none", stroke, "stroke-width": 2.5, "stroke-dasharray": ["none", "8 4", "2 4", "10 3 2 3", "4 4"][number] }));
+    svg.append(draw("polyline", { points, fill: "none", stroke, "stroke-width": 2.5, "stroke-dasharray": DASHES[number % DASHES.length] }));
     pair.cosines.forEach((cosine, at) => svg.append(draw("circle", { cx: x(at), cy: y(cosine), r: 3.5, fill: stroke })));
-    const label = draw("text", { x: width - right + 10, y: y(pair.cosines.at(-1)) + 4 }, pairName(pair));
+    const label = draw("text", { x: width - right + 10, y: heights[number] }, pairName(pair));
     label.style.fill = stroke;
     svg.append(label);
   });
   return svg;
+}
+
+// Moves labels down until none covers another.
+function apart(heights) {
+  const moved = [...heights];
+  let lowest = -Infinity;
+  for (const at of [...heights.keys()].sort((a, b) => heights[a] - heights[b])) {
+    moved[at] = Math.max(heights[at], lowest + CHART.label);
+    lowest = moved[at];
+  }
+  return moved;
 }
 
 function tableOf(pairs) {

@@ -91,6 +91,6 @@ window.addEventListener("hashchange", () => go(readAddress()));
 let resizing = 0;
 window.addEventListener("resize", () => {
   clearTimeout(resizing);
-  resizing = setTimeout(() => { showMap(); showLines(); }, 100);
+  resizing = setTimeout(() => { showMap(); showLines(); showShared(); }, 100);
 });
 document.documentElement.dataset.ready = "yes";

@@ -81,7 +81,7 @@ function showSteps() {
       ...vector(["v of ", word(gets), `, which counts with weight ${share.toFixed(4)}`], v),
       formula("c = Σ ", ...low("w", "j"), " ", ...low("v", "j"), upright(` over ${n} tokens`)),
       ...vector(["context c of ", word(asks)], context),
-      make("p", {}, "This head adds this vector to what the token knows; the layer joins it with those of its other heads."),
+      make("p", {}, "The layer joins this vector with those of its other heads and adds the mixture to what it knows of ", word(asks), "."),
     ),
   );
   options(part("key"), keys.map(({ surface }, at) => `${at} ${surface}`), key);

@@ -1,0 +1,10 @@
+"""A model's attention over a text, as a reading: the one place where the views meet a model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from regard.view.reading import Reading
+
+if TYPE_CHECKING:
+    from typing import Any
