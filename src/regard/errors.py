@@ -82,6 +82,14 @@ class MissingPackageError(RegardError, ImportError):
     exit_code = 6
 
 
+def check_count(name: str, number: object, *, least: int = 1) -> None:
+    """Raise OptionError unless ``number`` is an integer of at least ``least``."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise OptionError(
+            f"wrong {name}", expected=f"an integer of {least} or more", got=repr(number), do=f"for example {name}={max(8, least)}"
+        )
+
+
 def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:
     """The error for a name that is not one of ``valid``; lists them all, and the likeliest meant."""
     options = sorted(valid)

@@ -60,11 +60,13 @@ def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.
     """Indices of queries, from 0; OptionError for one that is not there."""
     if rows is None:
         return None
-    index = torch.as_tensor(rows, device=device)
-    if index.numel() == 0:
-        index = index.long()
-    wrong = index.dim() != 1 or index.is_floating_point() or index.dtype == torch.bool
-    if wrong or bool(((index < -queries) | (index >= queries)).any()):
+    try:
+        index = torch.as_tensor(rows, device=device)
+    except (TypeError, ValueError):  # not numbers
+        index = torch.tensor(torch.nan)
+    whole = index.numel() == 0 or not (index.is_floating_point() or index.dtype == torch.bool)
+    index = index.long()
+    if not whole or index.dim() != 1 or bool(((index < -queries) | (index >= queries)).any()):
         raise OptionError(
             "rows names queries that are not there",
             expected=f"a list of integers from {-queries} to {queries - 1}",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from regard.errors import DeviceError, DtypeError, OptionError, ShapeError
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
-from regard.positions.base import DistanceBias, PairBias
+from regard.positions.base import PairBias
 
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -29,8 +31,9 @@ def checked(
     check_mask(mask)
     if mask is not None:
         mask.check(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-    _check_bias(bias, query, key)
+    _check_bias(bias, query, key, value)
     check_dropout(dropout)
+    check_scale(scale)
     return Request(query, key, value, mask, bias, query.shape[3] ** -0.5 if scale is None else float(scale), dropout)
 
 
@@ -49,13 +52,25 @@ def check_mask(mask: object) -> None:
 
 def check_dropout(dropout: float) -> None:
     """Raise OptionError unless 0 <= dropout < 1."""
-    if not 0.0 <= dropout < 1.0:
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0.0 <= dropout < 1.0:
         raise OptionError(
             "dropout is a probability",
             expected="0 <= dropout < 1",
             got=repr(dropout),
             do="0.1 is the usual value",
         )
+
+
+def check_scale(scale: float | None) -> None:
+    """Raise OptionError unless the scale is a finite number, or None."""
+    if scale is None or (isinstance(scale, int | float) and not isinstance(scale, bool) and math.isfinite(scale)):
+        return
+    raise OptionError(
+        "scale is what scores are multiplied with",
+        expected="a finite number, or None for 1/sqrt(head_dim)",
+        got=repr(scale),
+        do="a trained scale is multiplied into the query instead",
+    )
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
@@ -118,18 +133,12 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
         )
 
 
-def _check_bias(bias: Bias | None, query: Tensor, key: Tensor) -> None:
+def _check_bias(bias: Bias | None, query: Tensor, key: Tensor, value: Tensor) -> None:
     wanted = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     if bias is None:
         return
     if isinstance(bias, PairBias):
-        if isinstance(bias, DistanceBias) and bias.heads not in (1, query.shape[1]):
-            raise ShapeError(
-                f"bias {type(bias).__name__} was made for another number of heads",
-                expected=f"{query.shape[1]} heads, as the query has",
-                got=f"{bias.heads} heads",
-                do="build it with the query's number of heads",
-            )
+        bias.check(query, value)
         return
     if not isinstance(bias, Tensor):
         raise OptionError(

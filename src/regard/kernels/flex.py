@@ -98,12 +98,13 @@ def _score_mod(request: Request) -> ScoreMod | None:
     if isinstance(bias, DistanceBias):
         first, last = request.frame.offset, request.frame.offset + request.frame.queries - 1
         lowest = -max(last, 0)
-        table = bias.table(lowest, request.frame.keys - 1 - min(first, 0)).to(request.device)
+        table = bias.table(lowest, request.frame.keys - 1 - min(first, 0)).to(request.device, torch.float32)
+        one = bias.heads == 1
         shift = -first - lowest
 
         def by_distance(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del batch
-            return score + table[head, key - query + shift]
+            return score + table[head * 0 if one else head, key - query + shift]
 
         return by_distance
     assert isinstance(bias, Tensor)

@@ -4,7 +4,8 @@ A weight of 0 does not stop a NaN: 0 * NaN is NaN, in the output and again in th
 hold a NaN or an Inf are taken out before anything is multiplied, and put back as NaN in exactly the rows of
 queries that may see them:
 
-    output[i] = NaN  where query i holds one, or some key j with mask[i, j] holds one, in key or value
+    output[i] = NaN  where query i holds one, or some key j with mask[i, j] holds one, in key or value,
+                     or where a score that counts is NaN or too large for the dtype
 
 Such a row takes no part in the backward pass; all other rows are computed, bit for bit, as if the token held zeros.
 """
@@ -55,12 +56,19 @@ def isolate(
 
 def masked_softmax(
     scores: Float[Tensor, "batch heads rows keys"], allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None
-) -> Float[Tensor, "batch heads rows keys"]:
-    """exp(s_j) / sum of exp(s) over the allowed keys; forbidden ones get 0, and a row of none is all 0."""
+) -> tuple[Float[Tensor, "batch heads rows keys"], Bool[Tensor, "batch heads rows"]]:
+    """exp(s_j) / sum of exp(s) over the allowed keys; forbidden ones get 0, and a row of none is all 0.
+
+    Second, the rows that have no such weights because an allowed score is NaN or overflowed: theirs are meaningless.
+    """
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
     if scores.shape[-1] == 0:
-        return scores
-    # A row of -inf only would be 0/0. It is computed on zeros instead, and its weights are then set to 0.
-    empty = scores.amax(-1, keepdim=True) == -torch.inf
-    return scores.masked_fill(empty, 0.0).softmax(-1).masked_fill(empty, 0.0)
+        return scores, scores.new_zeros(scores.shape[:-1], dtype=torch.bool)
+    highest = scores.detach().amax(-1, keepdim=True)
+    empty = highest == -torch.inf
+    broken = ~(highest < torch.inf)
+    # A row of -inf only would be 0/0, and one with NaN would pass it on: both are computed on zeros instead.
+    weights = scores.masked_fill(empty | broken, 0.0).softmax(-1)
+    # Forbidden weights are 0 already; setting them stops gradients, which a huge value could have made Inf.
+    return weights.masked_fill(empty if allowed is None else empty | ~allowed, 0.0), broken.squeeze(-1)

@@ -31,7 +31,7 @@ class Reference(Implementation):
 
     def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """Equation 1, with all weights in memory."""
-        return scored.attend(_problem(request), dropout=request.dropout, dtype=request.query.dtype)
+        return scored.attend(scored.pose_dot_product(request), dropout=request.dropout, dtype=request.query.dtype)
 
     def refuses_to_observe(self, request: Request) -> str | None:
         """Nothing."""
@@ -40,19 +40,4 @@ class Reference(Implementation):
 
     def observe(self, request: Request, top: int, rows: Tensor | None) -> Observation:
         """Equation 1 and its statistics, in memory linear in length."""
-        return scored.observe(_problem(request), top=top, rows=rows, dtype=request.query.dtype)
-
-
-def _problem(request: Request) -> scored.Problem:
-    def dot_product(query: Tensor, key: Tensor) -> Tensor:
-        return (query * request.scale) @ key.transpose(-2, -1)
-
-    return scored.pose(
-        dot_product,
-        request.query,
-        request.key,
-        request.value,
-        mask=request.mask,
-        bias=request.bias,
-        scale=request.scale,
-    )
+        return scored.observe(scored.pose_dot_product(request), top=top, rows=rows, dtype=request.query.dtype)

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from regard.contract import Frame, Observation
 from regard.kernels.nonfinite import Isolated, isolate, masked_softmax
-from regard.kernels.request import Bias
+from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
 from regard.positions.base import PairBias
 
@@ -91,24 +91,39 @@ def pose(
     return Problem(score, tokens, Frame(query.shape[2], key.shape[2]), mask, bias, scale, trained)
 
 
+def pose_dot_product(request: Request) -> Problem:
+    """Scaled dot-product attention, as a Problem: score(q, k) = scale * q . k."""
+
+    def score(query: Tensor, key: Tensor) -> Tensor:
+        return (query * request.scale) @ key.transpose(-2, -1)
+
+    query, key, value = request.query, request.key, request.value
+    return pose(score, query, key, value, mask=request.mask, bias=request.bias, scale=request.scale)
+
+
 def attend(
-    problem: Problem, *, dropout: float = 0.0, dtype: torch.dtype
-) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The output, in ``dtype``. ``dropout`` zeroes weights with that probability and scales up the others."""
-    rows = problem.frame.all_rows(problem.tokens.query.device)
+    problem: Problem, *, dropout: float = 0.0, dtype: torch.dtype, rows: Int[Tensor, " rows"] | None = None
+) -> Float[Tensor, "batch heads rows value_dim"]:
+    """The output for some queries (default: all), in ``dtype``.
+
+    ``dropout`` zeroes weights with that probability and scales up the others.
+    """
+    rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     allowed = problem.allowed(rows)
-    weights = masked_softmax(problem.scores(rows), allowed)
+    weights, broken = masked_softmax(problem.scores(rows), allowed)
     if dropout > 0.0:
         weights = torch.nn.functional.dropout(weights, dropout)
     output = problem.mix(weights, rows)
-    return output.masked_fill(problem.tokens.bad_rows(allowed, rows)[..., None], torch.nan).to(dtype)
+    bad = broken | problem.tokens.bad_rows(allowed, rows)
+    return output.masked_fill(bad[..., None], torch.nan).to(dtype)
 
 
 def weights_of(problem: Problem, rows: Int[Tensor, " rows"] | None = None) -> Float[Tensor, "batch heads rows keys"]:
     """The weights of some queries (default: all), NaN in the allowed keys of rows that may see one."""
     rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     allowed = problem.allowed(rows)
-    return _poison(problem, masked_softmax(problem.scores(rows), allowed), allowed, rows)
+    weights, broken = masked_softmax(problem.scores(rows), allowed)
+    return _poison(weights, allowed, broken | problem.tokens.bad_rows(allowed, rows))
 
 
 def observe(problem: Problem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
@@ -174,37 +189,42 @@ def _needs_gradient(problem: Problem) -> bool:
 
 
 def _observe_tile(problem: Problem, rows: Tensor, top: int) -> Columns:
-    """Output, lse, entropy, top keys, top weights of some queries, and what each key received from them."""
+    """The columns for some queries."""
     allowed = problem.allowed(rows)
     scores = problem.scores(rows)
-    if allowed is not None:
-        scores = scores.masked_fill(~allowed, -torch.inf)
-    weights = masked_softmax(scores, None)
-    lse = scores.logsumexp(-1) if scores.shape[-1] else scores.sum(-1).fill_(-torch.inf)
+    weights, broken = masked_softmax(scores, allowed)
+    bad = broken | problem.tokens.bad_rows(allowed, rows)
+    hidden = bad[..., None] if allowed is None else bad[..., None] | ~allowed
+    scores = scores.masked_fill(hidden, -torch.inf)
+    lse = _logsumexp(scores)
     # H = -sum w ln w; where w is 0, so is its share, and the 1 keeps its gradient finite too.
     entropy = -(weights * weights.masked_fill(weights == 0, 1.0).log()).sum(-1)
     count = min(top, scores.shape[-1])
     best, top_keys = scores.topk(count, dim=-1)
     top_weights = weights.gather(-1, top_keys)
-    none = best == -torch.inf
-    top_keys = top_keys.masked_fill(none, -1)
-    output = problem.mix(weights, rows)
-    bad = problem.tokens.bad_rows(allowed, rows)
-    weights = _poison(problem, weights, allowed, rows)
-    nan = torch.nan
+    top_keys = top_keys.masked_fill(best == -torch.inf, -1)
     return (
-        output.masked_fill(bad[..., None], nan),
-        lse.masked_fill(bad, nan),
-        entropy.masked_fill(bad, nan),
-        _pad(top_keys.masked_fill(bad[..., None], -1), top, -1),
-        _pad(top_weights.masked_fill(bad[..., None], nan), top, 0),
-        weights.sum(2),
+        problem.mix(weights, rows).masked_fill(bad[..., None], torch.nan),
+        lse.masked_fill(bad, torch.nan),
+        entropy.masked_fill(bad, torch.nan),
+        _pad(top_keys, top, -1),
+        _pad(top_weights.masked_fill(bad[..., None], torch.nan), top, 0),
+        _poison(weights, allowed, bad).sum(2),
     )
 
 
-def _poison(problem: Problem, weights: Tensor, allowed: Tensor | None, rows: Tensor) -> Tensor:
-    bad = problem.tokens.bad_rows(allowed, rows)[..., None]
-    return weights.masked_fill(bad if allowed is None else bad & allowed, torch.nan)
+def _logsumexp(scores: Float[Tensor, "batch heads rows keys"]) -> Float[Tensor, "batch heads rows"]:
+    """ln sum exp(s), -inf for a row of -inf only, whose gradient is then 0."""
+    if scores.shape[-1] == 0:
+        return scores.new_full(scores.shape[:-1], -torch.inf)
+    empty = (scores == -torch.inf).all(-1)
+    return scores.masked_fill(empty[..., None], 0.0).logsumexp(-1).masked_fill(empty, -torch.inf)
+
+
+def _poison(weights: Tensor, allowed: Tensor | None, bad: Tensor) -> Tensor:
+    """NaN in the allowed keys of bad rows."""
+    rows = bad[..., None]
+    return weights.masked_fill(rows if allowed is None else rows & allowed, torch.nan)
 
 
 def _pad(tensor: Tensor, size: int, value: int) -> Tensor:

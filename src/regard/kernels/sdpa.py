@@ -1,13 +1,17 @@
 """impl "sdpa": torch's fused ``scaled_dot_product_attention``, with regard's meaning of masks and empty rows.
 
-What it adds around the call: keys that are hidden from every query (padding) are replaced by zeros, so nothing they
-hold can matter; a query that may see nothing gives 0. A key that only some queries may see still meets a
-weight of 0 inside, so NaN or Inf there, or numbers so large that a score overflows, reach those queries too:
-use "reference" where that can be.
+Inside, a forbidden key meets a weight of 0, and 0 * NaN is NaN, so what this file adds is around the call:
+
+    a key hidden from every query (padding) is replaced by zeros, on any device;
+    a query that may see nothing gives exactly 0;
+    on a CPU, wild tokens (NaN, Inf, or so large that a score could overflow) are replaced by zeros as well, and the rows
+    of queries that hold or may see one are computed in plain torch instead (``kernels.scored``). So here too what the
+    mask forbids has no influence, whatever it holds. On a GPU that look at the numbers would stall the device, and is left out.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, final
 
 import torch
@@ -15,6 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from regard.kernels import scored
 from regard.kernels.implementation import Implementation
 from regard.kernels.request import Request
 from regard.positions.base import DistanceBias, PairBias
@@ -33,26 +38,74 @@ class Sdpa(Implementation):
         return None
 
     def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """One call of torch's kernel."""
-        query, key, value = request.query, request.key, request.value
-        bias = _bias(request)
-        if request.mask is None:
-            return _call(request, query, key, value, bias)
-        causal = request.mask.band(request.frame) == (None, 0)
-        if causal and bias is None and request.frame.queries <= request.frame.keys:
-            unseen = request.frame.keys - request.frame.queries  # beyond the last query: hidden from all
-            key, value = (_blank_tail(tensor, unseen) for tensor in (key, value))
-            return _call(request, query, key, value, None, causal=True)
-        allowed = request.mask.dense(request.frame.queries, request.frame.keys, device=request.device)
-        seen = _seen(request, allowed)[..., None]
-        key, value = key.masked_fill(~seen, 0.0), value.masked_fill(~seen, 0.0)
-        bad = ~query.isfinite().all(-1, keepdim=True)
-        empty = ~allowed.any(-1, keepdim=True)
-        # An empty row is computed as if it saw everything, and then set to 0: so its gradients are 0 and not NaN.
-        allowed = allowed | empty
-        mask = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
-        output = _call(request, query.masked_fill(bad, 0.0), key, value, mask)
-        return output.masked_fill(bad, torch.nan).masked_fill(empty, 0.0)
+        """One call of torch's kernel, and plain torch for the rows that wild tokens reach."""
+        if request.mask is None or request.device.type != "cpu" or _tame(request):
+            return _fused(request)
+        return _around_wild_tokens(request)
+
+
+def _fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+    """The request by torch's kernel, for tokens that are tame."""
+    query, key, value = request.query, request.key, request.value
+    bias = _bias(request)
+    if request.mask is None:
+        return _call(request, query, key, value, bias)
+    if request.mask.band(request.frame) == (None, 0) and bias is None and request.frame.offset >= 0:
+        key, value = (_blank_tail(tensor, request.frame.offset) for tensor in (key, value))
+        return _call(request, query, key, value, None, causal=True)
+    allowed = request.mask.dense(request.frame.queries, request.frame.keys, device=request.device)
+    seen = _seen(request, allowed)[..., None]
+    key, value = key.masked_fill(~seen, 0.0), value.masked_fill(~seen, 0.0)
+    empty = ~allowed.any(-1, keepdim=True)
+    # An empty row is computed as if it saw everything, and then set to 0: so its gradients are 0 and not NaN.
+    allowed = allowed | empty
+    mask = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
+    return _call(request, query, key, value, mask).masked_fill(empty, 0.0)
+
+
+def _around_wild_tokens(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+    """torch's kernel on zeros in place of wild tokens; plain torch for the rows that hold or may see one."""
+    assert request.mask is not None
+    bound = _bound(request)
+    wild_query = _wild(request.query, bound)
+    wild_key = _wild(request.key, bound) | _wild(request.value, bound)
+    output = _fused(
+        replace(
+            request,
+            query=request.query.masked_fill(wild_query[..., None], 0.0),
+            key=request.key.masked_fill(wild_key[..., None], 0.0),
+            value=request.value.masked_fill(wild_key[..., None], 0.0),
+        )
+    )
+    allowed = request.mask.dense(request.frame.queries, request.frame.keys)
+    of_heads = wild_key.repeat_interleave(request.group, dim=1)
+    reached = wild_query | (allowed & of_heads[:, :, None, :]).any(-1)
+    rows = reached.flatten(0, 1).any(0).nonzero().flatten()
+    problem = scored.pose_dot_product(request)
+    exact = scored.attend(problem, rows=rows, dropout=request.dropout, dtype=output.dtype)
+    return output.index_copy(2, rows, torch.where(reached[:, :, rows, None], exact, output[:, :, rows]))
+
+
+def _bound(request: Request) -> float:
+    """Numbers up to this give scores that cannot overflow, with room to spare."""
+    largest = torch.finfo(request.query.dtype).max / 8
+    return float((largest / max(1.0, request.query.shape[3] * abs(request.scale))) ** 0.5)
+
+
+def _tame(request: Request) -> bool:
+    """Whether every number is finite and small enough. A NaN fails each comparison."""
+    bound = _bound(request)
+    for tensor in (request.query, request.key, request.value):
+        if tensor.numel():
+            lowest, highest = tensor.detach().aminmax()
+            if not (float(lowest) > -bound and float(highest) < bound):
+                return False
+    return True
+
+
+def _wild(tensor: Tensor, bound: float) -> Bool[Tensor, "batch heads length"]:
+    """Which tokens hold a number that is not finite or not below the bound."""
+    return ~(tensor.detach().abs() < bound).all(-1)
 
 
 def _call(
@@ -70,7 +123,7 @@ def _call(
     )
 
 
-def _bias(request: Request) -> Float[Tensor, "#batch #heads #queries keys"] | None:
+def _bias(request: Request) -> Float[Tensor, "#batch #heads #queries #keys"] | None:
     """The bias as a tensor in the query's dtype."""
     if isinstance(request.bias, PairBias):
         rows = request.frame.all_rows(request.device)
@@ -79,7 +132,7 @@ def _bias(request: Request) -> Float[Tensor, "#batch #heads #queries keys"] | No
 
 
 def _blank_tail(tensor: Tensor, count: int) -> Tensor:
-    """Zeros in the last ``count`` tokens."""
+    """Zeros in the last ``count`` tokens, which no query sees."""
     if count == 0:
         return tensor
     hidden = torch.arange(tensor.shape[2], device=tensor.device) >= tensor.shape[2] - count

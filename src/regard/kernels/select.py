@@ -1,8 +1,7 @@
 """Which implementation computes: by name, or the choice of "auto", with the reasons.
 
-``auto`` on a CPU: "sdpa" where the mask, if there is one, hides the same keys from every query (padding);
-"reference" for all other masks, because a weight of 0 times a NaN is NaN inside sdpa, and the promise on a CPU is
-that what a mask forbids has no influence whatever it holds. On a GPU: "sdpa" where it does not refuse.
+``auto`` takes "sdpa" where it does not refuse, and else "reference". On a CPU both keep the promise that what a mask
+forbids has no influence whatever it holds; on a GPU "sdpa" keeps it for finite numbers, and for padding.
 """
 
 from __future__ import annotations
@@ -34,9 +33,7 @@ class Choice:
 
 def choose(request: Request) -> Choice:
     """The choice of "auto" for a request."""
-    reasons = {
-        name: impl.refuses(request) or _passed_over(name, request) or "" for name, impl in IMPLEMENTATIONS.items()
-    }
+    reasons = {name: impl.refuses(request) or _passed_over(name) or "" for name, impl in IMPLEMENTATIONS.items()}
     taken = next(name for name, reason in reasons.items() if not reason)
     for name in reasons:
         if name == taken:
@@ -76,20 +73,13 @@ def describe(request: Request) -> str:
     )
 
 
-def _passed_over(name: str, request: Request) -> str | None:
+def _passed_over(name: str) -> str | None:
     """Why "auto" does not take an implementation that would not refuse."""
-    if name == "flex":
-        return "only taken by name until it has been measured against sdpa"
-    if name == "sdpa" and request.device.type == "cpu" and request.mask is not None and request.mask.depends_on_query:
-        return (
-            "with a mask that hides a key from some queries only, a NaN or Inf in that key would reach them "
-            '(0 * NaN is NaN); take it by impl="sdpa" where all numbers are finite'
-        )
-    return None
+    return "only taken by name until it has been measured against sdpa" if name == "flex" else None
 
 
 def _merit(name: str) -> str:
     return {
-        "sdpa": "fused, and nothing hidden can leak here",
+        "sdpa": "torch's fused kernel, with regard's meaning of masks and empty rows",
         "reference": "exact for every mask and bias, at the price of holding the weights",
     }[name]

@@ -116,6 +116,13 @@ class DecoderBlock(nn.Module):
         ``memory`` (batch, keys, key_width) is what cross-attention looks at; with a cache it is needed in the
         first call only. ``mask`` is over the tokens (those in the cache included): usually ``masks.causal()``.
         """
+        if memory is not None and self.cross_attention is None:
+            raise OptionError(
+                "this block has no cross-attention, and a memory was given",
+                expected="memory=None",
+                got=f"memory {tuple(memory.shape)}",
+                do="build it with cross_attention=True",
+            )
         old = DecoderCache() if cache is None else cache
         offset, own, remembered = old.own.length, old.own, old.memory
 

@@ -4,7 +4,7 @@
     output, cache = attention(tokens, mask=causal(), cache=cache)
 
 A cache never changes: ``extended`` gives a new one. Storage grows by doubling and is shared between a cache
-and the one made from it, so a step costs the new tokens only; extending an older cache once more (beam search,
+and the one made from it, so a step costs the new tokens only (under ``torch.no_grad``; where gradients are recorded it copies); extending an older cache once more (beam search,
 branches) copies first.
 """
 
@@ -30,12 +30,12 @@ class _Storage:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class KeyValueCache:
     """Keys (batch, key_heads, length, head_dim) and values, likewise with value_dim, of ``length`` tokens."""
 
     length: int = 0
-    _storage: _Storage | None = field(default=None, repr=False, compare=False)
+    _storage: _Storage | None = field(default=None, repr=False)
 
     @classmethod
     def empty(cls) -> KeyValueCache:
@@ -59,8 +59,8 @@ class KeyValueCache:
             return KeyValueCache(length, _Storage(key, value, length))
         _check(self.key, key)
         _check(self.value, value)
-        if torch.is_grad_enabled() and (key.requires_grad or self.key.requires_grad):
-            # Writing in place would change tensors that the backward pass still needs.
+        if torch.is_grad_enabled():
+            # Writing in place would change tensors that the backward pass still needs, if only for the query's gradient.
             whole = (torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2))
             return KeyValueCache(length, _Storage(*whole, length))
         storage = self._storage

@@ -68,6 +68,13 @@ class MultiHeadAttention(nn.Module):
         self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bias)
         if isinstance(mechanism, str):
             mechanism = mechanism_of(mechanism, heads=heads, head_dim=self.head_dim, dropout=dropout)
+        if not isinstance(mechanism, Mechanism):
+            raise OptionError(
+                "mechanism is neither a name nor a mechanism",
+                expected="a name in regard.catalogue(), or a module made by regard.mechanism(...)",
+                got=repr(mechanism),
+                do='for example mechanism="dot_product"',
+            )
         self.mechanism = mechanism
         self.position = position
         nn.Module.register_load_state_dict_pre_hook(self, _split_fused)

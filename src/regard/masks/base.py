@@ -71,14 +71,14 @@ class Mask(ABC):
         ``rows`` asks for some queries only, by index.
         """
         query = torch.arange(queries, device=device) if rows is None else rows.to(device=device)
-        batch = torch.arange(self.batch or 1, device=device)
-        head = torch.arange(self.heads or 1, device=device)
+        batch = torch.arange(1 if self.batch is None else self.batch, device=device)
+        head = torch.arange(1 if self.heads is None else self.heads, device=device)
         key = torch.arange(keys, device=device)
         rule = self.mask_mod(queries, keys, device=device)
         if not self.depends_on_query:
             query = query[:1]
-        index = (batch[:, None, None, None], head[:, None, None], query[:, None], key)
-        return rule(*index)
+        allowed = rule(batch[:, None, None, None], head[:, None, None], query[:, None], key)
+        return allowed.reshape((1,) * (4 - allowed.dim()) + allowed.shape)
 
     def tiles(self, queries: int, keys: int, *, tile: int = 64) -> TileMap:
         """The block structure: the tiles that are not empty, row by row. Computed once for each pair of lengths."""

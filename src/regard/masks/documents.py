@@ -7,6 +7,7 @@ Queries stand at the end of the keys (``contract.Frame``). Packing: Krell et al.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
@@ -69,13 +70,17 @@ class Documents(Mask):
         return self.ids[:, frame.offset :] if self.query_ids is None else self.query_ids
 
 
-def documents(ids: Int[Tensor, "batch keys"], *, query_ids: Int[Tensor, "batch queries"] | None = None) -> Mask:
+def documents(
+    ids: Tensor | Sequence[int] | Sequence[Sequence[int]],
+    *,
+    query_ids: Tensor | Sequence[int] | Sequence[Sequence[int]] | None = None,
+) -> Mask:
     """A token sees only tokens with its own document id.
 
     ``ids`` (batch, keys) or (keys,) integers, of the keys. Queries are the last of them, or have ``query_ids``
     of their own where they are another sequence (cross-attention over packed pairs).
     """
-    tensors = [ids] if query_ids is None else [ids, query_ids]
+    tensors = [torch.as_tensor(side) for side in (ids, query_ids) if side is not None]
     for tensor in tensors:
         if tensor.is_floating_point() or tensor.dtype == torch.bool:
             raise DtypeError(
@@ -91,7 +96,7 @@ def documents(ids: Int[Tensor, "batch keys"], *, query_ids: Int[Tensor, "batch q
                 got=f"shape {tuple(tensor.shape)}",
                 do="give one id a token",
             )
-    first, *rest = [tensor.clone().reshape(-1, tensor.shape[-1]).long() for tensor in tensors]
+    first, *rest = [torch.atleast_2d(tensor).clone().long() for tensor in tensors]
     if rest and rest[0].shape[0] != first.shape[0]:
         raise ShapeError(
             "document ids of queries and keys have different batch sizes",

@@ -80,7 +80,7 @@ def global_tokens(positions: Sequence[int] | Int[Tensor, " tokens"] | Bool[Tenso
                 got=f"shape {tuple(tensor.shape)}",
                 do="mark each token",
             )
-        return GlobalTokens(tensor.clone().reshape(-1, tensor.shape[-1]))
+        return GlobalTokens(torch.atleast_2d(tensor).clone())
     if tensor.dim() != 1 or (tensor.numel() and (tensor.is_floating_point() or bool((tensor < 0).any()))):
         raise OptionError(
             "global tokens are given by position",

@@ -162,7 +162,7 @@ def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
     if tile < _WORD or tile % _WORD:
         raise OptionError("wrong tile size", expected="a positive multiple of 64", got=str(tile), do="use tile=64")
     rule = mask.mask_mod(frame.queries, frame.keys)
-    batch, heads = mask.batch or 1, mask.heads or 1
+    batch, heads = (1 if size is None else size for size in (mask.batch, mask.heads))
     query_tiles, key_tiles = -(-frame.queries // tile), -(-frame.keys // tile)
     step = max(1, _TILES_AT_ONCE // max(1, batch * heads * key_tiles))
     found: list[tuple[Tensor, Tensor]] = []  # flat tile index, and its bitmap row (all ones for full)

@@ -13,12 +13,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import final
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.contract import Observation
-from regard.errors import OptionError, ShapeError
+from regard.errors import ShapeError
 from regard.kernels import scored
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
@@ -173,5 +172,5 @@ class ScoredMechanism(Mechanism):
         rows: Sequence[int] | Tensor | None = None,
     ) -> Tensor:
         """Exact weights of some or all queries."""
-        problem = self.problem(query, key, torch.zeros_like(key[..., :1]), mask, bias)
+        problem = self.problem(query, key, key[..., :0], mask, bias)
         return scored.weights_of(problem, query_rows(rows, query.shape[2], query.device))

@@ -15,6 +15,7 @@ from regard.kernels.request import Bias
 from regard.kernels.select import IMPLEMENTATIONS, implementation
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
+from regard.shapes import check_scale
 
 
 @final
@@ -36,6 +37,7 @@ class DotProduct(ScoredMechanism):
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         if impl != "auto" and impl not in IMPLEMENTATIONS:
             raise unknown("impl", impl, ["auto", *IMPLEMENTATIONS])
+        check_scale(scale)
         self.impl = impl
         self.factor = head_dim**-0.5 if scale is None else float(scale)
 

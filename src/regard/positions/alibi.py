@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.errors import check_count
 from regard.positions.base import DistanceBias
 
 
@@ -25,14 +26,13 @@ class ALiBi(DistanceBias):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
+        check_count("heads", heads)
         self.heads = heads
-        self.register_buffer("slopes", torch.tensor(slopes(heads)), persistent=False)
-        self.slopes: Tensor
 
     def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
-        """``-slope |distance|``."""
-        distance = torch.arange(lowest, highest + 1, device=self.slopes.device)
-        return -self.slopes[:, None] * distance.abs()
+        """``-slope |distance|``, in float64: whoever adds it rounds it once, to the dtype of the scores."""
+        distance = torch.arange(lowest, highest + 1, dtype=torch.float64)
+        return -torch.tensor(slopes(self.heads), dtype=torch.float64)[:, None] * distance.abs()
 
     def extra_repr(self) -> str:
         """For printing."""

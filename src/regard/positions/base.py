@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.contract import Frame
+from regard.errors import ShapeError
 
 
 class AbsolutePosition(nn.Module, ABC):
@@ -37,6 +38,13 @@ class Rotation(nn.Module, ABC):
 class PairBias(nn.Module, ABC):
     """A term of the score of each (query, key) pair, and perhaps of the output."""
 
+    def check(self, query: Tensor, value: Tensor) -> None:
+        """Raise ShapeError unless it fits a query (batch, heads, queries, head_dim) and a value (.., value_dim).
+
+        A value_dim of 0 asks for no output, and fits.
+        """
+        del query, value
+
     @abstractmethod
     def scores(
         self,
@@ -44,7 +52,7 @@ class PairBias(nn.Module, ABC):
         frame: Frame,
         rows: Int[Tensor, " rows"],
         scale: float,
-    ) -> Float[Tensor, "#batch heads rows keys"]:
+    ) -> Float[Tensor, "#batch #heads rows keys"]:
         """What is added to the scaled scores of the queries ``rows`` (indices) of ``frame``."""
 
     def values(
@@ -60,9 +68,20 @@ class DistanceBias(PairBias):
 
     heads: int
 
+    def check(self, query: Tensor, value: Tensor) -> None:
+        """Raise ShapeError unless it was made for the query's heads, or for one that serves all."""
+        del value
+        if self.heads not in (1, query.shape[1]):
+            raise ShapeError(
+                f"bias {type(self).__name__} was made for another number of heads",
+                expected=f"{query.shape[1]} heads, as the query has",
+                got=f"{self.heads} heads",
+                do="build it with the query's number of heads",
+            )
+
     @abstractmethod
     def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
-        """The bias at each distance from ``lowest`` to ``highest``, both included."""
+        """The bias at each distance from ``lowest`` to ``highest``, both included, on any device and in any float dtype."""
 
     def scores(
         self,
@@ -70,7 +89,8 @@ class DistanceBias(PairBias):
         frame: Frame,
         rows: Int[Tensor, " rows"],
         scale: float,
-    ) -> Float[Tensor, "1 heads rows keys"]:
+    ) -> Float[Tensor, (1 #heads rows keys
+)]:
         """The table, laid along the diagonals."""
         del scale
         first, last = frame.offset, frame.offset + frame.queries - 1  # positions of the first and last query

@@ -63,6 +63,8 @@ class DynamicScaling(Scaling):
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """The frequencies of the grown base."""
+        if head_dim == 2:  # one pair, and it is the fastest, which this scaling keeps
+            return plain_frequencies(base, head_dim)
         stretch = max(1.0, self.factor * length / self.trained_length - (self.factor - 1.0))
         return plain_frequencies(base * stretch ** (head_dim / (head_dim - 2)), head_dim)
 

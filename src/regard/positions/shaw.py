@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.contract import Frame
+from regard.errors import ShapeError, check_count
 from regard.positions.base import PairBias, distances
 
 
@@ -31,6 +32,7 @@ class ShawRelative(PairBias):
         self, head_dim: int, max_distance: int = 16, *, value_dim: int | None = None, values: bool = True
     ) -> None:
         super().__init__()
+        check_count("max_distance", max_distance, least=0)
         self.max_distance = max_distance
         count = 2 * max_distance + 1
         self.key_vectors = nn.Parameter(torch.randn(count, head_dim) * head_dim**-0.5)
@@ -38,6 +40,20 @@ class ShawRelative(PairBias):
         if values:
             size = head_dim if value_dim is None else value_dim
             self.value_vectors = nn.Parameter(torch.randn(count, size) * size**-0.5)
+
+    def check(self, query: Tensor, value: Tensor) -> None:
+        """Raise ShapeError unless the vectors are as long as the query's and the value's."""
+        sides = [("head_dim", self.key_vectors, query)]
+        if self.value_vectors is not None and value.shape[-1] != 0:
+            sides.append(("value_dim", self.value_vectors, value))
+        for name, vectors, tokens in sides:
+            if vectors.shape[1] != tokens.shape[-1]:
+                raise ShapeError(
+                    f"bias ShawRelative was made for another {name}",
+                    expected=f"{name} {tokens.shape[-1]}, as the tensors have",
+                    got=f"{name} {vectors.shape[1]}",
+                    do=f"build it with {name}={tokens.shape[-1]}",
+                )
 
     def scores(
         self,

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import OptionError
+from regard.errors import OptionError, check_count
 from regard.positions.base import DistanceBias
 
 
@@ -26,6 +26,7 @@ class T5Buckets(DistanceBias):
 
     def __init__(self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
         super().__init__()
+        check_count("heads", heads)
         exact = buckets // (4 if bidirectional else 2)
         if exact < 1 or max_distance <= exact:
             raise OptionError(

@@ -53,9 +53,9 @@ class WordPairs:
 
     query_words: tuple[Word, ...]
     key_words: tuple[Word, ...]
-    weight: Float64[np.ndarray, "two query_words key_words"]
-    usual: Float64[np.ndarray, "two query_words key_words"]
-    head: Int[np.ndarray, "two query_words key_words"]
+    weight: Float64[np.ndarray, "ranks query_words key_words"]
+    usual: Float64[np.ndarray, "ranks query_words key_words"]
+    head: Int[np.ndarray, "ranks query_words key_words"]
     first_choice: Int[np.ndarray, "query_words key_words"]
     places: tuple[tuple[int, int], ...]  # (layer, head) of each head number
     same_text: bool
@@ -68,7 +68,7 @@ class WordPairs:
                 weight=float(self.weight[rank, query_word, key_word]),
                 usual=float(self.usual[rank, query_word, key_word]),
             )
-            for rank in range(min(2, len(self.places)))
+            for rank in range(len(self.weight))
         ]
         return Finding(
             query_word=query_word,
@@ -99,19 +99,20 @@ def word_pairs(reading: Reading) -> WordPairs:
     query_words = words_of(reading.tokens)
     key_words = words_of(reading.key_tokens)
     shape = (len(query_words), len(key_words))
+    ranks = min(2, reading.heads)
     pairs = WordPairs(
         query_words=query_words,
         key_words=key_words,
-        weight=np.zeros((2, *shape)),
-        usual=np.zeros((2, *shape)),
-        head=np.zeros((2, *shape), dtype=np.int64),
+        weight=np.zeros((ranks, *shape)),
+        usual=np.zeros((ranks, *shape)),
+        head=np.zeros((ranks, *shape), dtype=np.int64),
         first_choice=np.zeros(shape, dtype=np.int64),
         places=tuple((at, head) for at, layer in enumerate(reading.layers) for head in range(layer.heads)),
         same_text=reading.keys is None,
     )
     if 0 in shape:
         return pairs
-    surprise = np.full((2, *shape), -np.inf)
+    surprise = np.full((ranks, *shape), -np.inf)
     proper = pairs.candidates(nearest=1)
     number = 0
     for layer in reading.layers:
@@ -127,9 +128,10 @@ def word_pairs(reading: Reading) -> WordPairs:
 
 def findings(pairs: WordPairs, limit: int = 6, least: float = 0.1) -> tuple[Finding, ...]:
     """The most surprising pairs of words that are not neighbours, at most ``limit``, above ``least`` surprise."""
-    found = [pairs.finding(int(query), int(key)) for query, key in np.argwhere(pairs.candidates(nearest=2))]
-    found = [one for one in found if one.surprise >= least]
-    return tuple(sorted(found, key=lambda one: -one.surprise)[:limit])
+    surprise = np.where(pairs.candidates(nearest=2), (pairs.weight - pairs.usual).mean(axis=0), -np.inf)
+    ranked = np.argsort(-surprise, axis=None, kind="stable")[:limit]
+    chosen = [np.unravel_index(place, surprise.shape) for place in ranked if surprise.flat[place] >= least]
+    return tuple(pairs.finding(int(query), int(key)) for query, key in chosen)
 
 
 def attended_most(pairs: WordPairs) -> tuple[Finding, ...]:
@@ -197,17 +199,16 @@ def _usual(
 
 def _keep_best_two(
     pairs: WordPairs,
-    surprise: Float64[np.ndarray, "two query_words key_words"],
+    surprise: Float64[np.ndarray, "ranks query_words key_words"],
     weight: Float64[np.ndarray, "query_words key_words"],
     usual: Float64[np.ndarray, "query_words key_words"],
     number: int,
 ) -> None:
     new = weight - usual
     first = new > surprise[0]
-    second = ~first & (new > surprise[1])
     for kept in (surprise, pairs.weight, pairs.usual, pairs.head):
-        kept[1][first] = kept[0][first]
-    for rank, better in ((0, first), (1, second)):
+        kept[1:, first] = kept[:-1, first]
+    for rank, better in enumerate([first, ~first & (new > surprise[-1])][: len(surprise)]):
         surprise[rank][better] = new[better]
         pairs.weight[rank][better] = weight[better]
         pairs.usual[rank][better] = usual[better]

@@ -4,7 +4,5 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from regard.view.reading import Reading
-
 if TYPE_CHECKING:
-    from typing import Any
+    pass

@@ -96,7 +96,7 @@ function showLegend() {
   const context = canvas.getContext("2d");
   ramp().forEach((colour, step) => {
     context.fillStyle = paint(colour);
-    context.fillRect((step / 256) * canvas.width, 0, canvas.width / 256 + 1, canvas.height);
+    context.fillRect(step, 0, 1, canvas.height);
   });
   const ticks = [0, 0.05, 0.25, 0.5, 1].map((share) => {
     const tick = make("span", {}, share === 1 ? "100 %" : String(100 * share));

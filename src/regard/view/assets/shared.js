@@ -2,7 +2,7 @@
 
 const PAIR_COLOURS = { light: ["#24549a", "#b3470f", "#00705a", "#7a3b8f", "#5c5f66"], dark: ["#9cc1f7", "#ff9d5c", "#4fd1ae", "#d7a3e8", "#a3a7af"] };
 const DASHES = ["none", "8 4", "2 4", "10 3 2 3", "4 4"];
-const CHART = { widest: 760, height: 260, left: 40, right: 116, top: 14, bottom: 34, label: 15 };
+const CHART = { widest: 760, height: 260, left: 70, right: 116, top: 14, bottom: 34, label: 15 };
 
 function sharedWords() {
   return [...new Set(data.shared.map(({ word: name }) => name))];
@@ -34,8 +34,7 @@ function chartOf(pairs) {
     svg.append(draw("text", { x: left - 8, y: y(tick) + 4, "text-anchor": "end" }, tick.toFixed(2)));
   }
   for (let at = 0; at < steps; at += 1) {
-    const anchor = at === 0 ? "start" : "middle";
-    svg.append(draw("text", { x: at === 0 ? 0 : x(at), y: height - 10, "text-anchor": anchor }, at === 0 ? "embedding" : String(at - 1)));
+    svg.append(draw("text", { x: at === 0 ? x(at) + 6 : x(at), y: height - 10, "text-anchor": at === 0 ? "end" : "middle" }, at === 0 ? "embedding" : String(at - 1)));
   }
   const colours = PAIR_COLOURS[isDark() ? "dark" : "light"];
   const heights = apart(pairs.map(({ cosines }) => y(cosines.at(-1)) + 4));

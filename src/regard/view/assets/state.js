@@ -35,8 +35,8 @@ function startOf(textNumber) {
   return { layer: 0, head: 0, query: Math.max(0, text.tokens.findIndex((token) => !token.special)) };
 }
 
-function go(change) {
-  const before = { ...state };
+// Moves to another place, within what there is, without showing it.
+function move(change) {
   if ("text" in change && change.text !== state.text) Object.assign(state, startOf(bounded(change.text, data.texts.length)));
   if (!("key" in change)) state.key = null;
   Object.assign(state, change);
@@ -46,6 +46,11 @@ function go(change) {
   state.head = bounded(state.head, text.layers[state.layer].query.length);
   state.query = bounded(state.query, text.tokens.length);
   if (state.key !== null) state.key = bounded(state.key, keysOf(text).length);
+}
+
+function go(change) {
+  const before = { ...state };
+  move(change);
   const changed = Object.keys(state).filter((name) => state[name] !== before[name]);
   if (!changed.length) return;
   history.replaceState(null, "", address());

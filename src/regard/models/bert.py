@@ -1,0 +1,333 @@
+"""BERT: a text encoder.
+
+    h_0 = norm(words[ids] + positions + segments)
+    a   = norm(h + MultiHead(h, h)),   h' = norm(a + FFN(a))         for each layer
+    pooled = tanh(W h_L[first token] + b)
+
+Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3 and figure 2; the published code
+has the epsilon of 1e-12 and the pooler. ids (batch, length) -> hidden (batch, length, width).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard.errors import DtypeError, OptionError, ShapeError, unknown
+from regard.layers import EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
+from regard.masks import Mask
+from regard.models import checkpoint, saving
+from regard.models.config_file import ConfigFile
+from regard.models.layout import Layout
+from regard.positions import Learned
+from regard.text import Pooling, Tokenizer
+
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+    "relu2": "relu_squared",
+    "silu": "silu",
+    "swish": "silu",
+}
+"""Hugging Face's names of activations, and ours; of several for one thing the first is written."""
+
+LAYOUT = Layout(
+    renamed={
+        "embeddings.word_embeddings": "words",
+        "embeddings.position_embeddings": "positions",
+        "embeddings.token_type_embeddings": "segments",
+        "embeddings.LayerNorm": "norm",
+        "encoder.layer.{n}.attention.self.query": "layers.{n}.attention.query_projection",
+        "encoder.layer.{n}.attention.self.key": "layers.{n}.attention.key_projection",
+        "encoder.layer.{n}.attention.self.value": "layers.{n}.attention.value_projection",
+        "encoder.layer.{n}.attention.output.dense": "layers.{n}.attention.output_projection",
+        "encoder.layer.{n}.attention.output.LayerNorm": "layers.{n}.attention_residual.norm",
+        "encoder.layer.{n}.intermediate.dense": "layers.{n}.feed_forward.up",
+        "encoder.layer.{n}.output.dense": "layers.{n}.feed_forward.down",
+        "encoder.layer.{n}.output.LayerNorm": "layers.{n}.feed_forward_residual.norm",
+        "pooler.dense": "pooler",
+    },
+    prefix="bert.",
+    ignored=("embeddings.position_ids", "embeddings.token_type_ids"),
+    heads=("cls.", "classifier.", "qa_outputs."),
+)
+"""Names in Hugging Face files, and ours."""
+
+
+@final
+@dataclass(frozen=True)
+class BertConfig:
+    """The numbers of a BERT. Defaults are BERT base, uncased.
+
+    ``vocabulary`` tokens, ``max_length`` positions, ``segments`` token types; ``inner`` is the size inside the
+    feed-forward; ``deviation`` is the standard deviation of the weights that a new model starts with.
+    """
+
+    vocabulary: int = 30522
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    inner: int = 3072
+    max_length: int = 512
+    segments: int = 2
+    activation: str = "gelu"
+    epsilon: float = 1e-12
+    dropout: float = 0.1
+    attention_dropout: float = 0.1
+    deviation: float = 0.02
+    pad_id: int = 0
+    pooler: bool = True
+
+    def __post_init__(self) -> None:
+        if self.activation not in _ACTIVATIONS.values():
+            raise unknown("activation of a BERT", self.activation, set(_ACTIVATIONS.values()))
+        if self.width % self.heads:
+            raise OptionError(
+                "width is not divisible by heads",
+                expected="a multiple of heads",
+                got=f"width={self.width}, heads={self.heads}",
+                do="BERT's heads are of equal size; choose another number of heads",
+            )
+
+    @classmethod
+    def from_hugging_face(cls, config: ConfigFile) -> Self:
+        """From the fields of a config.json. Raises CheckpointError where they are missing or unusable."""
+        config.require("position_embedding_type", "absolute", default="absolute")
+        config.require("is_decoder", False, default=False)
+        return cls(
+            vocabulary=config.size("vocab_size"),
+            width=config.size("hidden_size"),
+            layers=config.size("num_hidden_layers"),
+            heads=config.size("num_attention_heads", divides="hidden_size"),
+            inner=config.size("intermediate_size"),
+            max_length=config.size("max_position_embeddings"),
+            segments=config.size("type_vocab_size", default=2),
+            activation=_ACTIVATIONS[config.choice("hidden_act", _ACTIVATIONS, default="gelu")],
+            epsilon=config.number("layer_norm_eps", default=1e-12),
+            dropout=config.number("hidden_dropout_prob", default=0.1, below=1.0),
+            attention_dropout=config.number("attention_probs_dropout_prob", default=0.1, below=1.0),
+            deviation=config.number("initializer_range", default=0.02),
+            pad_id=config.index("pad_token_id", default=0, below="vocab_size"),
+        )
+
+    def to_hugging_face(self) -> dict[str, Any]:
+        """The fields of a config.json that transformers reads."""
+        return {
+            "architectures": ["BertModel"],
+            "model_type": "bert",
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "intermediate_size": self.inner,
+            "max_position_embeddings": self.max_length,
+            "type_vocab_size": self.segments,
+            "hidden_act": next(name for name, ours in _ACTIVATIONS.items() if ours == self.activation),
+            "layer_norm_eps": self.epsilon,
+            "hidden_dropout_prob": self.dropout,
+            "attention_probs_dropout_prob": self.attention_dropout,
+            "initializer_range": self.deviation,
+            "pad_token_id": self.pad_id,
+            "position_embedding_type": "absolute",
+        }
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BertOutput:
+    """What a BERT gives.
+
+    hidden  (batch, length, width)           after the last layer
+    layers  layers + 1 of the same shape     the embedding, then after each layer; None unless asked for
+    pooled  (batch, width)                   of the first token; None where the model has no pooler
+    """
+
+    hidden: Float[Tensor, "batch length width"]
+    layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
+    pooled: Float[Tensor, "batch width"] | None = None
+
+
+@final
+class Bert(nn.Module):
+    """A BERT from its numbers, with weights to be trained; ``regard.load`` gives a trained one.
+
+    ``tokenizer`` and ``pooling`` come with a loaded model, None otherwise. ``notes`` says what loading left out.
+    """
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.words = nn.Embedding(config.vocabulary, config.width)
+        self.positions = Learned(config.max_length, config.width)
+        self.segments = nn.Embedding(config.segments, config.width)
+        self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))
+        self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
+        self.tokenizer: Tokenizer | None = None
+        self.pooling: Pooling | None = None
+        self.notes: tuple[str, ...] = ()
+        self._start()
+
+    def forward(
+        self,
+        ids: Int[Tensor, "batch length"],
+        *,
+        mask: Mask | None = None,
+        segments: Int[Tensor, "batch length"] | None = None,
+        keep_layers: bool = False,
+    ) -> BertOutput:
+        """Read token ids.
+
+        Args:
+            ids: of tokens, 0 to vocabulary - 1.
+            mask: who may attend, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
+            segments: the type of each token, 0 to segments - 1 (first and second sentence); None is all 0.
+            keep_layers: keep the embedding and the output of each layer, in ``.layers``.
+
+        Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
+        """
+        tokens = self._embedded(ids, segments)
+        kept = [tokens]
+        for layer in self.layers:
+            tokens = layer(tokens, mask=mask)
+            if keep_layers:
+                kept.append(tokens)
+        pooled = None if self.pooler is None else torch.tanh(self.pooler(tokens[:, 0]))
+        return BertOutput(tokens, tuple(kept) if keep_layers else None, pooled)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.words.weight.device
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
+        """The model whose config.json is ``config``, with the weights beside it, in eval mode on the CPU.
+
+        Raises CheckpointError for files that do not fit together.
+        """
+        stored, left_out = LAYOUT.ours(checkpoint.stored_tensors(folder))
+        numbers = BertConfig.from_hugging_face(config)
+        has_pooler = any(name.startswith("pooler.") for name in stored)
+        checkpoint.check_layers(numbers.layers, stored, "layers")
+        with torch.device("meta"):  # no memory for weights that are read in a moment
+            model = cls(replace(numbers, pooler=has_pooler))
+        checkpoint.fill(model, stored, dtype)
+        model.tokenizer = checkpoint.tokenizer_of(
+            folder, pad_id=config.optional("pad_token_id"), limit=numbers.max_length, vocabulary=numbers.vocabulary
+        )
+        model.pooling = Pooling.read(folder)
+        model.notes = checkpoint.notes_of(folder, left_out)
+        return model.eval()
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write the model as a folder that transformers, sentence-transformers and ``regard.load`` read.
+
+        The folder appears complete or not at all. Raises OutputExistsError where it exists, unless ``overwrite``.
+        """
+        files = {"config.json": saving.config_text(self.config.to_hugging_face(), self.words.weight.dtype)}
+        if self.tokenizer is not None:
+            files["tokenizer.json"] = self.tokenizer.to_json()
+        if self.pooling is not None and not self.pooling.others:
+            files |= self.pooling.files(self.config.width, self.config.max_length)
+        saving.write_folder(Path(folder), files, LAYOUT.theirs(self.state_dict()), overwrite=overwrite)
+
+    def _embedded(self, ids: Tensor, segments: Tensor | None) -> Tensor:
+        _check_indices("ids", ids, self.config.vocabulary)
+        words = self.words(ids) + self.positions(ids.shape[1])
+        if segments is None:
+            segment = self.segments.weight[0]
+        else:
+            _check_indices("segments", segments, self.config.segments)
+            _check_same_shape(ids, segments)
+            segment = self.segments(segments)
+        embedded: Tensor = self.dropout(self.norm(words + segment))
+        return embedded
+
+    def _start(self) -> None:
+        """Normal weights and biases of 0, as published."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=self.config.deviation)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+        nn.init.normal_(self.positions.weight, std=self.config.deviation)
+
+
+def _layer(config: BertConfig) -> EncoderBlock:
+    """One layer. The published code drops attention weights, not the feed-forward's inner layer."""
+    return EncoderBlock(
+        attention=MultiHeadAttention(config.width, config.heads, dropout=config.attention_dropout),
+        feed_forward=FeedForward(config.width, config.inner, activation=config.activation),
+        attention_residual=PostNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
+        feed_forward_residual=PostNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
+    )
+
+
+def _check_indices(name: str, indices: Tensor, size: int) -> None:
+    if indices.dim() != 2:
+        raise ShapeError(
+            f"{name} have another shape",
+            expected="(batch, length)",
+            got=str(tuple(indices.shape)),
+            do="for one text add a batch dimension: ids[None]",
+        )
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+        raise DtypeError(f"{name} are whole numbers", expected="torch.long", got=str(indices.dtype), do="use .long()")
+    # Elsewhere the check would wait for the device.
+    if indices.device.type == "cpu" and indices.numel() and not 0 <= indices.min() <= indices.max() < size:
+        raise OptionError(
+            f"{name} are out of range",
+            expected=f"0 to {size - 1}",
+            got=f"{int(indices.min())} to {int(indices.max())}",
+            do="use the tokenizer that belongs to the model: model.tokenizer.encode(texts)",
+        )
+
+
+def _check_same_shape(ids: Tensor, segments: Tensor) -> None:
+    if ids.shape != segments.shape:
+        raise ShapeError(
+            "ids and segments have different shapes",
+            expected=f"segments {tuple(ids.shape)}, as the ids",
+            got=str(tuple(segments.shape)),
+            do="give each token, padding included, a segment",
+        )
+
+
+def bert_tiny() -> Bert:
+    """Turc et al. 2019, "Well-read students learn better", table 1: 2 layers of 128."""
+    return Bert(BertConfig(width=128, layers=2, heads=2, inner=512))
+
+
+def bert_mini() -> Bert:
+    """Turc et al. 2019, table 1: 4 layers of 256."""
+    return Bert(BertConfig(width=256, layers=4, heads=4, inner=1024))
+
+
+def bert_small() -> Bert:
+    """Turc et al. 2019, table 1: 4 layers of 512."""
+    return Bert(BertConfig(width=512, layers=4, heads=8, inner=2048))
+
+
+def bert_base() -> Bert:
+    """Devlin et al. 2019, section 3: 12 layers of 768, uncased."""
+    return Bert(BertConfig())
+
+
+def bert_large() -> Bert:
+    """Devlin et al. 2019, section 3: 24 layers of 1024, uncased."""
+    return Bert(BertConfig(width=1024, layers=24, heads=16, inner=4096))
+
+
+def minilm() -> Bert:
+    """Wang et al. 2020, "MiniLM": 6 layers of 384, as ``regard.load("minilm")`` but untrained."""
+    return Bert(BertConfig(width=384, layers=6, heads=12, inner=1536))

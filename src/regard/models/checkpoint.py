@@ -1,0 +1,211 @@
+"""Weights in safetensors files, read by name into a model.
+
+Only safetensors is read: names, dtypes, shapes and numbers. A pickle (``pytorch_model.bin``) can run code when opened,
+so it is refused. The library checks the header's length and every offset against the file's size before anything is
+read; names and shapes are checked against the model before memory is taken for a tensor.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from regard.errors import CheckpointError
+from regard.models.config_file import read_json_object
+from regard.models.layout import Stored, listed
+from regard.text import Tokenizer
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_FLOATS = ("F64", "F32", "BF16", "F16")
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+_log = logging.getLogger("regard")
+
+
+def stored_tensors(folder: Path) -> dict[str, Stored]:
+    """Every tensor of a model folder, from the headers alone.
+
+    Of ``model.safetensors``, or of the files its index names. Raises CheckpointError where there are none, or a file is
+    damaged or missing.
+    """
+    if (folder / WEIGHTS).exists():
+        return {tensor.name: tensor for tensor in _header(folder / WEIGHTS)}
+    if (folder / INDEX).exists():
+        return _sharded(folder)
+    pickles = sorted({path.name for pattern in _PICKLES for path in folder.glob(pattern)})
+    if pickles:
+        raise CheckpointError(
+            f"{folder} has its weights in a pickle only",
+            expected=f"{WEIGHTS} (or {INDEX})",
+            got=listed(pickles) + "; opening a pickle can run code, so regard never does",
+            do="take a revision of the model with safetensors; or, if you trust the source, convert it with "
+            "transformers: AutoModel.from_pretrained(folder).save_pretrained(new_folder)",
+        )
+    raise CheckpointError(
+        f"{folder} has no weights",
+        expected=f"{WEIGHTS} (or {INDEX})",
+        got=listed(sorted(path.name for path in folder.iterdir())),
+        do="copy or download the folder again",
+    )
+
+
+def check_layers(layers: int, stored: Mapping[str, Stored], name: str) -> None:
+    """Raise CheckpointError unless the layers ``name.0`` to ``name.<layers - 1>`` are there: said once for all."""
+    found = {int(parts[1]) for parts in (key.split(".") for key in stored) if parts[0] == name}
+    if len(found) != layers or max(found, default=-1) != layers - 1:
+        raise CheckpointError(
+            "config.json and the weights have different layers",
+            expected=f"{layers} layers, as config.json says",
+            got=f"{len(found)} in the weights" + (f", the last is number {max(found)}" if found else ""),
+            do="check that the files belong together; a part of the weights may be missing",
+        )
+
+
+def fill(model: nn.Module, stored: Mapping[str, Stored], dtype: torch.dtype) -> None:
+    """Give ``model``, built without memory, its weights.
+
+    Raises CheckpointError where tensors are missing or do not fit.
+    """
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    missing = [name for name in wanted if name not in stored]
+    if missing:
+        raise CheckpointError(
+            "the checkpoint lacks tensors of the model",
+            expected=f"{len(wanted)} tensors",
+            got=f"{len(missing)} missing: {listed(missing)}",
+            do="check that config.json and the weights belong together",
+        )
+    extra = [tensor.name for name, tensor in stored.items() if name not in wanted]
+    if extra:
+        raise CheckpointError(
+            "the checkpoint holds tensors that the model has no place for",
+            expected=f"{len(wanted)} tensors",
+            got=listed(extra),
+            do="check that config.json and the weights belong together",
+        )
+    for name, shape in wanted.items():
+        _check_tensor(stored[name], shape)
+    model.load_state_dict(_read(stored, dtype), assign=True)
+    model.requires_grad_(True)
+
+
+def tokenizer_of(folder: Path, *, pad_id: int | None, limit: int, vocabulary: int) -> Tokenizer | None:
+    """The tokenizer in ``folder``, None where there is none.
+
+    Raises CheckpointError where it has tokens that the model lacks.
+    """
+    path = folder / "tokenizer.json"
+    if not path.exists():
+        return None
+    tokenizer = Tokenizer.from_file(path, pad_id=pad_id, limit=limit)
+    if tokenizer.vocabulary > vocabulary:
+        raise CheckpointError(
+            "tokenizer and model do not belong together",
+            expected=f"at most {vocabulary} tokens, as the model has",
+            got=f"{tokenizer.vocabulary} tokens in {path}",
+            do="take tokenizer.json and the weights from one source",
+        )
+    return tokenizer
+
+
+def notes_of(folder: Path, left_out: list[str]) -> tuple[str, ...]:
+    """What loading left out, in words; also logged as a warning of the logger "regard", which standard error shows."""
+    if not left_out:
+        return ()
+    note = f"{folder}: left out {len(left_out)} tensors of a head on top of the encoder: {listed(left_out)}"
+    _log.warning(note)
+    return (note,)
+
+
+def _header(file: Path) -> list[Stored]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            slices = [(name, opened.get_slice(name)) for name in opened.keys()]  # noqa: SIM118 (not a dict)
+            return [Stored(name, file, part.get_dtype(), tuple(part.get_shape())) for name, part in slices]
+    except (SafetensorError, OSError) as error:
+        raise _damaged(file, error) from error
+
+
+def _damaged(file: Path, error: Exception) -> CheckpointError:
+    pointer = file.is_file() and file.stat().st_size < 1024 and file.read_bytes().startswith(b"version https://git-lfs")
+    if pointer:
+        return CheckpointError(
+            f"{file} is a Git LFS pointer, not the weights",
+            expected="the file itself",
+            got="a pointer",
+            do="run `git lfs pull`",
+        )
+    size = f" ({file.stat().st_size} bytes)" if file.is_file() else ""
+    return CheckpointError(
+        f"{file} is not a whole safetensors file",
+        expected="a header, and then exactly the bytes that it names",
+        got=f"{error}{size}",
+        do="copy or download the file again",
+    )
+
+
+def _sharded(folder: Path) -> dict[str, Stored]:
+    places = read_json_object(folder / INDEX).get("weight_map")
+    if not isinstance(places, dict) or not places:
+        raise CheckpointError(
+            f"{folder / INDEX} has no weight_map",
+            expected="tensor names and their files",
+            got=repr(places)[:80],
+            do="copy or download the file again",
+        )
+    for name in set(map(str, places.values())):
+        # A path in an index must not lead out of the folder.
+        if Path(name).name != name or not (folder / name).is_file() or not name.endswith(".safetensors"):
+            raise CheckpointError(
+                f"{folder / INDEX} names a file that is not there",
+                expected="safetensors files in the same folder",
+                got=repr(name),
+                do="copy or download all the parts",
+            )
+    found = {tensor.name: tensor for name in sorted(set(places.values())) for tensor in _header(folder / name)}
+    missing = [name for name, file in places.items() if name not in found or found[name].file.name != file]
+    if missing:
+        raise CheckpointError(
+            "a part of the checkpoint lacks tensors that the index names",
+            expected=f"{len(places)} tensors",
+            got=f"{len(missing)} missing: {listed(missing)}",
+            do="copy or download all the parts",
+        )
+    return found
+
+
+def _check_tensor(tensor: Stored, shape: tuple[int, ...]) -> None:
+    if tensor.shape != shape:
+        raise CheckpointError(
+            f"{tensor.name} has another shape than the model",
+            expected=f"{shape}, from config.json",
+            got=f"{tensor.shape} in {tensor.file}",
+            do="check that config.json and the weights belong together",
+        )
+    if tensor.dtype not in _FLOATS:
+        raise CheckpointError(
+            f"{tensor.name} is of a dtype that is not read",
+            expected=", ".join(_FLOATS),
+            got=tensor.dtype,
+            do="use a checkpoint that is not quantised",
+        )
+
+
+def _read(stored: Mapping[str, Stored], dtype: torch.dtype) -> dict[str, Tensor]:
+    """The tensors themselves, as copies: the file may be replaced while the model lives."""
+    state: dict[str, Tensor] = {}
+    for file in sorted({tensor.file for tensor in stored.values()}):
+        try:
+            with safe_open(file, framework="pt") as opened:
+                for name, tensor in stored.items():
+                    if tensor.file == file:
+                        state[name] = opened.get_tensor(tensor.name).to(dtype, copy=True)
+        except (SafetensorError, OSError) as error:
+            raise _damaged(file, error) from error
+    return state

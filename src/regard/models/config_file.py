@@ -1,0 +1,146 @@
+"""``config.json`` of a model folder, read with care: every field checked, every problem named.
+
+The numbers decide how much memory is taken, so each has a bound before anything is built.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, final
+
+from regard.errors import CheckpointError
+
+LARGEST = 2**24
+"""No size in a config may be larger: 16 million tokens, or a width of 16 million, is no model but a mistake."""
+_LARGEST_FILE = 2**24
+
+
+@final
+class ConfigFile:
+    """The fields of a config.json. Every method raises CheckpointError for a field that cannot be used."""
+
+    def __init__(self, fields: Mapping[str, Any], path: Path) -> None:
+        self.fields, self.path = fields, path
+
+    @classmethod
+    def read(cls, folder: Path) -> ConfigFile:
+        """The file in ``folder``."""
+        path = folder / "config.json"
+        return cls(read_json_object(path), path)
+
+    @property
+    def model_type(self) -> str:
+        """The architecture's name."""
+        if not isinstance(self.fields.get("model_type"), str):
+            raise CheckpointError(
+                f"{self.path} does not say which architecture it is of",
+                expected='a field "model_type"',
+                got="fields " + _listed(self.fields),
+                do='for a BERT add "model_type": "bert"',
+            )
+        return str(self.fields["model_type"])
+
+    def optional(self, field: str) -> int | None:
+        """An integer of 0 or more, or None where the field is absent or null."""
+        return None if self.fields.get(field) is None else self._integer(field, lowest=0)
+
+    def size(self, field: str, *, default: int | None = None, divides: str | None = None) -> int:
+        """A number of 1 to ``LARGEST``; ``divides`` names a field that it must divide."""
+        if field not in self.fields and default is not None:
+            return default
+        size = self._integer(field, lowest=1)
+        if divides is not None and self.size(divides) % size:
+            raise self._wrong(field, f"a divisor of {divides}={self.size(divides)}")
+        return size
+
+    def index(self, field: str, *, default: int, below: str) -> int:
+        """A number from 0 to one less than the field ``below``."""
+        if self.fields.get(field) is None:
+            return default
+        index = self._integer(field, lowest=0)
+        if index >= self.size(below):
+            raise self._wrong(field, f"less than {below}={self.size(below)}")
+        return index
+
+    def number(self, field: str, *, default: float, below: float = math.inf) -> float:
+        """A finite number of 0 or more, less than ``below``."""
+        value = self.fields.get(field, default)
+        real = isinstance(value, int | float) and not isinstance(value, bool)
+        if not real or not math.isfinite(value) or not 0 <= value < below:
+            raise self._wrong(field, "a number of 0 or more" + (f", less than {below:g}" if below < math.inf else ""))
+        return float(value)
+
+    def choice(self, field: str, valid: Iterable[str], *, default: str) -> str:
+        """One of ``valid``."""
+        options = list(valid)
+        value = self.fields.get(field, default)
+        if value not in options:
+            raise self._wrong(field, "one of " + ", ".join(options))
+        return str(value)
+
+    def require(self, field: str, only: object, *, default: object) -> None:
+        """Raise unless the field has the only value that has a form here."""
+        if self.fields.get(field, default) != only:
+            raise self._wrong(field, f"{json.dumps(only)}, the only form supported")
+
+    def _integer(self, field: str, *, lowest: int) -> int:
+        if field not in self.fields:
+            raise CheckpointError(
+                f"{self.path} lacks the field {field!r}",
+                expected=f"an integer, {lowest} to {LARGEST}",
+                got="fields " + _listed(self.fields),
+                do="copy or download the folder again",
+            )
+        value = self.fields[field]
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= LARGEST:
+            raise self._wrong(field, f"an integer, {lowest} to {LARGEST}")
+        return value
+
+    def _wrong(self, field: str, expected: str) -> CheckpointError:
+        return CheckpointError(
+            f"{self.path} has an unusable {field!r}",
+            expected=expected,
+            got=json.dumps(self.fields.get(field))[:80],
+            do="check that the file belongs to this model",
+        )
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file. Raises CheckpointError where it is missing, too large, or something else."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise ValueError(f"the file is larger than {_LARGEST_FILE} bytes")
+        fields = json.loads(content.decode("utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path.parent} has no {path.name}",
+            expected="a model folder in Hugging Face layout: config.json, model.safetensors, tokenizer.json",
+            got=_entries(path.parent),
+            do="give the folder that holds config.json itself",
+        ) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read", expected="a JSON object", got=str(error), do="copy or download the file again"
+        ) from error
+    if not isinstance(fields, dict):
+        raise CheckpointError(
+            f"{path} is no JSON object",
+            expected="named fields in braces",
+            got=type(fields).__name__,
+            do="copy or download the file again",
+        )
+    return fields
+
+
+def _entries(folder: Path) -> str:
+    return _listed(sorted(entry.name for entry in folder.iterdir())) or "an empty folder"
+
+
+def _listed(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed[:12]) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")

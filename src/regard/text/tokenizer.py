@@ -1,0 +1,224 @@
+"""Text to token ids and back to the text's characters, over the ``tokenizers`` library.
+
+    "I ate" -> tokens  [CLS]   i       ate     [SEP]
+               ids     101     1045    8823    102
+               spans   (0, 0)  (0, 1)  (2, 5)  (0, 0)        characters of the original text
+
+Word pieces: Wu et al. 2016, "Google's neural machine translation system", section 4.1. Whatever ``tokenizer.json``
+says of padding and truncation is switched off: padding follows the batch, and nothing is cut unless that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import tokenizers
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.errors import CheckpointError, DataError, OptionError
+from regard.masks import Mask, padding
+
+
+@final
+@dataclass(frozen=True)
+class TokenizedText:
+    """One text as tokens.
+
+    ``spans`` are (start, end) in characters (code points) of ``text``. ``special`` is True for tokens that the
+    tokenizer added, such as [CLS], whose span is (0, 0). ``count`` is the number of tokens before truncation.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    tokens: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+    special: tuple[bool, ...]
+    count: int
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def dropped(self) -> int:
+        """Number of tokens that truncation left out."""
+        return self.count - len(self.ids)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TokenBatch:
+    """Texts padded on the right to one length.
+
+    ids      (batch, length)   of each token; the pad id behind the end of a text
+    mask     hides padding from every query; None where nothing is padded
+    texts    one ``TokenizedText`` a row, without padding: tokens, spans, special flags
+    """
+
+    ids: Int[Tensor, "batch length"]
+    mask: Mask | None
+    texts: tuple[TokenizedText, ...]
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Tokens of each text, padding not counted."""
+        return tuple(len(text) for text in self.texts)
+
+    @property
+    def tokens(self) -> tuple[tuple[str, ...], ...]:
+        """The tokens of each text."""
+        return tuple(text.tokens for text in self.texts)
+
+    @property
+    def spans(self) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """Where each token stands in its text: (start, end) in characters."""
+        return tuple(text.spans for text in self.texts)
+
+    @property
+    def special(self) -> tuple[tuple[bool, ...], ...]:
+        """True for tokens that the tokenizer added."""
+        return tuple(text.special for text in self.texts)
+
+    @property
+    def truncated(self) -> tuple[int, ...]:
+        """Indices of the texts that were cut."""
+        return tuple(index for index, text in enumerate(self.texts) if text.dropped)
+
+
+@final
+class Tokenizer:
+    """Text to tokens. ``limit`` is the most tokens a text may have, [CLS] and [SEP] included; None is no limit."""
+
+    def __init__(self, backend: tokenizers.Tokenizer, *, pad_id: int, limit: int | None = None) -> None:
+        self._backend = tokenizers.Tokenizer.from_str(backend.to_str())
+        self._backend.no_padding()
+        self._backend.no_truncation()
+        self._added = self._backend.num_special_tokens_to_add(is_pair=False)
+        if limit is not None and limit <= self._added:
+            raise OptionError(
+                "the limit leaves no room for text",
+                expected=f"more than the {self._added} special tokens of each text",
+                got=f"a limit of {limit} tokens",
+                do="use a model with more positions",
+            )
+        self.pad_id, self.limit = pad_id, limit
+
+    @classmethod
+    def from_file(cls, path: str | Path, *, pad_id: int | None = None, limit: int | None = None) -> Tokenizer:
+        """Read a ``tokenizer.json``. ``pad_id`` None takes the file's own, or 0 where it names none.
+
+        Raises CheckpointError for a file that is not one.
+        """
+        try:
+            backend = tokenizers.Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
+        # The library raises bare Exception for whatever it cannot read.
+        except Exception as error:
+            raise CheckpointError(
+                f"{path} is not a tokenizer that can be read",
+                expected="a tokenizer.json as the `tokenizers` library writes it",
+                got=str(error),
+                do="copy or download the file again",
+            ) from error
+        if pad_id is None:
+            pad_id = _pad_id_of(backend)
+        return cls(backend, pad_id=pad_id, limit=limit)
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of different tokens."""
+        return self._backend.get_vocab_size(with_added_tokens=True)
+
+    def encode(self, texts: str | Sequence[str], *, truncate: bool = False) -> TokenBatch:
+        """The texts as one padded batch; a single string is a batch of one.
+
+        Raises DataError for a text longer than ``limit`` unless ``truncate``, and for one that is not Unicode text.
+        """
+        tokenized = self.tokenize([texts] if isinstance(texts, str) else texts, truncate=truncate)
+        for index, text in enumerate(tokenized):
+            self.check_length(text, f"text {index}")
+        return self.pad(tokenized)
+
+    def tokenize(self, texts: Sequence[str], *, truncate: bool = False) -> tuple[TokenizedText, ...]:
+        """Each text as tokens, unpadded; longer than ``limit`` only without ``truncate``.
+
+        Raises DataError for a text that is not Unicode text, and OptionError for what is no text at all.
+        """
+        for index, text in enumerate(texts):
+            _check_text(text, index)
+        plain = self._backend.encode_batch(list(texts), add_special_tokens=False)
+        return tuple(self._finished(text, encoding, truncate) for text, encoding in zip(texts, plain, strict=True))
+
+    def check_length(self, text: TokenizedText, name: str) -> None:
+        """Raise DataError, with ``name`` for the text, unless it fits the limit."""
+        if self.limit is None or len(text) <= self.limit:
+            return
+        raise DataError(
+            f"{name} is too long for the model",
+            expected=f"at most {self.limit} tokens, {self._added} special ones included",
+            got=f"{len(text)} tokens",
+            do="split the text, or ask for truncation (truncate=True; --truncate in the shell)",
+        )
+
+    def pad(self, texts: Sequence[TokenizedText]) -> TokenBatch:
+        """Tokenized texts as one batch, padded on the right."""
+        lengths = [len(text) for text in texts]
+        longest = max(lengths, default=0)
+        rows = [text.ids + (self.pad_id,) * (longest - len(text)) for text in texts]
+        ids = torch.tensor(rows, dtype=torch.long).reshape(len(texts), longest)
+        # By length and not by pad id: a text may itself contain the padding token.
+        mask = None if min(lengths, default=0) == longest else padding(lengths)
+        return TokenBatch(ids, mask, tuple(texts))
+
+    def to_json(self) -> str:
+        """The contents of a ``tokenizer.json``, without padding and truncation."""
+        return self._backend.to_str(pretty=True)
+
+    def _finished(self, text: str, encoding: tokenizers.Encoding, truncate: bool) -> TokenizedText:
+        """Cut if asked, then put the special tokens around."""
+        count = len(encoding) + self._added
+        if truncate and self.limit is not None and count > self.limit:
+            encoding.truncate(self.limit - self._added)
+        whole = self._backend.post_process(encoding)
+        return TokenizedText(
+            text=text,
+            ids=tuple(whole.ids),
+            tokens=tuple(whole.tokens),
+            spans=tuple(whole.offsets),
+            special=tuple(bool(flag) for flag in whole.special_tokens_mask),
+            count=count,
+        )
+
+
+def _pad_id_of(backend: tokenizers.Tokenizer) -> int:
+    if backend.padding is not None:
+        return int(backend.padding["pad_id"])
+    for name in ("[PAD]", "<pad>"):
+        found = backend.token_to_id(name)
+        if found is not None:
+            return int(found)
+    return 0
+
+
+def _check_text(text: object, index: int) -> None:
+    if not isinstance(text, str):
+        raise OptionError(f"text {index} is not a string", expected="str", got=type(text).__name__, do="decode bytes")
+    if not is_unicode(text):
+        raise DataError(
+            f"text {index} is not Unicode text",
+            expected="characters that UTF-8 can write",
+            got="a lone surrogate, half of a character",
+            do="decode the source as UTF-8 (or with errors='replace')",
+        )
+
+
+def is_unicode(text: str) -> bool:
+    """Whether UTF-8 can write the text; a str may hold lone surrogates, which are no characters."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

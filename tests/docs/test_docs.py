@@ -1,0 +1,153 @@
+"""Every example runs and prints what the page says; every link, target and name on a page is there."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import regard
+from docs.pages import PAGES, READMES, ROOT, blocks, name
+from regard import layers, masks, positions
+from regard.errors import RegardError
+
+WITH_PYTHON = [page for page in PAGES if blocks(page, "python")]
+WITH_SHELL = [page for page in PAGES if blocks(page, "sh")]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name)
+def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {"__name__": "__main__"}
+    with torch.random.fork_rng():
+        for block in blocks(page, "python"):
+            out = io.StringIO()
+            code = compile("\n" * (block.line - 1) + block.text, str(page), "exec")
+            with contextlib.redirect_stdout(out):
+                exec(code, namespace)
+            printed = [line.rstrip() for line in out.getvalue().splitlines()]
+            assert printed == block.printed, f"{name(page)}, line {block.line}"
+
+
+@pytest.mark.parametrize("page", WITH_SHELL, ids=name)
+def test_shell_examples_print_what_the_page_says(page, tmp_path):
+    scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = os.environ | {"PATH": scripts, "COLUMNS": "100", "NO_COLOR": "1", "HF_HUB_OFFLINE": "1"}
+    for block in blocks(page, "sh"):
+        place = f"{name(page)}, line {block.line}"
+        done = subprocess.run(
+            ["bash", "-c", block.text], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, f"{place}: {done.stdout}{done.stderr}"
+        assert "Traceback" not in done.stderr, place
+        if block.shown is not None:
+            assert _lines(done.stdout + done.stderr) == _lines(block.shown), place
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def test_every_page_has_its_place_in_the_navigation():
+    listed = set(re.findall(r":\s+([\w-]+\.md)\s*$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE))
+    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_relative_link_leads_somewhere(page):
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
+    for target in targets:
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, heading = target.partition("#")
+        there = page if not path else page.parent / path
+        assert there.exists(), f"{name(page)} links to {target}"
+        if heading:
+            assert heading in _headings(there), f"{name(page)} links to {target}"
+
+
+def _headings(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_make_target_named_exists(page):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+    text = page.read_text(encoding="utf-8")
+    named = re.findall(r"`make ([a-z-]+)`", text)
+    for block in blocks(page, "console"):
+        named += re.findall(r"^make ([a-z-]+)", block.text, re.MULTILINE)
+    assert set(named) <= targets
+
+
+def test_the_readme_begins_with_the_two_commands():
+    for readme in READMES:
+        commands = [line for block in blocks(readme, "console") for line in block.text.splitlines()]
+        assert {"make demo", "make test"} <= {command.split("  ")[0] for command in commands}
+
+
+def test_both_readmes_have_the_same_code():
+    english, chinese = READMES
+    for language in ("python", "sh", "console", "text"):
+        theirs = [_code(block.text) for block in blocks(english, language)]
+        assert theirs == [_code(block.text) for block in blocks(chinese, language)]
+        assert theirs or language == "text"
+
+
+def _code(text: str) -> list[str]:
+    """Lines of code, without the comments that are translated; a `# ->` is output and stays."""
+    return [re.sub(r"(^|\s+)# (?!->).*$", "", line) for line in text.splitlines()]
+
+
+def test_readmes_link_to_each_other_and_have_the_same_parts():
+    english, chinese = (readme.read_text(encoding="utf-8") for readme in READMES)
+    assert "(README.zh-CN.md)" in english.split("\n## ")[0]
+    assert "(README.md)" in chinese.split("\n## ")[0]
+    for shape in (r"^#+ ", r"^\|", r"<picture>", r"^- "):
+        assert len(re.findall(shape, english, re.MULTILINE)) == len(re.findall(shape, chinese, re.MULTILINE)), shape
+
+
+def test_mechanisms_page_says_what_the_catalogue_says():
+    text = (ROOT / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([a-z_]+)` \| `(.+?)` \| (.+?) \| `(.+?)` \|$", text, re.MULTILINE)
+    expected = [
+        (row.name, row.equation, row.paper, ", ".join(row.options)) for row in regard.catalogue()
+    ]
+    assert [(one, equation, paper, options.replace("`", "")) for one, equation, paper, options in rows] == expected
+    for row in regard.catalogue():
+        assert f"## {row.name}" in text
+
+
+def test_api_page_lists_exactly_the_public_names():
+    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    parts = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    for module in (regard, masks, positions, layers):
+        listed = re.findall(r"^\| `(\w+)", parts[module.__name__], re.MULTILINE)
+        assert sorted(listed) == sorted(module.__all__), module.__name__
+
+
+def test_errors_page_lists_every_class_and_exit_code():
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(\w+Error)` \|.*\| (\d+) \|$", text, re.MULTILINE))
+    classes = {kind.__name__: str(kind.exit_code) for kind in _subclasses(RegardError)}
+    assert listed == classes | {"RegardError": str(RegardError.exit_code)}
+
+
+def _subclasses(kind: type[RegardError]) -> list[type[RegardError]]:
+    return [one for child in kind.__subclasses__() for one in (child, *_subclasses(child))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_pages_load_nothing_from_elsewhere(page):
+    text = page.read_text(encoding="utf-8")
+    assert not re.findall(r"!\[[^]]*\]\(https?:|<(?:img|script|source|iframe)[^>]+(?:src|srcset)=\"https?:", text)

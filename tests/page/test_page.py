@@ -1,0 +1,383 @@
+"""The page in a real browser: what it shows, what changes it, and what it never does."""
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from conftest import Opened, random_reading
+
+from regard.view.reading import Reading
+
+WORDS = ["The", "cat", "sat", "on", "the", "mat", "because", "it", "was", "warm", "."]
+Show = Callable[..., Opened]
+
+
+def row_of(reading: Reading, layer: int, head: int, query: int) -> np.ndarray:
+    return reading.layers[layer].weights()[head, query]
+
+
+def words(count: int) -> list[str]:
+    return [f"word{number}" for number in range(count)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("tokens", [5, 64, 256])
+def test_opens_at_every_length_in_both_themes(show: Show, tokens: int, scheme: str) -> None:
+    opened = show(random_reading(words(tokens - 2), layers=2, heads=3), scheme=scheme)
+    # The thumbnails come between frames: the page answers before they are all there.
+    opened.page.locator("#row .token").nth(2).click()
+    assert "word1" in opened.sentence()
+    opened.painted()
+    assert opened.page.locator("#row .token").count() == tokens
+    assert opened.page.locator("#grid canvas").count() == 6
+    assert opened.page.evaluate("document.documentElement.dataset.theme") == scheme
+    colours = opened.page.evaluate(
+        """[...document.querySelectorAll("#grid canvas, #map, #lines canvas, #scale")].map((canvas) => {
+          const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+          return new Set(new Uint32Array(data.buffer)).size;
+        })"""
+    )
+    assert min(colours) > 5
+
+
+def test_numbers_shown_are_the_models(show: Show) -> None:
+    reading = random_reading(WORDS)
+    opened = show(reading)
+    for layer, head, query in [(0, 0, 0), (1, 2, 5), (0, 1, 12)]:
+        opened.page.evaluate(f"location.hash = 'text=0&layer={layer}&head={head}&token={query}'")
+        opened.until(f"document.getElementById('sentence').innerText.startsWith('In layer {layer}, head {head}')")
+        row = row_of(reading, layer, head, query)
+        shown = opened.shares()
+        assert len(shown) == len(row)
+        for got, expected in zip(shown, 100 * row, strict=True):
+            assert got == pytest.approx(expected, abs=0.051) or (got == 0 and expected < 0.5)
+        titles = [opened.page.locator("#row .token").nth(key).get_attribute("title") for key in range(len(row))]
+        exact = [float(re.search(r": (\d\.\d{5}) ", title)[1]) for title in titles]
+        np.testing.assert_allclose(exact, row, atol=6e-6)
+
+
+@pytest.mark.parametrize("tokens", [13, 400])
+def test_step_view_ends_in_the_context_vector(show: Show, tokens: int) -> None:
+    """13 tokens are stored exactly; 400 with 7 heads are rounded to 13 bits, which two decimals do not show."""
+    reading = random_reading(words(tokens - 2), layers=4, heads=7 if tokens > 100 else 2)
+    layer, head, query, key = 1, 1, 3, 2
+    opened = show(reading, at=f"#text=0&layer={layer}&head={head}&token={query}&key={key}")
+    seen = reading.layers[layer]
+    q, k = seen.query[head, query].astype(np.float64), seen.key[head, key].astype(np.float64)
+    row = row_of(reading, layer, head, query)
+    context = row @ seen.value[head].astype(np.float64)
+
+    def vector(number: int) -> list[float]:
+        cells = opened.page.locator("#steps .vector").nth(number).locator("span").all_inner_texts()
+        return [float(text.replace("−", "-")) for text in cells]
+
+    expected = [q, k, q * k, seen.value[head, key], context]
+    for number, wanted in enumerate(expected):
+        np.testing.assert_allclose(vector(number), wanted, atol=0.0051)
+    results = [float(text.replace("−", "-")) for text in opened.page.locator("#steps .result").all_inner_texts()]
+    error = 6e-5 if tokens == 13 else 2e-3
+    np.testing.assert_allclose(results, [q @ k, (q @ k) / 5**0.5, row[key]], atol=error)
+    rounded = "rounded to 13 bits" in opened.page.inner_text("#foot")
+    assert rounded == (tokens == 400)
+    assert opened.page.locator("#steps tbody tr").count() == (13 if tokens == 13 else pytest.approx(16, abs=1))
+
+
+def test_click_changes_what_is_shown(show: Show) -> None:
+    reading = random_reading(WORDS)
+    opened = show(reading, at="#text=0&layer=0&head=0&token=1")
+    opened.page.locator("#row .token").nth(8).click()
+    assert re.match(r"In layer 0, head 0, it ", opened.sentence())
+    opened.painted()
+    opened.page.locator("#grid [role=gridcell]").nth(4).click()
+    assert opened.sentence().startswith("In layer 1, head 1, it ")
+    assert opened.page.inner_text("#map-title") == "Layer 1, head 1"
+    opened.page.locator("#lines .asks .end").nth(2).click()
+    assert " cat looks most" in opened.sentence()
+    opened.page.locator("#numbers tbody tr").nth(2).click()
+    assert opened.sentence().startswith("In layer 0, head 2, cat")
+    assert "layer=0&head=2&token=2" in opened.page.url
+    opened.page.locator("#steps tbody tr").nth(6).click()
+    assert opened.page.url.endswith("&key=6")
+    assert opened.page.eval_on_selector("#key", "select => select.value") == "6"
+
+
+def test_map_answers_mouse_and_keys(show: Show) -> None:
+    reading = random_reading(WORDS)
+    opened = show(reading, at="#text=0&layer=1&head=0&token=1")
+    opened.page.locator("#map").scroll_into_view_if_needed()
+    box = opened.page.locator("#map").bounding_box()
+    assert box is not None
+    # The last cell lies in the lower right corner.
+    opened.page.mouse.click(box["x"] + box["width"] - 40, box["y"] + box["height"] - 12)
+    assert "token=12" in opened.page.url
+    opened.page.locator("#map").focus()
+    opened.page.keyboard.press("ArrowUp")
+    assert "token=11" in opened.page.url
+    key = int(opened.page.url.rpartition("key=")[2])
+    opened.page.keyboard.press("ArrowLeft")
+    assert opened.page.url.endswith(f"key={key - 1}")
+    share = row_of(reading, 1, 0, 11)[key - 1]
+    assert opened.page.inner_text("#map-value").endswith(f"{100 * share:.1f} %")
+
+
+def test_keyboard_alone_reaches_everything(show: Show) -> None:
+    opened = show(random_reading(WORDS), at="#text=0&layer=0&head=0&token=1")
+    opened.painted()
+    reached = []
+    for _ in range(60):
+        opened.page.keyboard.press("Tab")
+        # Where the focus is, it must be seen.
+        place = opened.page.evaluate(
+            """(() => {
+              const node = document.activeElement;
+              const seen = getComputedStyle(node).outlineStyle !== "none";
+              return [node.closest("[id]")?.id ?? node.tagName, seen, Boolean(node.ariaLabel || node.innerText || node.labels?.length)];
+            })()"""
+        )
+        if place[0] == "BODY":
+            break
+        reached.append(place)
+    assert {"theme", "row", "layer", "head", "query", "grid", "map", "all-lines", "lines", "numbers", "key"} <= {
+        place[0] for place in reached
+    }
+    assert all(seen and named for _, seen, named in reached)
+
+    opened.page.locator("#row .token[tabindex='0']").focus()
+    opened.page.keyboard.press("ArrowRight")
+    assert " cat looks" in opened.sentence()
+    opened.page.keyboard.press("End")
+    assert " [SEP] looks" in opened.sentence()
+    opened.page.locator("#grid [tabindex='0']").focus()
+    opened.page.keyboard.press("ArrowDown")
+    opened.page.keyboard.press("ArrowRight")
+    assert opened.sentence().startswith("In layer 1, head 1, [SEP]")
+
+
+def test_address_holds_the_view(show: Show) -> None:
+    first, second = random_reading(WORDS), random_reading(["Warm", "mats", "please", "cats"], seed=11)
+    opened = show(first, second, at="#text=1&layer=1&head=2&token=4&key=2")
+    assert opened.sentence().startswith("In layer 1, head 2, cats")
+    assert opened.page.eval_on_selector("#key", "select => select.value") == "2"
+    opened.page.evaluate("location.hash = 'text=0&layer=99&head=99&token=2'")
+    opened.until("document.getElementById('sentence').innerText.includes(' cat ')")
+    assert opened.sentence().startswith("In layer 1, head 2, cat"), "numbers out of range go to the last there is"
+    opened.page.evaluate("location.hash = 'layer=%3Cscript%3E&head=-1&token=1e9'")
+    opened.page.wait_for_timeout(50)
+    assert opened.sentence().startswith("In layer 1, head 2, cat"), "what is no number changes nothing"
+
+
+def test_sorting_marks_the_extreme_heads(show: Show) -> None:
+    reading = random_reading(WORDS, layers=3, heads=5)
+    opened = show(reading)
+    opened.painted()
+    opened.page.get_by_role("button", name="entropy", exact=True).click()
+    entropies = []
+    for seen in reading.layers:
+        weights = seen.weights()
+        entropies.append(-(weights * np.log(weights)).sum(-1).mean(-1))
+    flat = np.concatenate(entropies)
+    shown = [float(text) for text in opened.page.locator("#numbers tbody td:nth-child(2)").all_inner_texts()]
+    np.testing.assert_allclose(shown, np.sort(flat), atol=0.0051)
+    marked = opened.page.eval_on_selector_all(
+        "#grid [role=gridcell]", "cells => cells.flatMap((cell, at) => cell.classList.contains('marked') ? [at] : [])"
+    )
+    assert set(marked) == set(np.argsort(flat)[:6].tolist())
+    opened.page.get_by_role("button", name="entropy", exact=True).click()
+    assert float(opened.page.locator("#numbers tbody td:nth-child(2)").first.inner_text()) == pytest.approx(flat.max(), abs=0.0051)
+
+
+HOSTILE = [
+    "<script>alert(1)</script>",
+    "</script><script>alert(2)</script>",
+    "<img/src=x/onerror=alert(3)>",
+    '"><svg/onload=alert(4)>',
+    "<!--<script>",
+    "{{script}}",
+    "javascript:alert(5)",
+    "a\u2028b\u2029c",
+    "\u202egnp.exe\u202c",
+    "\u2066x\u2069",
+    "nul\x00\x1b[31m",
+    "&lt;b&gt;&amp;",
+    "\ud800",
+    "__proto__",
+]
+
+
+def test_hostile_tokens_are_text(show: Show) -> None:
+    reading = random_reading(HOSTILE)
+    opened = show(reading, random_reading([*HOSTILE[::-1]], seed=3))
+    opened.painted()
+    shown = opened.page.locator("#row bdi").all_text_contents()
+    assert shown[1:8] == HOSTILE[:7]
+    assert shown[8] == "a⟨U+2028⟩b⟨U+2029⟩c"
+    assert shown[9] == "⟨U+202E⟩gnp.exe⟨U+202C⟩"
+    assert shown[11] == "nul⟨U+0000⟩⟨U+001B⟩[31m"
+    assert shown[12] == "&lt;b&gt;&amp;"
+    for at in range(len(HOSTILE) + 2):
+        opened.page.locator("#row .token").nth(at).click()
+    opened.page.locator("[role=tab]").nth(1).click()
+    assert opened.page.evaluate("document.scripts.length") == 2
+    assert opened.page.evaluate("document.querySelectorAll('img, svg[onload], iframe, object, embed, link').length") == 0
+    for code in (0x202E, 0x2066, 0x2028, 0x0000, 0x001B):
+        assert not opened.page.evaluate(f"document.body.innerText.includes(String.fromCodePoint({code}))")
+
+
+def test_policy_forbids_any_other_script_and_any_request(show: Show) -> None:
+    opened = show(random_reading(WORDS))
+    ran = opened.page.evaluate(
+        """async () => {
+          const made = document.createElement("script");
+          let refused = 0;
+          try { made.textContent = "window.ran = 1"; document.body.append(made); } catch { refused += 1; }
+          try { document.body.innerHTML += "<img src=x onerror='window.ran = 1'>"; } catch { refused += 1; }
+          try { await fetch("https://example.org"); } catch { refused += 1; }
+          return [window.ran === undefined, refused];
+        }"""
+    )
+    assert ran == [True, 3]
+    opened.painted()
+    opened.complaints.clear()  # the refusals themselves
+
+
+def test_right_to_left_runs_right_to_left(show: Show) -> None:
+    opened = show(random_reading(["הילד", "אכל", "תפוח"]), at="#text=0&layer=0&head=0&token=1")
+    places = [opened.page.locator("#row .token").nth(at).bounding_box()["x"] for at in range(5)]
+    assert places == sorted(places, reverse=True)
+    opened.page.locator("#row .token[tabindex='0']").focus()
+    opened.page.keyboard.press("ArrowLeft")
+    assert "token=2" in opened.page.url
+    asks, gets = (opened.page.locator(f"#lines .{side}").bounding_box()["x"] for side in ("asks", "gets"))
+    assert asks > gets
+
+
+def test_chinese_is_not_spaced_out(show: Show, minilm: Callable[[str], Reading]) -> None:
+    opened = show(minilm("猫吃鱼。"))
+    assert opened.page.locator("#row bdi").all_text_contents() == ["[CLS]", "猫", "吃", "鱼", "。", "[SEP]"]
+    boxes = [opened.page.locator("#row .token").nth(at).bounding_box() for at in (1, 2, 3)]
+    for left, right in zip(boxes, boxes[1:], strict=False):
+        assert right["x"] - (left["x"] + left["width"]) < 1
+
+
+def test_masked_looks_weigh_nothing(show: Show) -> None:
+    n = len(WORDS) + 2
+    causal = np.tril(np.ones((n, n), dtype=bool))
+    causal[4] = False
+    reading = random_reading(WORDS, allowed=causal)
+    opened = show(reading, at="#text=0&layer=0&head=1&token=3")
+    assert opened.shares()[4:] == [0.0] * (n - 4)
+    assert sum(opened.shares()) == pytest.approx(100, abs=0.3)
+    assert opened.page.locator("#steps tbody tr td:nth-child(4)").all_inner_texts()[4:] == ["masked"] * (n - 4)
+    opened.page.evaluate("location.hash = 'layer=0&head=1&token=4'")
+    opened.until("document.getElementById('sentence').innerText.includes('may look at nothing')")
+    assert opened.shares() == [0.0] * n
+
+
+def test_source_and_target_are_kept_apart(show: Show) -> None:
+    reading = random_reading(["Eine", "Katze"], keys=["A", "small", "cat"])
+    opened = show(reading, at="#text=0&layer=1&head=0&token=2")
+    assert opened.page.locator("#asking .token").count() == 4
+    assert opened.page.locator("#row .token").count() == 5
+    np.testing.assert_allclose(opened.shares(), 100 * row_of(reading, 1, 0, 2), atol=0.51)
+    opened.page.locator("#asking .token").nth(1).click()
+    assert " Eine looks most at" in opened.sentence()
+    assert opened.page.locator("#row [aria-selected]").count() == 0
+
+
+def test_texts_have_tabs_and_shared_words(show: Show) -> None:
+    first, second = random_reading(["apple", "pie"]), random_reading(["Apple", "phones", "ring"], seed=13)
+    opened = show(first, second)
+    a, b = first.hidden[:, 1].astype(np.float64), second.hidden[:, 1].astype(np.float64)
+    expected = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    cells = opened.page.locator("#chart td").all_inner_texts()
+    assert cells[0] == "texts 1 and 2"
+    np.testing.assert_allclose([float(cell.replace("−", "-")) for cell in cells[1:]], expected, atol=0.0051)
+    assert opened.page.locator("#word option").all_inner_texts() == ["apple"]
+    opened.page.locator("[role=tab]").nth(1).click()
+    assert opened.page.locator("#row bdi").all_text_contents()[1:-1] == ["Apple", "phones", "ring"]
+    opened.page.keyboard.press("ArrowLeft")
+    assert "text=0" in opened.page.url
+
+
+def test_theme_can_be_switched(show: Show) -> None:
+    opened = show(random_reading(WORDS))
+
+    def paper() -> int:
+        return sum(map(int, re.findall(r"\d+", opened.page.evaluate("getComputedStyle(document.body).backgroundColor"))))
+
+    before = paper()
+    opened.page.get_by_role("button", name="Switch to dark colours").click()
+    assert paper() < before - 300
+    opened.page.emulate_media(color_scheme="dark")
+    opened.page.emulate_media(color_scheme="light")
+    opened.until("document.documentElement.dataset.theme === 'light'")
+    assert paper() == before
+
+
+CONTRAST = """() => {
+  const channel = (part) => { part /= 255; return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4; };
+  const parse = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const paper = (node) => {
+    for (let at = node; at; at = at.parentElement) {
+      const colour = parse(getComputedStyle(at).backgroundColor);
+      if (colour.length === 3 || colour[3] === 1) return colour;
+    }
+    return parse(getComputedStyle(document.body).backgroundColor);
+  };
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  let worst = 21;
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !node.checkVisibility() || node.closest("option, svg, tr.chosen")) continue;
+    const [a, b] = [light(parse(getComputedStyle(node).color)), light(paper(node))];
+    worst = Math.min(worst, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
+  }
+  return worst;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_is_enough_to_read(show: Show, scheme: str) -> None:
+    """WCAG 2.2, success criterion 1.4.3 (AA): at least 4.5 : 1."""
+    opened = show(random_reading(WORDS), scheme=scheme)
+    opened.page.wait_for_timeout(300)
+    assert opened.page.evaluate(CONTRAST) >= 4.5
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_shades_are_ordered_by_lightness(show: Show, scheme: str) -> None:
+    opened = show(random_reading(WORDS), scheme=scheme)
+    strip = np.array(
+        opened.page.evaluate(
+            """(() => { const c = document.getElementById("scale");
+            return [...c.getContext("2d").getImageData(0, 5, c.width, 1).data]; })()"""
+        )
+    ).reshape(-1, 4)[:, :3]
+    linear = np.where(strip / 255 <= 0.04045, strip / 255 / 12.92, ((strip / 255 + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ [0.2126, 0.7152, 0.0722]
+    steps = np.diff(luminance) * (1 if scheme == "dark" else -1)
+    assert steps.min() > -0.002  # the eight bits of a channel
+    assert abs(luminance[-1] - luminance[0]) > 0.6
+
+
+@pytest.mark.parametrize("tokens", [13, 61])
+def test_fits_a_telephone(show: Show, tokens: int) -> None:
+    opened = show(random_reading(words(tokens - 2), heads=12), width=400)
+    opened.painted()
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_truncation_is_said(show: Show) -> None:
+    whole = random_reading(WORDS)
+    cut = Reading(whole.tokens, whole.layers, whole.hidden, dropped=17)
+    assert "17 tokens were left out" in show(cut).page.inner_text("#cut")
+
+
+def test_prints(show: Show) -> None:
+    opened = show(random_reading(WORDS))
+    opened.painted()
+    opened.page.emulate_media(media="print")
+    assert not opened.page.locator(".place").is_visible()
+    assert opened.page.pdf()[:5] == b"%PDF-"
