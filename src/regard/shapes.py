@@ -73,6 +73,37 @@ def check_scale(scale: float | None) -> None:
     )
 
 
+def check_top(top: int) -> None:
+    """Raise OptionError for a number of weights below 0."""
+    if isinstance(top, bool) or not isinstance(top, int) or top < 0:
+        raise OptionError(
+            "top is a number of weights",
+            expected="an integer of 0 or more",
+            got=repr(top),
+            do="for example top=8",
+        )
+
+
+def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.device) -> Tensor | None:
+    """Indices of queries, from 0; OptionError for one that is not there."""
+    if rows is None:
+        return None
+    try:
+        index = torch.as_tensor(rows, device=device)
+    except (TypeError, ValueError):  # not numbers
+        index = torch.tensor(torch.nan)
+    whole = index.numel() == 0 or not (index.is_floating_point() or index.dtype == torch.bool)
+    index = index.long()
+    if not whole or index.dim() != 1 or bool(((index < -queries) | (index >= queries)).any()):
+        raise OptionError(
+            "rows names queries that are not there",
+            expected=f"a list of integers from {-queries} to {queries - 1}",
+            got=repr(rows),
+            do="count queries from 0",
+        )
+    return torch.where(index < 0, index + queries, index)
+
+
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     named = {"query": query, "key": key, "value": value}
     for name, tensor in named.items():

@@ -49,7 +49,8 @@ def test_other_texts_lead_to_what_a_pronoun_stands_for(minilm: Read, text: str, 
 
 def test_apple_is_moved_by_its_context(minilm: Read) -> None:
     fruit, company, other_fruit = map(minilm, ("I ate an apple.", "Apple released a new phone.", "She ate an apple."))
-    by_texts = {(one.first, one.second): one.cosines for one in shared_words([fruit, company, other_fruit]) if one.word == "apple"}
+    shared = shared_words([fruit, company, other_fruit])
+    by_texts = {(one.first, one.second): one.cosines for one in shared if one.word == "apple"}
     assert by_texts[0, 1] == pytest.approx((0.95, 0.81, 0.76, 0.73, 0.77, 0.79, 0.70), abs=0.0051)
     assert min(by_texts[0, 2]) >= 0.87
 

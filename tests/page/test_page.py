@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_numbers_shown_are_the_models(show: Show) -> None:
     opened = show(reading)
     for layer, head, query in [(0, 0, 0), (1, 2, 5), (0, 1, 12)]:
         opened.page.evaluate(f"location.hash = 'text=0&layer={layer}&head={head}&token={query}'")
-        opened.until(f"document.getElementById('sentence').innerText.startsWith('In layer {layer}, head {head}')")
+        opened.until(f"location.hash.length && sentence.innerText.startsWith('In layer {layer}, head {head}')")
         row = row_of(reading, layer, head, query)
         shown = opened.shares()
         assert len(shown) == len(row)
@@ -132,7 +133,8 @@ def test_keyboard_alone_reaches_everything(show: Show) -> None:
             """(() => {
               const node = document.activeElement;
               const seen = getComputedStyle(node).outlineStyle !== "none";
-              return [node.closest("[id]")?.id ?? node.tagName, seen, Boolean(node.ariaLabel || node.innerText || node.labels?.length)];
+              const named = Boolean(node.ariaLabel || node.innerText || node.labels?.length);
+              return [node.closest("[id]")?.id ?? node.tagName, seen, named];
             })()"""
         )
         if place[0] == "BODY":
@@ -184,7 +186,8 @@ def test_sorting_marks_the_extreme_heads(show: Show) -> None:
     )
     assert set(marked) == set(np.argsort(flat)[:6].tolist())
     opened.page.get_by_role("button", name="entropy", exact=True).click()
-    assert float(opened.page.locator("#numbers tbody td:nth-child(2)").first.inner_text()) == pytest.approx(flat.max(), abs=0.0051)
+    first = opened.page.locator("#numbers tbody td:nth-child(2)").first.inner_text()
+    assert float(first) == pytest.approx(flat.max(), abs=0.0051)
 
 
 HOSTILE = [
@@ -219,7 +222,9 @@ def test_hostile_tokens_are_text(show: Show) -> None:
         opened.page.locator("#row .token").nth(at).click()
     opened.page.locator("[role=tab]").nth(1).click()
     assert opened.page.evaluate("document.scripts.length") == 2
-    assert opened.page.evaluate("document.querySelectorAll('img, svg[onload], iframe, object, embed, link').length") == 0
+    assert (
+        opened.page.evaluate("document.querySelectorAll('img, svg[onload], iframe, object, embed, link').length") == 0
+    )
     for code in (0x202E, 0x2066, 0x2028, 0x0000, 0x001B):
         assert not opened.page.evaluate(f"document.body.innerText.includes(String.fromCodePoint({code}))")
 
@@ -256,7 +261,7 @@ def test_chinese_is_not_spaced_out(show: Show, minilm: Callable[[str], Reading])
     opened = show(minilm("猫吃鱼。"))
     assert opened.page.locator("#row bdi").all_text_contents() == ["[CLS]", "猫", "吃", "鱼", "。", "[SEP]"]
     boxes = [opened.page.locator("#row .token").nth(at).bounding_box() for at in (1, 2, 3)]
-    for left, right in zip(boxes, boxes[1:], strict=False):
+    for left, right in pairwise(boxes):
         assert right["x"] - (left["x"] + left["width"]) < 1
 
 
@@ -304,7 +309,8 @@ def test_theme_can_be_switched(show: Show) -> None:
     opened = show(random_reading(WORDS))
 
     def paper() -> int:
-        return sum(map(int, re.findall(r"\d+", opened.page.evaluate("getComputedStyle(document.body).backgroundColor"))))
+        colour = opened.page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", colour)))
 
     before = paper()
     opened.page.get_by_role("button", name="Switch to dark colours").click()

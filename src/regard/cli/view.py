@@ -66,7 +66,7 @@ def view(
 
     loaded = regard.load(model)
     readings = [read(loaded, line, truncate=truncate) for line in lines]
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False)
     for number, reading in enumerate(readings, start=1):
         print_reading(reading, console, number=number if len(readings) > 1 else None)
         console.print()

@@ -4,9 +4,10 @@ Inside, a forbidden key meets a weight of 0, and 0 * NaN is NaN, so what this fi
 
     a key hidden from every query (padding) is replaced by zeros, on any device;
     a query that may see nothing gives exactly 0;
-    on a CPU, wild tokens (NaN, Inf, or so large that a score could overflow) are replaced by zeros as well, and the rows
-    of queries that hold or may see one are computed in plain torch instead (``kernels.scored``). So here too what the
-    mask forbids has no influence, whatever it holds. On a GPU that look at the numbers would stall the device, and is left out.
+    on a CPU, wild tokens (NaN, Inf, or so large that a score could overflow) are replaced by zeros as well, and the
+    rows of queries that hold or may see one are computed in plain torch instead (``kernels.scored``). So here too what
+    the mask forbids has no influence, whatever it holds. On a GPU that look at the numbers would stall the device, and
+    is left out.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ blocks, so the same mask gives the same pattern on every machine and in every pr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 import torch
@@ -62,8 +63,17 @@ class RandomBlocks(Mask):
         return grid.codes(empty=hits == 0, full=(hits == touched) & inside)
 
     def _draw(self, keys: int) -> Bool[Tensor, "heads blocks blocks"]:
-        """Which key blocks each query block sees."""
+        """Which key blocks each query block sees; drawn once for each number of blocks."""
         blocks = -(-keys // self.block)
+        if blocks not in self._drawn:
+            self._drawn[blocks] = self._draw_anew(blocks)
+        return self._drawn[blocks]
+
+    @cached_property
+    def _drawn(self) -> dict[int, Bool[Tensor, "heads blocks blocks"]]:
+        return {}
+
+    def _draw_anew(self, blocks: int) -> Bool[Tensor, "heads blocks blocks"]:
         generator = torch.Generator().manual_seed(self.seed)
         order = torch.rand(self.heads or 1, blocks, blocks, generator=generator)
         chosen = order.topk(min(self.count, blocks), dim=-1).indices

@@ -21,8 +21,7 @@ from regard.errors import ShapeError
 from regard.kernels import scored
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
-from regard.observe import check_top, query_rows
-from regard.shapes import check_dropout, checked
+from regard.shapes import check_dropout, check_top, checked, query_rows
 
 
 class Mechanism(nn.Module, ABC):
@@ -33,14 +32,8 @@ class Mechanism(nn.Module, ABC):
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        for name, number in (("heads", heads), ("head_dim", head_dim)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise OptionError(
-                    f"wrong {name}",
-                    expected="an integer of 1 or more",
-                    got=repr(number),
-                    do="for example 8 heads of 64",
-                )
+        check_count("heads", heads)
+        check_count("head_dim", head_dim)
         check_dropout(dropout)
         self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
 

@@ -219,7 +219,7 @@ class Bert(nn.Module):
         numbers = BertConfig.from_hugging_face(config)
         has_pooler = any(name.startswith("pooler.") for name in stored)
         checkpoint.check_layers(numbers.layers, stored, "layers")
-        with torch.device("meta"):  # no memory for weights that are read in a moment
+        with checkpoint.without_memory():
             model = cls(replace(numbers, pooler=has_pooler))
         checkpoint.fill(model, stored, dtype)
         model.tokenizer = checkpoint.tokenizer_of(

@@ -8,12 +8,15 @@ read; names and shapes are checked against the model before memory is taken for 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from regard.errors import CheckpointError
 from regard.models.config_file import read_json_object
@@ -65,6 +68,13 @@ def check_layers(layers: int, stored: Mapping[str, Stored], name: str) -> None:
             got=f"{len(found)} in the weights" + (f", the last is number {max(found)}" if found else ""),
             do="check that the files belong together; a part of the weights may be missing",
         )
+
+
+@contextmanager
+def without_memory() -> Iterator[None]:
+    """Modules made here have shapes but no numbers, until ``fill`` gives them some."""
+    with torch.device("meta"), _NoDraw():
+        yield
 
 
 def fill(model: nn.Module, stored: Mapping[str, Stored], dtype: torch.dtype) -> None:
@@ -121,6 +131,17 @@ def notes_of(folder: Path, left_out: list[str]) -> tuple[str, ...]:
     note = f"{folder}: left out {len(left_out)} tensors of a head on top of the encoder: {listed(left_out)}"
     _log.warning(note)
     return (note,)
+
+
+class _NoDraw(TorchFunctionMode):
+    """Skips random starts: there is nothing to fill, and torch takes a second to import what would fill it."""
+
+    def __torch_function__(
+        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if function in (Tensor.normal_, Tensor.uniform_):
+            return args[0]
+        return function(*args, **(kwargs or {}))
 
 
 def _header(file: Path) -> list[Stored]:

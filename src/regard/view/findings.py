@@ -62,13 +62,10 @@ class WordPairs:
 
     def finding(self, query_word: int, key_word: int) -> Finding:
         """The pair as a finding."""
+        at = (slice(None), query_word, key_word)
         looks = [
-            Look(
-                *self.places[self.head[rank, query_word, key_word]],
-                weight=float(self.weight[rank, query_word, key_word]),
-                usual=float(self.usual[rank, query_word, key_word]),
-            )
-            for rank in range(len(self.weight))
+            Look(*self.places[head], float(weight), float(usual))
+            for head, weight, usual in zip(self.head[at], self.weight[at], self.usual[at], strict=True)
         ]
         return Finding(
             query_word=query_word,

@@ -53,9 +53,7 @@ SHARED_LIMIT = 200  # pairs of texts and words that a page lists
 Json = dict[str, Any]
 
 
-def write_page(
-    readings: Sequence[Reading], path: Path, *, model: str = "", overwrite: bool = False
-) -> Path:
+def write_page(readings: Sequence[Reading], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
     """Writes the page of one or more readings, aside first and then in one step, and gives its path.
 
     Raises OutputExistsError where ``path`` exists and ``overwrite`` is False, OptionError where its folder does

@@ -57,11 +57,11 @@ class LayerReading:
     """
 
     name: str
-    query: Float32[np.ndarray, "heads queries head_dim"]
-    key: Float32[np.ndarray, "heads keys head_dim"]
-    value: Float32[np.ndarray, "heads keys value_dim"]
+    query: Float32[np.ndarray, "_heads _queries _head_dim"]
+    key: Float32[np.ndarray, "_heads _keys _head_dim"]
+    value: Float32[np.ndarray, "_heads _keys _value_dim"]
     scale: float
-    allowed: Bool[np.ndarray, "queries keys"] | None = None
+    allowed: Bool[np.ndarray, "_queries _keys"] | None = None
 
     def __post_init__(self) -> None:
         fits = (
@@ -116,7 +116,7 @@ class Reading:
 
     tokens: Tokens
     layers: tuple[LayerReading, ...]
-    hidden: Float32[np.ndarray, "layers_and_embedding tokens width"]
+    hidden: Float32[np.ndarray, "_layers _tokens _width"]
     keys: Tokens | None = None
     dropped: int = 0
 

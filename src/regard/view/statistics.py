@@ -41,9 +41,7 @@ def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
     )
 
 
-def _of_head(
-    weights: Float64[np.ndarray, "queries keys"], layer: int, head: int, keys: Tokens
-) -> HeadStatistics:
+def _of_head(weights: Float64[np.ndarray, "queries keys"], layer: int, head: int, keys: Tokens) -> HeadStatistics:
     queries = len(weights)
     places = np.abs(np.arange(weights.shape[1])[None, :] - np.arange(queries)[:, None])
     logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)

@@ -13,7 +13,7 @@ from regard.view.findings import Finding, WordPairs, attended_most, findings, wo
 from regard.view.reading import Reading
 from regard.view.visible import visible
 
-BAR_WIDTH = 20
+BAR_WIDTH = 20  # characters of a share of 100 %
 WORDS_SHOWN = 40
 SHARED_SHOWN = 8
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -57,8 +57,10 @@ def print_shared(readings: Sequence[Reading], console: Console) -> None:
 
 def _words_table(looks: Sequence[Finding], pairs: WordPairs) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name, justify in (("word", "left"), ("attends to", "left"), ("share", "right"), ("", "left")):
-        table.add_column(name, justify=justify, no_wrap=name != "attends to")  # type: ignore[arg-type]
+    table.add_column("word")
+    table.add_column("attends to")
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     table.add_column("layer", justify="right")
     table.add_column("head", justify="right")
     for finding in looks:
@@ -67,7 +69,7 @@ def _words_table(looks: Sequence[Finding], pairs: WordPairs) -> Table:
             Text(visible(pairs.query_words[finding.query_word].text)),
             Text(visible(pairs.key_words[finding.key_word].text)),
             Text(f"{100 * strongest.weight:.1f} %"),
-            Text(_bar(strongest.weight), style="blue"),
+            Text(_bar(strongest.weight), style="cyan"),
             str(strongest.layer),
             str(strongest.head),
         )
@@ -77,19 +79,30 @@ def _words_table(looks: Sequence[Finding], pairs: WordPairs) -> Table:
 def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console) -> None:
     if not found:
         return
-    console.print(Text("What stands out", style="bold"))
+    console.print(Text("\nWhat stands out", style="bold"))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("pair of words")
+    for name in ("share", "layer", "head", "usual there", "also", "its first choice in"):
+        table.add_column(name, justify="right")
     for finding in found:
         first, *others = finding.looks
-        line = Text("  ")
-        line.append(visible(pairs.query_words[finding.query_word].text), style="bold")
-        line.append(" → ").append(visible(pairs.key_words[finding.key_word].text), style="bold")
-        line.append(f"  {100 * first.weight:.1f} % in layer {first.layer} head {first.head}")
-        line.append(f" (usual there: {100 * first.usual:.1f} %)")
-        for other in others:
-            line.append(f", {100 * other.weight:.1f} % in layer {other.layer} head {other.head}")
-        line.append(f"; its first choice in {finding.first_choice} of {finding.heads} heads", style="dim")
-        console.print(line)
-    console.print("Attention shows where a head looks, not why the model decides.", style="dim")
+        pair = Text(visible(pairs.query_words[finding.query_word].text), style="bold")
+        pair.append(" → ").append(visible(pairs.key_words[finding.key_word].text))
+        table.add_row(
+            pair,
+            f"{100 * first.weight:.1f} %",
+            str(first.layer),
+            str(first.head),
+            f"{100 * first.usual:.1f} %",
+            ", ".join(f"{100 * look.weight:.1f} % in {look.layer}·{look.head}" for look in others),
+            f"{finding.first_choice} of {finding.heads} heads",
+        )
+    console.print(table)
+    console.print(
+        "Ranked by share less what that head usually gives at that distance, averaged over the two strongest heads "
+        '(the second, layer·head, under "also"). Attention shows where a head looks, not why the model decides.',
+        style="dim",
+    )
 
 
 def _shared_table(shared: Sequence[SharedWord]) -> Table:

@@ -18,7 +18,7 @@ def visible(text: str) -> str:
 
 
 def direction_of(text: str) -> str:
-    """"rtl" or "ltr", by the first character with a strong direction (Unicode Bidirectional Algorithm, P2 and P3)."""
+    """ "rtl" or "ltr", by the first character with a strong direction (Unicode Bidirectional Algorithm, P2 and P3)."""
     for character in text:
         kind = unicodedata.bidirectional(character)
         if kind in ("L", "R", "AL"):

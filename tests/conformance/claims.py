@@ -1,0 +1,59 @@
+"""What is claimed: one line for each promise x mechanism x implementation x dtype. Each is one test."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+import regard
+
+DTYPES = {"float64": torch.float64, "float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PROMISES = ("hidden", "empty rows", "refusals", "determinism", "agreement", "statistics")
+
+
+class Claim(NamedTuple):
+    """One promise of one mechanism; ``impl`` is "its own" where the mechanism has no choice of one."""
+
+    promise: str
+    mechanism: str
+    impl: str
+    dtype: str
+
+
+def implementations(entry: Any) -> Sequence[str]:
+    """The implementations a mechanism can be asked for here; FlexAttention needs a GPU."""
+    if "impl" not in entry.options:
+        return ("its own",)
+    return ("reference", "sdpa", "auto", "flex") if torch.cuda.is_available() else ("reference", "sdpa", "auto")
+
+
+def _claims() -> list[Claim]:
+    found = []
+    for promise in PROMISES:
+        for entry in regard.catalogue():
+            for impl in implementations(entry):
+                if promise == "statistics" and impl in ("sdpa", "flex"):
+                    continue  # they refuse to observe: see the refusals
+                for dtype in DTYPES:
+                    if impl == "flex" and dtype == "float64":
+                        continue  # refused
+                    found.append(Claim(promise, entry.name, impl, dtype))
+    return found
+
+
+ALL = _claims()
+CLAIMS = [claim for claim in ALL if claim.impl != "flex"]
+"""Those of any machine, which the committed table holds."""
+
+
+def claims(promise: str) -> Any:
+    """Run the test once for each claim of a promise."""
+    return pytest.mark.parametrize(
+        "claim",
+        [
+            pytest.param(claim, id="-".join(claim[1:]), marks=[pytest.mark.gpu] if claim.impl == "flex" else [])
+            for claim in ALL
+            if claim.promise == promise
+        ],
+    )

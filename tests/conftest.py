@@ -1,0 +1,68 @@
+"""What the whole suite shares: the seed, calls without the shape checks, and the table of what was proved."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import jaxtyping
+import pytest
+import torch
+
+from conformance.claims import CLAIMS, Claim
+from conformance.table import render
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-table",
+        metavar="FILE",
+        help="after a run in which every claim of tests/conformance was proved, write the table of them to FILE",
+    )
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """The same random numbers for a test, whatever ran before it."""
+    torch.manual_seed(20_17)
+
+
+@pytest.fixture
+def as_users_call() -> Iterator[None]:
+    """Without the suite's shape checks, which would catch a wrong argument before the package's own message does."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+class Ledger:
+    """Which claims were proved in this run. Lives where reports arrive, so also above parallel workers."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.proved = Path(path), set()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            self.proved |= {Claim(*value) for name, value in report.user_properties if name == "proved"}
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        missing = [claim for claim in CLAIMS if claim not in self.proved]
+        if missing:
+            terminalreporter.write_line(f"{self.path} not written: {len(missing)} claims unproved, such as {missing[0]}")
+        else:
+            self.path.write_text(render(CLAIMS), encoding="utf-8")
+            terminalreporter.write_line(f"wrote {self.path}: {len(CLAIMS)} claims proved")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--write-table")
+    if path and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Ledger(path), "ledger")
+
+
+@pytest.fixture
+def proved(record_property):
+    """Call with a claim at the end of the test that proved it."""
+
+    def note(claim: Claim) -> None:
+        record_property("proved", tuple(claim))
+
+    return note

@@ -1,0 +1,37 @@
+"""A word in several texts."""
+
+import numpy as np
+import pytest
+
+from regard.view.compare import shared_words
+from regard.view.reading import Reading, Tokens
+
+
+def read(text: str, hidden: np.ndarray) -> Reading:
+    spans, start = [], 0
+    for word in text.split():
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    return Reading(
+        Tokens(text, tuple(text.split()), tuple(spans), (False,) * len(spans)), (), hidden.astype(np.float32)
+    )
+
+
+def test_cosines_layer_by_layer() -> None:
+    first = read("an Apple", np.array([[[0, 1], [3, 4]], [[0, 1], [1, 0]], [[0, 1], [0, 0]]]))
+    second = read("apple pie", np.array([[[6, 8], [1, 1]], [[0, 5], [1, 1]], [[1, 1], [1, 1]]]))
+    (shared,) = shared_words([first, second])
+    assert (shared.word, shared.first, shared.second) == ("apple", 0, 1)
+    # the same direction; at right angles; a vector of zeros, which has no direction
+    assert shared.cosines == pytest.approx((1, 0, 0))
+
+
+def test_a_word_is_the_mean_of_its_pieces() -> None:
+    pieces = Tokens("seafarers", ("sea", "farers"), ((0, 3), (3, 9)), (False, False))
+    first = Reading(pieces, (), np.array([[[2, 0], [0, 2]]], dtype=np.float32))
+    second = read("Seafarers", np.array([[[5, 5]]]))
+    assert shared_words([first, second])[0].cosines == pytest.approx((1,))
+
+
+def test_no_shared_word() -> None:
+    assert shared_words([read("a", np.ones((1, 1, 2))), read("b", np.ones((1, 1, 2)))]) == ()

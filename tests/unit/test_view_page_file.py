@@ -1,0 +1,71 @@
+"""The page as a file: what stands in it, and how it is written."""
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from regard.errors import DataError, OptionError, OutputExistsError
+from regard.view.page import page_of, refuse_output, write_page
+from regard.view.reading import LayerReading, Reading, Tokens
+
+
+def read(text: str = "</script><b>hi") -> Reading:
+    one = np.ones((2, 1, 3), dtype=np.float32)
+    tokens = Tokens(text, (text,), ((0, len(text)),), (False,))
+    return Reading(tokens, (LayerReading("one", one, one, one, 1.0),), np.ones((2, 1, 5), dtype=np.float32))
+
+
+def element(page: str, pattern: str) -> str:
+    (found,) = re.findall(pattern, page, re.DOTALL)
+    return found
+
+
+def test_policy_names_the_hashes_of_its_script_and_style() -> None:
+    page = page_of([read()])
+    policy = element(page, r'Content-Security-Policy" content="([^"]*)"')
+    for name, pattern in (("script", r"<script>(.*?)</script>"), ("style", r"<style>(.*?)</style>")):
+        digest = base64.b64encode(hashlib.sha256(element(page, pattern).encode()).digest()).decode()
+        assert f"{name}-src 'sha256-{digest}'" in policy
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+
+
+def test_data_cannot_end_its_element() -> None:
+    page = page_of([read()])
+    assert page.count("</script>") == 2
+    data = json.loads(element(page, r'id="data">(.*?)</script>'))
+    assert data["texts"][0]["tokens"][0]["surface"] == "</script><b>hi"
+    assert "<b>" not in page
+    assert "&lt;/script&gt;&lt;b&gt;hi" in element(page, r"<title>(.*?)</title>")
+
+
+def test_nothing_is_loaded_from_elsewhere() -> None:
+    page = page_of([read()])
+    addresses = set(re.findall(r"\w+://[^\s\"'`]+", page)) - {"http://www.w3.org/2000/svg"}
+    assert addresses == set()
+    assert not re.search(r"\b(src|href)=|@import|url\(|innerHTML|insertAdjacentHTML|document\.write|eval\(", page)
+
+
+def test_an_existing_file_is_kept_unless_told(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("precious")
+    with pytest.raises(OutputExistsError, match="--overwrite"):
+        write_page([read()], path)
+    assert path.read_text() == "precious"
+    write_page([read()], path, overwrite=True)
+    assert path.read_text().startswith("<!doctype html>")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["page.html"], "nothing is left aside"
+
+
+def test_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="is a folder"):
+        refuse_output(tmp_path, overwrite=True)
+    with pytest.raises(OptionError, match="does not exist"):
+        refuse_output(tmp_path / "none" / "page.html", overwrite=False)
+    with pytest.raises(DataError, match="nothing to show"):
+        page_of([])

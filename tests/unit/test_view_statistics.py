@@ -1,0 +1,37 @@
+"""Statistics of heads whose weights are known."""
+
+import numpy as np
+import pytest
+
+from regard.view.reading import LayerReading, Reading, Tokens
+from regard.view.statistics import statistics_of
+
+N = 7
+TOKENS = Tokens(
+    "a b c d e",
+    ("[CLS]", *"abcde", "[SEP]"),
+    ((0, 0), *((2 * at, 2 * at + 1) for at in range(5)), (0, 0)),
+    (True, *[False] * 5, True),
+)
+
+
+def head_looking(at: list[int] | None) -> LayerReading:
+    """One head whose query i looks at token at[i] alone, or evenly at all for None."""
+    eye = np.eye(N, dtype=np.float32)[None]
+    query = np.zeros((1, N, N), dtype=np.float32) if at is None else 1e4 * eye[:, at]
+    return LayerReading("one", query, eye, eye, scale=1.0)
+
+
+def test_a_spread_out_and_a_previous_token_head() -> None:
+    previous = [0, *range(N - 1)]
+    reading = Reading(TOKENS, (head_looking(None), head_looking(previous)), np.zeros((3, N, 2), dtype=np.float32))
+    even, back = statistics_of(reading)
+    distances = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
+    assert even.entropy == pytest.approx(np.log(N))
+    assert even.distance == pytest.approx(distances.mean())
+    assert even.special == {"[CLS]": pytest.approx(1 / N), "[SEP]": pytest.approx(1 / N)}
+    assert back.entropy == 0
+    assert back.distance == pytest.approx((N - 1) / N)
+    assert (back.previous, back.itself, back.next) == pytest.approx(((N - 1) / N, 1 / N, 0))
+    assert (back.layer, back.head) == (1, 0)
+    assert back.special == {"[CLS]": pytest.approx(2 / N), "[SEP]": pytest.approx(0)}

@@ -1,0 +1,68 @@
+"""The terminal view, as plain text."""
+
+import io
+
+import numpy as np
+from rich.console import Console
+
+from regard.view.reading import LayerReading, Reading, Tokens
+from regard.view.terminal import print_reading, print_shared
+
+
+def read(words: list[str], *, dropped: int = 0) -> Reading:
+    """Every word looks at the first with weight 0.82, in two heads of layer 1."""
+    text, n = " ".join(words), len(words)
+    spans, start = [], 0
+    for word in words:
+        spans.append((start, start + len(word)))
+        start += len(word) + 1
+    weights = np.full((2, n, n), 0.18 / (n - 1))
+    weights[:, :, 0] = 0.82
+    even = np.zeros((2, n, n), dtype=np.float32)
+    eye = np.repeat(np.eye(n, dtype=np.float32)[None], 2, axis=0)
+    layers = (
+        LayerReading("0", even, eye, eye, 1.0),
+        LayerReading("1", np.log(weights).astype(np.float32), eye, eye, 1.0),
+    )
+    tokens = Tokens(text, tuple(words), tuple(spans), (False,) * n)
+    return Reading(tokens, layers, np.ones((3, n, 2), dtype=np.float32), dropped=dropped)
+
+
+def printed(*readings: Reading, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    for reading in readings:
+        print_reading(reading, console)
+    print_shared(readings, console)
+    return console.file.getvalue()
+
+
+def test_each_word_and_what_it_attends_to() -> None:
+    lines = printed(read(["dogs", "bark", "since", "they", "may"])).splitlines()
+    row = next(line.split() for line in lines if line.startswith("they"))
+    assert row[:4] == ["they", "dogs", "82.0", "%"]
+    assert row[5:] == ["1", "0"]
+    assert "█" * 16 in " ".join(lines)
+    finding = next(line for line in lines if line.startswith("they → dogs"))
+    assert "82.0 % in 1·1" in finding
+    assert finding.rstrip().endswith("of 4 heads")
+
+
+def test_text_is_text() -> None:
+    shown = printed(read(["[bold]a[/bold]", "\x1b[31mred", "\u202ed", "plain"]))
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "[bold]a[/bold] ⟨U+001B⟩[31mred ⟨U+202E⟩d plain" in shown
+
+
+def test_truncation_and_shared_words_are_said() -> None:
+    shown = printed(read(["ripe", "apples", "fall"], dropped=13), read(["Apples", "ring"]))
+    assert "left out the last 13" in shown
+    row = next(line.split() for line in shown.splitlines() if line.startswith("apples  1, 2"))
+    assert row == ["apples", "1,", "2", "1.00", "1.00", "1.00"]
+
+
+def test_one_word_and_many_words() -> None:
+    assert "no two words" in printed(
+        Reading(Tokens("hi", ("hi",), ((0, 2),), (False,)), (), np.ones((1, 1, 2), dtype=np.float32))
+    )
+    assert "… and 7 more words" in printed(read([f"w{at}" for at in range(47)]))

@@ -1,0 +1,60 @@
+"""Words of a text from its tokens' spans, in many scripts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regard.view.reading import Tokens
+from regard.view.words import words_of
+
+
+def tokens(text: str, *pieces: str) -> Tokens:
+    """The pieces as they stand in the text one after the other, between [CLS] and [SEP]."""
+    spans, start = [(0, 0)], 0
+    for piece in pieces:
+        start = text.index(piece, start)
+        spans.append((start, start + len(piece)))
+        start += len(piece)
+    return Tokens(text, ("[CLS]", *pieces, "[SEP]"), (*spans, (0, 0)), (True, *[False] * len(pieces), True))
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "words"),
+    [
+        ("didn't go", ["didn", "'", "t", "go"], ["didn't", "go"]),
+        ("a well-known fact.", ["a", "well", "-", "known", "fact", "."], ["a", "well-known", "fact", "."]),
+        ("end- of", ["end", "-", "of"], ["end", "-", "of"]),
+        ("'quoted'", ["'", "quoted", "'"], ["'", "quoted", "'"]),
+        ("unaffable", ["un", "aff", "able"], ["unaffable"]),
+        ("猫吃鱼", ["猫", "吃", "鱼"], ["猫", "吃", "鱼"]),
+        ("a猫b", ["a", "猫", "b"], ["a", "猫", "b"]),
+        ("ありがとう 猫", ["ありが", "とう", "猫"], ["ありがとう", "猫"]),
+        ("שָׁלוֹם עולם", ["שָׁ", "לוֹם", "עולם"], ["שָׁלוֹם", "עולם"]),
+        ("नमस्ते", ["नम", "स्ते"], ["नमस्ते"]),
+        ("wait...", ["wait", ".", ".", "."], ["wait", ".", ".", "."]),
+        ("snake_case 3.5", ["snake", "_", "case", "3", ".", "5"], ["snake_case", "3", ".", "5"]),
+    ],
+)
+def test_words(text: str, pieces: list[str], words: list[str]) -> None:
+    found = words_of(tokens(text, *pieces))
+    assert [word.text for word in found] == words
+    assert all(word.is_word == any(map(str.isalnum, word.text)) for word in found)
+
+
+def test_an_unknown_token_is_still_its_word() -> None:
+    unknown = Tokens(
+        "see 🦔x", ("[CLS]", "see", "[UNK]", "[SEP]"), ((0, 0), (0, 3), (4, 6), (0, 0)), (True, False, False, True)
+    )
+    assert [word.text for word in words_of(unknown)] == ["see", "🦔x"]
+
+
+def test_a_token_without_a_span_is_its_own() -> None:
+    empty = Tokens("a", ("a", "</w>"), ((0, 1), (1, 1)), (False, False))
+    assert [(word.text, word.is_word) for word in words_of(empty)] == [("a", True), ("</w>", False)]
+
+
+@given(st.text(max_size=30))
+def test_every_token_belongs_to_one_word(text: str) -> None:
+    letters = Tokens(text, tuple(text), tuple((at, at + 1) for at in range(len(text))), (False,) * len(text))
+    pieces = [piece for word in words_of(letters) for piece in word.pieces]
+    assert pieces == list(range(len(text)))
