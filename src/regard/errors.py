@@ -86,7 +86,10 @@ def check_count(name: str, number: object, *, least: int = 1) -> None:
     """Raise OptionError unless ``number`` is an integer of at least ``least``."""
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise OptionError(
-            f"wrong {name}", expected=f"an integer of {least} or more", got=repr(number), do=f"for example {name}={max(8, least)}"
+            f"wrong {name}",
+            expected=f"an integer of {least} or more",
+            got=repr(number),
+            do=f"for example {name}={max(8, least)}",
         )
 
 

@@ -65,7 +65,6 @@ def test_imports_run_one_way(module):
         return
     rank = ORDER.index(place_of(module))
     later = [place for place in imported_places(module) if place in ORDER and ORDER.index(place) > rank]
-    # The front doors `attention` and `load` are named as attributes of the package; a verb of the shell may use them.
     assert not later
 
 

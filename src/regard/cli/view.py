@@ -65,7 +65,10 @@ def view(
     from regard.view.read import read
 
     loaded = regard.load(model)
-    readings = [read(loaded, line, truncate=truncate) for line in lines]
+    readings = [
+        read(loaded, line, truncate=truncate, name="the text" if len(lines) == 1 else f"text {number}")
+        for number, line in enumerate(lines, start=1)
+    ]
     console = Console(highlight=False, markup=False)
     for number, reading in enumerate(readings, start=1):
         print_reading(reading, console, number=number if len(readings) > 1 else None)

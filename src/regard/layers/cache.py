@@ -60,7 +60,7 @@ class KeyValueCache:
         _check(self.key, key)
         _check(self.value, value)
         if torch.is_grad_enabled():
-            # Writing in place would change tensors that the backward pass still needs, if only for the query's gradient.
+            # Writing in place would change tensors that the backward pass needs, be it for the query's gradient only.
             whole = (torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2))
             return KeyValueCache(length, _Storage(*whole, length))
         storage = self._storage

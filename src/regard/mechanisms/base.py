@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.contract import Observation
-from regard.errors import ShapeError
+from regard.errors import ShapeError, check_count
 from regard.kernels import scored
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask

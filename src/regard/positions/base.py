@@ -81,7 +81,7 @@ class DistanceBias(PairBias):
 
     @abstractmethod
     def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
-        """The bias at each distance from ``lowest`` to ``highest``, both included, on any device and in any float dtype."""
+        """The bias at each distance from ``lowest`` to ``highest``, both included; any device and float dtype."""
 
     def scores(
         self,

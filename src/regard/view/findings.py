@@ -64,7 +64,7 @@ class WordPairs:
         """The pair as a finding."""
         at = (slice(None), query_word, key_word)
         looks = [
-            Look(*self.places[head], float(weight), float(usual))
+            Look(layer=self.places[head][0], head=self.places[head][1], weight=float(weight), usual=float(usual))
             for head, weight, usual in zip(self.head[at], self.weight[at], self.usual[at], strict=True)
         ]
         return Finding(
