@@ -7,8 +7,10 @@ import jaxtyping
 import pytest
 import torch
 
-from conformance.claims import CLAIMS, Claim
-from conformance.table import render
+# regard is imported late here: whatever is imported before pytest is configured goes without shape checks.
+
+
+torch.set_num_threads(1)  # the tests' tensors are tiny, and pytest's workers share the cores
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,9 +43,12 @@ class Ledger:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" and report.passed:
-            self.proved |= {Claim(*value) for name, value in report.user_properties if name == "proved"}
+            self.proved |= {tuple(value) for name, value in report.user_properties if name == "proved"}
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        from conformance.claims import CLAIMS
+        from conformance.table import render
+
         missing = [claim for claim in CLAIMS if claim not in self.proved]
         if missing:
             terminalreporter.write_line(f"{self.path} not written: {len(missing)} claims unproved, such as {missing[0]}")
@@ -62,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def proved(record_property):
     """Call with a claim at the end of the test that proved it."""
 
-    def note(claim: Claim) -> None:
+    def note(claim: tuple[str, ...]) -> None:
         record_property("proved", tuple(claim))
 
     return note

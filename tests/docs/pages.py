@@ -1,8 +1,8 @@
 """The pages of the documentation, and the blocks of code on them.
 
-    ```python    run, one namespace a page; what it prints is what its `# ->` comments say, line by line
-    ```sh        run by bash, one folder a page; a ```text block right below is what it prints
-    ```console   for a reader's own machine: set-up, not run
+```python    run, one namespace a page; what it prints is what its `# ->` comments say, line by line
+```sh        run by bash, one folder a page; a ```text block right below is what it prints
+```console   for a reader's own machine: set-up, not run
 """
 
 from __future__ import annotations

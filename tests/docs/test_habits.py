@@ -78,7 +78,9 @@ def test_implementations_do_not_import_one_another():
 
 def test_oracles_import_nothing_of_the_package():
     for oracle in (ROOT / "tests" / "oracles").glob("[!t]*.py"):
-        assert not re.search(r"^\s*(?:import|from) (?:regard|torch)\b", oracle.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not re.search(
+            r"^\s*(?:import|from) (?:regard|torch)\b", oracle.read_text(encoding="utf-8"), re.MULTILINE
+        )
 
 
 def test_a_file_names_an_idea():

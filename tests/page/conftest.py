@@ -1,14 +1,14 @@
-"""A real browser, readings made of random numbers, and readings of the packaged model by another implementation."""
+"""A real browser, and readings of the packaged model by another implementation."""
 
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from opened import Opened
+from playwright.sync_api import Browser, sync_playwright
 
 from regard.view.page import write_page
 from regard.view.reading import LayerReading, Reading, Tokens
@@ -41,38 +41,6 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@dataclass
-class Opened:
-    """An open page and all it said and asked for."""
-
-    page: Page
-    path: Path
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def sentence(self) -> str:
-        return self.page.inner_text("#sentence")
-
-    def painted(self) -> None:
-        self.page.wait_for_selector("#grid[data-painted]", timeout=60_000)
-
-    def until(self, condition: str) -> None:
-        """Waits for a condition; the page's own policy forbids the waiting that playwright does inside it."""
-        for _ in range(200):
-            if self.page.evaluate(condition):
-                return
-            self.page.wait_for_timeout(25)
-        raise AssertionError(f"never came true: {condition}")
-
-    def shares(self) -> list[float]:
-        """The shares under the tokens, in percent; a dot, for less than half a percent, is 0."""
-        return [0.0 if text == "·" else float(text) for text in self.page.locator("#row small").all_inner_texts()]
-
-    def check_quiet(self) -> None:
-        assert self.complaints == []
-        assert all(url.partition("#")[0] == self.path.as_uri() for url in self.requests)
-
-
 @pytest.fixture
 def show(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
     """Writes the page of some readings and opens it; in the end checks that nothing was requested or complained."""
@@ -96,50 +64,6 @@ def show(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
         opened.painted()
         opened.check_quiet()
         opened.page.context.close()
-
-
-def tokens_of(words: list[str]) -> Tokens:
-    """[CLS], the words with spaces between, [SEP]."""
-    text = " ".join(words)
-    spans, start = [(0, 0)], 0
-    for word in words:
-        spans.append((start, start + len(word)))
-        start += len(word) + 1
-    return Tokens(text, ("[CLS]", *words, "[SEP]"), (*spans, (0, 0)), (True, *[False] * len(words), True))
-
-
-def random_reading(
-    words: list[str],
-    *,
-    layers: int = 2,
-    heads: int = 3,
-    keys: list[str] | None = None,
-    allowed: np.ndarray | None = None,
-    seed: int = 7,
-) -> Reading:
-    """Random queries, keys (head_dim 5) and values (7)."""
-    generator = np.random.default_rng(seed)
-    tokens, key_tokens = tokens_of(words), tokens_of(keys or words)
-
-    def normal(*shape: int) -> np.ndarray:
-        return generator.standard_normal(shape).astype(np.float32)
-
-    return Reading(
-        tokens=tokens,
-        layers=tuple(
-            LayerReading(
-                name=f"layers.{layer}",
-                query=2 * normal(heads, len(tokens), 5),
-                key=2 * normal(heads, len(key_tokens), 5),
-                value=normal(heads, len(key_tokens), 7),
-                scale=5**-0.5,
-                allowed=allowed,
-            )
-            for layer in range(layers)
-        ),
-        hidden=normal(layers + 1, len(tokens), 11),
-        keys=None if keys is None else key_tokens,
-    )
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,15 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from conftest import Opened
+from opened import Opened
 
+from regard.models import load
 from regard.view.compare import shared_words
 from regard.view.findings import findings, weight_of_pair, word_pairs
 from regard.view.page import write_page
+from regard.view.read import read
 from regard.view.reading import Reading
 
 TIRED = "The animal didn't cross the street because it was too tired."
@@ -25,6 +28,15 @@ def test_it_looks_at_the_animal_first_of_all(minilm: Read) -> None:
     assert pairs.key_words[first.key_word].text == "animal"
     looks = {(look.layer, look.head): look.weight for look in first.looks}
     assert looks == {(3, 1): pytest.approx(0.677, abs=5e-4), (5, 11): pytest.approx(0.673, abs=5e-4)}
+
+
+def test_our_model_reads_as_the_other_implementation_does(minilm: Read) -> None:
+    ours, theirs = read(load("minilm"), TIRED), minilm(TIRED)
+    assert ours.tokens == theirs.tokens
+    np.testing.assert_allclose(ours.hidden, theirs.hidden, atol=1e-5)
+    for our, their in zip(ours.layers, theirs.layers, strict=True):
+        assert our.scale == pytest.approx(their.scale)
+        np.testing.assert_allclose(our.weights(), their.weights(), atol=1e-5)
 
 
 def test_with_another_word_it_looks_there_less(minilm: Read) -> None:
@@ -74,5 +86,5 @@ def test_size_and_stated_error_at_64_tokens(minilm: Read, tmp_path: Path) -> Non
     path = write_page([reading], tmp_path / "page.html", model="minilm")
     assert path.stat().st_size < 1_000_000
     data = json.loads(re.search(r'id="data">(.*?)</script>', path.read_text("utf-8"), re.DOTALL)[1])
-    assert data["encoding"] == "fixed13"
+    assert data["letters"] == 2
     assert 0 < data["largest_error"] < 0.002

@@ -6,8 +6,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from conftest import Opened, random_reading
+from opened import Opened, random_reading
 
+import regard.view.page
 from regard.view.reading import Reading
 
 WORDS = ["The", "cat", "sat", "on", "the", "mat", "because", "it", "was", "warm", "."]
@@ -58,10 +59,15 @@ def test_numbers_shown_are_the_models(show: Show) -> None:
         np.testing.assert_allclose(exact, row, atol=6e-6)
 
 
-@pytest.mark.parametrize("tokens", [13, 400])
-def test_step_view_ends_in_the_context_vector(show: Show, tokens: int) -> None:
-    """13 tokens are stored exactly; 400 with 7 heads are rounded to 13 bits, which two decimals do not show."""
-    reading = random_reading(words(tokens - 2), layers=4, heads=7 if tokens > 100 else 2)
+@pytest.mark.parametrize(
+    ("room", "said", "error"), [(9000, "own float32", 0), (5000, "19 bits", 2e-5), (3000, "13 bits", 2e-3)]
+)
+def test_step_view_ends_in_the_context_vector(
+    show: Show, monkeypatch: pytest.MonkeyPatch, room: int, said: str, error: float
+) -> None:
+    """Vectors are stored exactly where there is room, else rounded, which two decimals do not show."""
+    monkeypatch.setattr(regard.view.page, "ROOM", room)
+    reading = random_reading(WORDS, layers=3, heads=2)
     layer, head, query, key = 1, 1, 3, 2
     opened = show(reading, at=f"#text=0&layer={layer}&head={head}&token={query}&key={key}")
     seen = reading.layers[layer]
@@ -75,13 +81,22 @@ def test_step_view_ends_in_the_context_vector(show: Show, tokens: int) -> None:
 
     expected = [q, k, q * k, seen.value[head, key], context]
     for number, wanted in enumerate(expected):
-        np.testing.assert_allclose(vector(number), wanted, atol=0.0051)
+        np.testing.assert_allclose(vector(number), wanted, atol=0.00501 + error)
     results = [float(text.replace("−", "-")) for text in opened.page.locator("#steps .result").all_inner_texts()]
-    error = 6e-5 if tokens == 13 else 2e-3
-    np.testing.assert_allclose(results, [q @ k, (q @ k) / 5**0.5, row[key]], atol=error)
-    rounded = "rounded to 13 bits" in opened.page.inner_text("#foot")
-    assert rounded == (tokens == 400)
-    assert opened.page.locator("#steps tbody tr").count() == (13 if tokens == 13 else pytest.approx(16, abs=1))
+    np.testing.assert_allclose(results, [q @ k, (q @ k) / 5**0.5, row[key]], atol=5.1e-5 + error)
+    assert said in opened.page.inner_text("#foot")
+    assert opened.page.locator("#steps tbody tr").count() == len(row)
+
+
+def test_long_texts_show_the_strongest_keys_first(show: Show) -> None:
+    reading = random_reading(words(59))
+    opened = show(reading, at="#text=0&layer=1&head=2&token=7&key=0")
+    row = row_of(reading, 1, 2, 7)
+    shown = [float(text) for text in opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()]
+    strongest = sorted({*np.argsort(-row)[:16].tolist(), 0})
+    np.testing.assert_allclose(shown, row[strongest], atol=5.1e-5)
+    opened.page.get_by_role("button", name="Show all 61 tokens").click()
+    assert opened.page.locator("#steps tbody tr").count() == 61
 
 
 def test_click_changes_what_is_shown(show: Show) -> None:
@@ -315,9 +330,11 @@ def test_theme_can_be_switched(show: Show) -> None:
     before = paper()
     opened.page.get_by_role("button", name="Switch to dark colours").click()
     assert paper() < before - 300
-    opened.page.emulate_media(color_scheme="dark")
-    opened.page.emulate_media(color_scheme="light")
-    opened.until("document.documentElement.dataset.theme === 'light'")
+    opened.page.get_by_role("button", name="Switch to light colours").click()
+    assert paper() == before
+    for scheme in ("dark", "light"):
+        opened.page.emulate_media(color_scheme=scheme)
+        opened.until(f"document.documentElement.dataset.theme === '{scheme}'")
     assert paper() == before
 
 

@@ -93,8 +93,8 @@ def test_pieces_are_averaged_for_the_query_and_summed_for_the_key() -> None:
     # rest -> unaffable, distances -4 and -3. No other pair is 4 back: an even share, 1/5.
     # One other pair is 3 back, farers -> un: 0.1.
     assert pairs.usual[0, 2, 0] == pytest.approx(1 / 5 + 0.1, abs=1e-6)
-    # Two other pairs are 2 back: sea -> un 0.2 and farers -> affable 0.2; for rest -> sea; and 1 back, for rest -> farers:
-    # affable -> un, sea -> affable, farers -> sea.
+    # rest -> seafarers. 2 back: sea -> un 0.2, farers -> affable 0.2. 1 back: affable -> un 0.1, sea -> affable 0.2,
+    # farers -> sea 0.3.
     assert pairs.usual[0, 2, 1] == pytest.approx((0.2 + 0.2) / 2 + (0.1 + 0.2 + 0.3) / 3, abs=1e-6)
 
 

@@ -52,3 +52,6 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
     key[1, 2, 3] = np.nan
     with pytest.raises(DataError, match="not finite"):
         LayerReading("one", normal(2, 3, 5), key, normal(2, 3, 7), 1.0)
+    one = Tokens("a", ("a",), ((0, 1),), (False,))
+    with pytest.raises(DataError, match="hidden states"):
+        Reading(one, (), np.full((1, 1, 3), np.inf, dtype=np.float32))

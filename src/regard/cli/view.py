@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 
 def view(
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT...", help="One or more texts; quote each.", show_default=False)
+        list[str] | None, typer.Argument(metavar="TEXT", help="One or more texts; quote each.", show_default=False)
     ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", help="A file of texts, one a line, UTF-8.", show_default=False)
@@ -61,10 +61,10 @@ def view(
         refuse_output(path, overwrite=overwrite)
     lines = _texts(texts or [], data)
 
-    import regard
+    from regard.models import load
     from regard.view.read import read
 
-    loaded = regard.load(model)
+    loaded = load(model)
     readings = [
         read(loaded, line, truncate=truncate, name="the text" if len(lines) == 1 else f"text {number}")
         for number, line in enumerate(lines, start=1)

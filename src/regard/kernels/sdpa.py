@@ -49,18 +49,26 @@ def _fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """The request by torch's kernel, for tokens that are tame."""
     query, key, value = request.query, request.key, request.value
     bias = _bias(request)
-    if request.mask is None:
-        return _call(request, query, key, value, bias)
-    if request.mask.band(request.frame) == (None, 0) and bias is None and request.frame.offset >= 0:
+    if request.frame.keys == 0 or (request.mask is None and bias is None):
+        return _call(request, query, key, value, None)
+    causal = request.mask is not None and request.mask.band(request.frame) == (None, 0)
+    if causal and bias is None and request.frame.offset >= 0:
         key, value = (_blank_tail(tensor, request.frame.offset) for tensor in (key, value))
         return _call(request, query, key, value, None, causal=True)
-    allowed = request.mask.dense(request.frame.queries, request.frame.keys, device=request.device)
-    seen = _seen(request, allowed)[..., None]
-    key, value = key.masked_fill(~seen, 0.0), value.masked_fill(~seen, 0.0)
-    empty = ~allowed.any(-1, keepdim=True)
+    mask = bias
+    if request.mask is not None:
+        allowed = request.mask.dense(request.frame.queries, request.frame.keys, device=request.device)
+        seen = _seen(request, allowed)[..., None]
+        key, value = key.masked_fill(~seen, 0.0), value.masked_fill(~seen, 0.0)
+        mask = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
+    assert mask is not None
     # An empty row is computed as if it saw everything, and then set to 0: so its gradients are 0 and not NaN.
-    allowed = allowed | empty
-    mask = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
+    if bias is None:
+        empty = ~mask.any(-1, keepdim=True)
+        mask = mask | empty
+    else:  # which may forbid as well, by -inf
+        empty = mask.detach().amax(-1, keepdim=True) == -torch.inf
+        mask = mask.masked_fill(empty, 0.0)
     return _call(request, query, key, value, mask).masked_fill(empty, 0.0)
 
 
@@ -112,16 +120,17 @@ def _wild(tensor: Tensor, bound: float) -> Bool[Tensor, "batch heads length"]:
 def _call(
     request: Request, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool = False
 ) -> Tensor:
-    return scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=mask,
-        dropout_p=request.dropout,
-        is_causal=causal,
-        scale=request.scale,
-        enable_gqa=request.group > 1,
-    )
+    with torch.autocast(query.device.type, enabled=False):  # the output has the query's dtype
+        return scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=mask,
+            dropout_p=request.dropout,
+            is_causal=causal,
+            scale=request.scale,
+            enable_gqa=request.group > 1,
+        )
 
 
 def _bias(request: Request) -> Float[Tensor, "#batch #heads #queries #keys"] | None:
@@ -142,7 +151,7 @@ def _blank_tail(tensor: Tensor, count: int) -> Tensor:
 
 def _seen(
     request: Request, allowed: Bool[Tensor, "#batch #heads #queries #keys"]
-) -> Bool[Tensor, "#batch #heads keys"]:
+) -> Bool[Tensor, "#batch #key_heads keys"]:
     """Keys that some query may see, by key head."""
     seen = allowed.any(-2).expand(-1, -1, request.frame.keys)
     if seen.shape[1] > 1 and request.group > 1:

@@ -44,6 +44,12 @@ def additive_score(
     of_key: Float[Tensor, "batch heads keys inner"],
     score_vector: Float[Tensor, "heads inner"],
 ) -> Float[Tensor, "batch heads rows keys"]:
-    """v . tanh(of_query_i + of_key_j) for every pair."""
+    """v . tanh(of_query_i + of_key_j) for every pair; NaN where a projected token overflowed.
+
+    Those are kept out of the tanh: at NaN its gradient is NaN, and would be where the mask forbids the pair too.
+    """
+    wild_query, wild_key = (~projected.isfinite().all(-1, keepdim=True) for projected in (of_query, of_key))
+    of_query, of_key = of_query.masked_fill(wild_query, 0.0), of_key.masked_fill(wild_key, 0.0)
     hidden = torch.tanh(of_query[:, :, :, None, :] + of_key[:, :, None, :, :])
-    return (hidden @ score_vector[None, :, None, :, None]).squeeze(-1)
+    scores = (hidden @ score_vector[None, :, None, :, None]).squeeze(-1)
+    return scores.masked_fill(wild_query | wild_key.transpose(-2, -1), torch.nan)

@@ -66,7 +66,7 @@ class LuongGeneral(ScoredMechanism):
         request = self.checked(query, key, value, mask, bias, 1.0)
         # A query that is not finite is kept out of the product: its row would make the weight's gradient NaN.
         bad = ~query.isfinite().all(-1, keepdim=True)
-        projected = (query.masked_fill(bad, 0.0) @ self.weight.to(query)).masked_fill(bad, torch.nan)
+        projected = (query.masked_fill(bad, 0.0) @ self.weight.to(query)).masked_fill(bad, torch.nan).to(query)
         request = replace(request, query=projected)
         return implementation("auto", request).attention(request)
 

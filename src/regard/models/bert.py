@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self, final
+from typing import Any, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import DtypeError, OptionError, ShapeError, unknown
@@ -98,7 +98,7 @@ class BertConfig:
             )
 
     @classmethod
-    def from_hugging_face(cls, config: ConfigFile) -> Self:
+    def from_hugging_face(cls, config: ConfigFile) -> BertConfig:
         """From the fields of a config.json. Raises CheckpointError where they are missing or unusable."""
         config.require("position_embedding_type", "absolute", default="absolute")
         config.require("is_decoder", False, default=False)
@@ -179,18 +179,18 @@ class Bert(nn.Module):
 
     def forward(
         self,
-        ids: Int[Tensor, "batch length"],
+        ids: Tensor,
         *,
         mask: Mask | None = None,
-        segments: Int[Tensor, "batch length"] | None = None,
+        segments: Tensor | None = None,
         keep_layers: bool = False,
     ) -> BertOutput:
         """Read token ids.
 
         Args:
-            ids: of tokens, 0 to vocabulary - 1.
+            ids: (batch, length), of tokens, 0 to vocabulary - 1.
             mask: who may attend, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
-            segments: the type of each token, 0 to segments - 1 (first and second sentence); None is all 0.
+            segments: (batch, length), the type of each token, 0 to segments - 1 (first and second sentence); None is all 0.
             keep_layers: keep the embedding and the output of each layer, in ``.layers``.
 
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
@@ -210,7 +210,7 @@ class Bert(nn.Module):
         return self.words.weight.device
 
     @classmethod
-    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
+    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Bert:
         """The model whose config.json is ``config``, with the weights beside it, in eval mode on the CPU.
 
         Raises CheckpointError for files that do not fit together.

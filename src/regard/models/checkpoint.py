@@ -139,9 +139,10 @@ class _NoDraw(TorchFunctionMode):
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        options = kwargs or {}
         if getattr(function, "__module__", None) == "torch.nn.init":
-            return args[0]
-        return function(*args, **(kwargs or {}))
+            return options.get("tensor")
+        return function(*args, **options)
 
 
 def _header(file: Path) -> list[Stored]:

@@ -37,6 +37,10 @@ class TextEncoder(Protocol):
         """Where the model computes."""
         ...
 
+    def state_dict(self) -> dict[str, Any]:
+        """The weights."""
+        ...
+
     def __call__(self, ids: Tensor, **options: Any) -> Any:
         """The output, with ``.hidden``."""
         ...

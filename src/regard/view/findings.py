@@ -14,6 +14,7 @@ not why the model decides (Jain and Wallace 2019), and the views say so.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int
@@ -153,13 +154,20 @@ def _by_words(
     query_words: tuple[Word, ...],
     key_words: tuple[Word, ...],
 ) -> Float64[np.ndarray, "heads query_words key_words"]:
-    mean = np.zeros((len(query_words), weights.shape[1]))
-    for row, word in enumerate(query_words):
-        mean[row, list(word.pieces)] = 1 / len(word.pieces)
-    total = np.zeros((weights.shape[2], len(key_words)))
-    for column, word in enumerate(key_words):
-        total[list(word.pieces), column] = 1.0
-    return np.asarray(mean @ weights @ total)
+    rows, columns = _pieces(query_words), _pieces(key_words)
+    total = np.add.reduceat(weights[:, :, columns], _starts(key_words), axis=2)
+    mean = np.add.reduceat(total[:, rows], _starts(query_words), axis=1)
+    mean /= np.array([len(word.pieces) for word in query_words])[:, None]
+    return np.asarray(mean)
+
+
+def _pieces(words: tuple[Word, ...]) -> list[int]:
+    return [piece for word in words for piece in word.pieces]
+
+
+def _starts(words: tuple[Word, ...]) -> list[int]:
+    """Where each word begins in the list of all words' pieces."""
+    return [0, *accumulate(len(word.pieces) for word in words[:-1])]
 
 
 def _usual(

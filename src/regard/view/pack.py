@@ -1,13 +1,13 @@
 """Vectors to text that is safe inside an HTML script element, exact where the page stays small.
 
-- "float32": little-endian float32 in base64, 5.3 characters a number, exact.
-- "fixed13": 2 characters a number. With the alphabet of 91 printable letters, two hold an integer
-  from 0 to 91^2 - 1 = 8280, and a vector is
+- float32: little-endian float32 in base64, 5.3 characters a number, exact.
+- fixed point: L letters a number, L = 2 (13 bits) or 3 (19 bits). With the alphabet of 91 printable letters they hold
+  an integer from 0 to 2h, h = (91^L - 1) / 2, and a vector is
 
-      number_c = (integer_c - 4140) / 4140 * 2^(u/64 - 64)
+      number_c = (integer_c - h) / h * 2^(u/64 - 64)
 
-  where u, the vector's own logarithmic scale, comes first. The error is at most 1/8280 of the scale, which is
-  at most 1.1 % above the vector's largest number.
+  where u, the vector's own logarithmic scale, comes first. The error is at most 1/2h of the scale, which is at most
+  1.1 % above the vector's largest number.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from regard.errors import DataError
 
 # All printable ASCII but the quote, the backslash (JSON) and the less-than sign (HTML): 91 letters.
 ALPHABET = "".join(letter for letter in map(chr, range(33, 127)) if letter not in '"\\<')
-LEVELS = len(ALPHABET) ** 2 - 1
-_HALF = LEVELS // 2
+_LARGEST_SCALE = len(ALPHABET) ** 2 - 1
 _LETTERS = np.frombuffer(ALPHABET.encode("ascii"), dtype=np.uint8)
 
 
@@ -31,21 +30,25 @@ def pack_float32(vectors: Float[np.ndarray, "tokens head_dim"]) -> str:
     return base64.b64encode(np.ascontiguousarray(vectors, dtype="<f4").tobytes()).decode("ascii")
 
 
-def pack_fixed13(vectors: Float[np.ndarray, "tokens head_dim"]) -> str:
-    """Each vector as its scale and its numbers, two characters each. Raises DataError beyond 2^65."""
-    scale, integers = _fixed13(vectors)
-    both = np.concatenate([scale[:, None], integers], axis=1)
-    letters = np.stack([_LETTERS[both // len(ALPHABET)], _LETTERS[both % len(ALPHABET)]], axis=-1)
-    return letters.tobytes().decode("ascii")
+def pack_fixed(vectors: Float[np.ndarray, "tokens head_dim"], letters: int) -> str:
+    """Each vector as its scale and its numbers, ``letters`` characters each. Raises DataError beyond 2^65."""
+    scale, integers = _fixed(vectors, letters)
+    rest = np.concatenate([scale[:, None], integers], axis=1)
+    digits = []
+    for _ in range(letters):
+        rest, digit = np.divmod(rest, len(ALPHABET))
+        digits.append(_LETTERS[digit])
+    return np.stack(digits[::-1], axis=-1).tobytes().decode("ascii")
 
 
-def rounded_to_fixed13(
-    vectors: Float[np.ndarray, "heads tokens head_dim"],
+def rounded_to_fixed(
+    vectors: Float[np.ndarray, "heads tokens head_dim"], letters: int
 ) -> Float[np.ndarray, "heads tokens head_dim"]:
-    """What a reader of ``pack_fixed13`` gets back, in float32."""
+    """What a reader of ``pack_fixed`` gets back, in float32."""
     heads, tokens, head_dim = vectors.shape
-    scale, integers = _fixed13(vectors.reshape(-1, head_dim))
-    numbers = (integers - _HALF) / _HALF * np.exp2(scale / 64 - 64)[:, None]
+    scale, integers = _fixed(vectors.reshape(-1, head_dim), letters)
+    half = _half(letters)
+    numbers = (integers - half) / half * np.exp2(scale / 64 - 64)[:, None]
     return np.asarray(numbers.reshape(heads, tokens, head_dim), dtype=np.float32)
 
 
@@ -54,18 +57,23 @@ def pack_bits(allowed: Bool[np.ndarray, "queries keys"]) -> str:
     return base64.b64encode(np.packbits(allowed).tobytes()).decode("ascii")
 
 
-def _fixed13(
-    vectors: Float[np.ndarray, "tokens head_dim"],
+def _half(letters: int) -> int:
+    return int(len(ALPHABET) ** letters - 1) // 2
+
+
+def _fixed(
+    vectors: Float[np.ndarray, "tokens head_dim"], letters: int
 ) -> tuple[Int[np.ndarray, " tokens"], Int[np.ndarray, "tokens head_dim"]]:
     largest = np.abs(vectors.astype(np.float64)).max(axis=1, initial=0.0)
     exponent = np.log2(largest, out=np.full_like(largest, -64.0), where=largest > 0)
     scale = np.maximum(np.ceil((exponent + 64) * 64), 0).astype(np.int64)
-    if (scale > LEVELS).any():
+    if (scale > _LARGEST_SCALE).any():
         raise DataError(
             "a vector is too large to be put on a page",
             expected="numbers below 2^65",
             got=f"{largest.max():.3g}",
             do="check the model's weights",
         )
-    integers = np.rint(vectors / np.exp2(scale / 64 - 64)[:, None] * _HALF).astype(np.int64) + _HALF
+    half = _half(letters)
+    integers = np.rint(vectors / np.exp2(scale / 64 - 64)[:, None] * half).astype(np.int64) + half
     return scale, integers

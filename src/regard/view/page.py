@@ -9,12 +9,13 @@ the page computes the weights of a head when it shows it.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import html
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from jaxtyping import Bool, Float32
 from regard.errors import DataError, OptionError, OutputExistsError
 from regard.view.compare import shared_words
 from regard.view.findings import Finding, WordPairs, findings, weight_of_pair, word_pairs
-from regard.view.pack import ALPHABET, pack_bits, pack_fixed13, pack_float32, rounded_to_fixed13
+from regard.view.pack import ALPHABET, pack_bits, pack_fixed, pack_float32, rounded_to_fixed
 from regard.view.reading import LayerReading, Reading, Tokens
 from regard.view.statistics import statistics_of
 from regard.view.visible import direction_of, visible
@@ -47,7 +48,8 @@ SCRIPTS = (
     "shared.js",
     "start.js",
 )
-EXACT_LIMIT = 880_000  # characters of float32 vectors up to which a page stays exact
+ROOM = 880_000  # characters of vectors that keep a page under a megabyte: the finest encoding that fits is taken
+FLOAT32 = 0  # letters a number, for the encoding without rounding
 SHARED_LIMIT = 200  # pairs of texts and words that a page lists
 
 Json = dict[str, Any]
@@ -56,8 +58,8 @@ Json = dict[str, Any]
 def write_page(readings: Sequence[Reading], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
     """Writes the page of one or more readings, aside first and then in one step, and gives its path.
 
-    Raises OutputExistsError where ``path`` exists and ``overwrite`` is False, OptionError where its folder does
-    not, DataError where there is no reading.
+    Raises OutputExistsError where ``path`` exists and ``overwrite`` is False, OptionError where it
+    cannot be written, DataError where there is no reading.
     """
     refuse_output(path, overwrite=overwrite)
     page = page_of(readings, model=model)
@@ -65,8 +67,16 @@ def write_page(readings: Sequence[Reading], path: Path, *, model: str = "", over
     try:
         aside.write_text(page, encoding="utf-8", newline="\n")
         aside.replace(path)
+    except OSError as error:
+        raise OptionError(
+            "the page cannot be written",
+            expected="a place where you may write, with room",
+            got=f"{path}: {error.strerror}",
+            do="choose another place with --out",
+        ) from error
     finally:
-        aside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
     return path
 
 
@@ -129,15 +139,15 @@ def _safe_json(data: Json) -> str:
 
 
 def _data(readings: list[Reading], model: str) -> Json:
-    exact = sum(_exact_size(reading) for reading in readings) <= EXACT_LIMIT
+    letters = _letters(readings)
     pairs = [word_pairs(reading) for reading in readings]
     shared = shared_words(readings)
     return {
         "model": visible(model),
-        "encoding": "float32" if exact else "fixed13",
+        "letters": letters,
         "alphabet": ALPHABET,
-        "largest_error": 0.0 if exact else max(_largest_error(reading) for reading in readings),
-        "texts": [_text(number, readings, pairs, exact) for number in range(len(readings))],
+        "largest_error": max(_largest_error(reading, letters) for reading in readings) if letters else 0.0,
+        "texts": [_text(number, readings, pairs, letters) for number in range(len(readings))],
         "shared": [
             {
                 "word": visible(one.word),
@@ -150,7 +160,7 @@ def _data(readings: list[Reading], model: str) -> Json:
     }
 
 
-def _text(number: int, readings: list[Reading], pairs: list[WordPairs], exact: bool) -> Json:
+def _text(number: int, readings: list[Reading], pairs: list[WordPairs], letters: int) -> Json:
     reading = readings[number]
     masks: list[str] = []
     found = findings(pairs[number])
@@ -161,7 +171,7 @@ def _text(number: int, readings: list[Reading], pairs: list[WordPairs], exact: b
         "keys": None if reading.keys is None else _tokens(reading.keys),
         "key_direction": direction_of(reading.key_tokens.text),
         "dropped": reading.dropped,
-        "layers": [_layer(layer, masks, pack_float32 if exact else pack_fixed13) for layer in reading.layers],
+        "layers": [_layer(layer, masks, letters) for layer in reading.layers],
         "masks": masks,
         "statistics": _statistics(reading),
         "findings": [_finding(one, number, readings, pairs) for one in found],
@@ -185,15 +195,18 @@ def _tokens(tokens: Tokens) -> list[Json]:
     return shown
 
 
-def _layer(layer: LayerReading, masks: list[str], pack: Callable[[Float32[np.ndarray, "n d"]], str]) -> Json:
+def _layer(layer: LayerReading, masks: list[str], letters: int) -> Json:
+    def pack(heads: Float32[np.ndarray, "heads tokens head_dim"]) -> list[str]:
+        return [pack_fixed(head, letters) if letters else pack_float32(head) for head in heads]
+
     return {
         "name": layer.name,
         "scale": layer.scale,
         "head_dim": int(layer.query.shape[2]),
         "value_dim": int(layer.value.shape[2]),
-        "query": [pack(head) for head in layer.query],
-        "key": [pack(head) for head in layer.key],
-        "value": [pack(head) for head in layer.value],
+        "query": pack(layer.query),
+        "key": pack(layer.key),
+        "value": pack(layer.value),
         "mask": None if layer.allowed is None else _mask(layer.allowed, masks),
     }
 
@@ -251,16 +264,21 @@ def _elsewhere(finding: Finding, number: int, readings: list[Reading], pairs: li
     return shown
 
 
-def _exact_size(reading: Reading) -> int:
-    numbers = sum(layer.query.size + layer.key.size + layer.value.size for layer in reading.layers)
-    return numbers * 16 // 3
+def _letters(readings: list[Reading]) -> int:
+    """The encoding, in letters a number: float32 where that fits in the room, else 3 letters, else 2."""
+    numbers = sum(
+        layer.query.size + layer.key.size + layer.value.size for reading in readings for layer in reading.layers
+    )
+    if numbers * 16 // 3 <= ROOM:
+        return FLOAT32
+    return 3 if numbers * 3 <= ROOM else 2
 
 
-def _largest_error(reading: Reading) -> float:
+def _largest_error(reading: Reading, letters: int) -> float:
     """The largest difference that rounding makes to any weight of the reading."""
     errors = [0.0]
     for layer in reading.layers:
-        query, key = rounded_to_fixed13(layer.query), rounded_to_fixed13(layer.key)
+        query, key = rounded_to_fixed(layer.query, letters), rounded_to_fixed(layer.key, letters)
         rounded = LayerReading(layer.name, query, key, layer.value, layer.scale, layer.allowed)
         errors.append(float(np.abs(rounded.weights() - layer.weights()).max()))
     return max(errors)

@@ -111,7 +111,7 @@ class Reading:
 
     ``hidden`` is (layers + 1, tokens, width), the embedding first. ``keys`` are the tokens looked at; None
     means the text looks at itself. ``dropped`` counts the tokens that truncation left out.
-    Raises ShapeError where layers and tokens disagree.
+    Raises ShapeError where layers and tokens disagree, DataError where a hidden state is not finite.
     """
 
     tokens: Tokens
@@ -137,6 +137,13 @@ class Reading:
                 expected=f"{len(self.tokens)} vectors a layer",
                 got=f"{self.hidden.shape[1]}",
                 do="cut padding from the hidden states too",
+            )
+        if not np.isfinite(self.hidden).all():
+            raise DataError(
+                "hidden states hold numbers that are not finite",
+                expected="finite hidden states",
+                got="NaN or Inf",
+                do="check the model's weights",
             )
 
     @property

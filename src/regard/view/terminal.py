@@ -82,7 +82,7 @@ def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console
     console.print(Text("\nWhat stands out", style="bold"))
     table = Table(box=None, pad_edge=False)
     table.add_column("pair of words")
-    for name in ("share", "layer", "head", "usual there", "also", "its first choice in"):
+    for name in ("share", "layer", "head", "usual there", "also", "first choice in"):
         table.add_column(name, justify="right")
     for finding in found:
         first, *others = finding.looks

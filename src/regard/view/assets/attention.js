@@ -21,7 +21,7 @@ function headOf(text, layerNumber, head) {
   return remember(decodedHeads, `${text.number} ${layerNumber} ${head}`, () => {
     const layer = text.layers[layerNumber];
     const decode = (packed, width) =>
-      text.encoding === "float32" ? fromFloat32(packed) : fromFixed13(packed, width, text.alphabet);
+      data.letters ? fromFixed(packed, width, data.letters, data.alphabet) : fromFloat32(packed);
     return {
       query: decode(layer.query[head], layer.head_dim),
       key: decode(layer.key[head], layer.head_dim),

@@ -25,7 +25,6 @@ function buildLines() {
 function drawLine(context, width, query, key, share) {
   const [start, end] = sides.mirrored ? [width - 2, 2] : [2, width - 2];
   const [from, to] = [(query + 0.5) * LINE_ROW, (key + 0.5) * LINE_ROW];
-  context.globalAlpha = 0.12 + 0.88 * Math.sqrt(share);
   context.lineWidth = 0.6 + 6 * share;
   context.beginPath();
   context.moveTo(start, from);
@@ -33,27 +32,30 @@ function drawLine(context, width, query, key, share) {
   context.stroke();
 }
 
+function drawLinesOf(context, width, query, row, strength) {
+  row.forEach((share, key) => {
+    context.globalAlpha = strength * (0.12 + 0.88 * Math.sqrt(share));
+    if (share >= LEAST_SHARE) drawLine(context, width, query, key, share);
+  });
+}
+
 function showLines() {
   const text = shownText();
   const keys = keysOf(text).length;
   const weights = weightsOf(text, state.layer, state.head);
+  const row = (query) => weights.subarray(query * keys, (query + 1) * keys);
   const all = part("all-lines").checked;
   const width = Math.max(60, sides.canvas.clientWidth);
-  const height = LINE_ROW * Math.max(text.tokens.length, keys);
-  const context = sized(sides.canvas, width, height);
+  const context = sized(sides.canvas, width, LINE_ROW * Math.max(text.tokens.length, keys));
   context.strokeStyle = colourOf("--link");
-  text.tokens.forEach((_, query) => {
-    if (!all && query !== state.query) return;
-    for (let key = 0; key < keys; key += 1) {
-      const share = weights[query * keys + key];
-      if (share >= LEAST_SHARE) drawLine(context, width, query, key, share);
-    }
-  });
+  if (all) text.tokens.forEach((_, query) => drawLinesOf(context, width, query, row(query), 0.45));
+  context.strokeStyle = colourOf(all ? "--accent" : "--link");
+  drawLinesOf(context, width, state.query, row(state.query), 1);
   sides.asks.forEach((node, query) => node.classList.toggle("chosen", query === state.query));
-  sides.gets.forEach((node, key) => tint(node, shade(weights[state.query * keys + key])));
+  sides.gets.forEach((node, key) => tint(node, shade(row(state.query)[key])));
   part("lines-how").textContent =
     `Each line is a look: thicker is a larger share. Shares under ${100 * LEAST_SHARE} % are not drawn. ` +
-    `Shown: ${all ? "every token" : "the chosen token"} in layer ${state.layer}, head ${state.head}.`;
+    `Shown: ${all ? "every token, the chosen one in another colour," : "the chosen token"} in layer ${state.layer}, head ${state.head}.`;
   keepInSight(part("lines"), state.query * LINE_ROW, LINE_ROW);
 }
 

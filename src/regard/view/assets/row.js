@@ -1,5 +1,6 @@
 // One token's row of weights over the text itself: each token tinted by its share, with the share below it.
 
+const LONG = 90; // tokens from which the text is set smaller, in a box that scrolls
 let chips = [];
 let askingChips = [];
 
@@ -20,7 +21,7 @@ function chipsOf(tokens, choose) {
 }
 
 function lineOf(place, tokens, direction, name, nodes) {
-  const line = make("div", { class: `tokens${tokens.length > 90 ? " long" : ""}`, role: "listbox", dir: direction, "aria-label": name }, ...nodes);
+  const line = make("div", { class: `tokens${tokens.length > LONG ? " long" : ""}`, role: "listbox", dir: direction, "aria-label": name }, ...nodes);
   place.replaceChildren(line);
   return line;
 }
@@ -65,7 +66,7 @@ function showRow() {
   chips.forEach((chip, key) => {
     const share = row[key];
     tint(chip.firstChild, shade(share));
-    chip.lastChild.textContent = share >= 0.005 ? (100 * share).toFixed(1) : "·";
+    chip.lastChild.textContent = share >= 0.005 ? (100 * share).toFixed(1) : keys.length > LONG ? "" : "·";
     chip.title = `${text.tokens[state.query].surface} → ${keys[key].surface}: ${share.toFixed(5)} (${keys[key].piece ?? keys[key].surface})`;
     chip.setAttribute("aria-label", `${keys[key].surface}, gets ${percent(share)}`);
   });

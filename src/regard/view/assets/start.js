@@ -43,10 +43,9 @@ function showAbout() {
     `How ${data.model || "the model"} reads ${plural(text.tokens.length, "token")}: ${plural(text.layers.length, "layer")}, ${plural(heads, "head")}.`;
   part("cut").hidden = text.dropped === 0;
   part("cut").textContent = `Cut: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were left out, as asked.`;
-  const precision =
-    data.encoding === "float32"
-      ? "Queries, keys and values are the model’s own float32 numbers."
-      : `Queries, keys and values are rounded to 13 bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}.`;
+  const precision = data.letters
+    ? `Queries, keys and values are rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}.`
+    : "Queries, keys and values are the model’s own float32 numbers.";
   part("foot").textContent = `${precision} Weights are computed in your browser; this page loads nothing and sends nothing. Layers and heads are counted from 0.`;
 }
 

@@ -3,7 +3,7 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 data.texts.forEach((text, number) => {
-  Object.assign(text, { number, encoding: data.encoding, alphabet: data.alphabet, heads: headsOf(text.statistics) });
+  Object.assign(text, { number, heads: headsOf(text.statistics) });
 });
 
 const state = { text: 0, layer: 0, head: 0, query: 0, key: null };

@@ -30,6 +30,10 @@ function result(text) {
   return make("span", { class: "result" }, text);
 }
 
+function factor(value, digits) {
+  return value < 0 ? `(${number(value, digits)})` : number(value, digits);
+}
+
 function low(letter, index) {
   return [letter, make("sub", {}, ...[index].flat())];
 }
@@ -62,12 +66,12 @@ function showSteps() {
       "Score: how well they match", `q · K: ${n} scores`,
       make("p", {}, "Multiply the two vectors number by number and add up. A large sum is a good match."),
       ...vector(["products q × k"], products),
-      formula("q · k = ", upright(`${number(q[0])} × ${number(k[0])} + ${number(q[1])} × ${number(k[1])} + … = `), result(number(walked.scores[key], 4))),
+      formula("q · k = ", upright(`${factor(q[0])} × ${factor(k[0])} + ${factor(q[1])} × ${factor(k[1])} + … = `), result(number(walked.scores[key], 4))),
     ),
     step(
       "Scaling: keep the scores moderate", `${n} scores`,
       make("p", {}, `Sums of ${seen.width} products grow with their number; scaling takes that growth away.`),
-      formula("s = q · k × scale = ", upright(`${number(walked.scores[key], 4)} × ${scaleText(seen)} = `), result(number(walked.scaled[key], 4))),
+      formula("s = q · k × scale = ", upright(`${factor(walked.scores[key], 4)} × ${scaleText(seen)} = `), result(number(walked.scaled[key], 4))),
     ),
     step(
       "Softmax: shares of attention", `${n} weights, together 1`,

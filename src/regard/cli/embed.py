@@ -1,0 +1,328 @@
+"""``regard embed``: text to vectors, for any amount of text."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from regard.errors import OptionError, OutputExistsError, RegardError
+
+if TYPE_CHECKING:
+    from regard.text.embedding import Embedder
+    from regard.text.embedding_job import Options, Summary
+    from regard.text.lines import Line, Source
+    from regard.text.parts import Parts, Record
+    from regard.text.vector_files import VectorFormat
+
+NOTES = """
+[bold]Rows.[/bold] One row a text, in the order of the input. A blank line is an empty text and keeps its row, so row \
+numbers match line numbers; in JSON lines a blank line is an error. With --skip-bad, lines that cannot be used have no \
+row, and OUT.skipped.jsonl lists them.
+
+[bold]Files.[/bold] .npy: float32 (rows, width); with --tokens (all tokens, width), and OUT.offsets.npy: row r has the \
+tokens offsets\\[r] to offsets\\[r+1]-1. .jsonl: text and vector, or text, tokens and vectors. .parquet: the same \
+columns.
+
+[bold]Vectors.[/bold] Of a text: as the model's folder says, for MiniLM the mean over its tokens, brought to length 1. \
+Of a token (--tokens): the last layer, \\[CLS] and \\[SEP] included. A text may fill the model's positions (MiniLM: \
+512 tokens); sentence-transformers cuts the same model at 256, so longer texts differ from it.
+
+[bold]Interrupted?[/bold] What is done lies in OUT.parts; the same command with --resume goes on from there.
+
+[bold]Examples[/bold]
+
+  regard embed "I ate an apple." "Apple released a new phone."
+
+  regard embed --data reviews.txt -o reviews.npy
+
+  zcat reviews.jsonl.gz | regard embed --field text -o reviews.parquet
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    app.command("embed", epilog=NOTES)(embed)
+
+
+def embed(
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT...", help="Texts; quote each.", show_default=False)
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="A file, one text a line, also gzipped; - is standard input.", show_default=False),
+    ] = None,
+    field: Annotated[
+        str | None, typer.Option("--field", help="Lines are JSON; the text is in this field.", show_default=False)
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Where to write; without it, JSON lines on the terminal.", show_default=False),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="npy, jsonl or parquet; without it, by the suffix of --out.", show_default=False),
+    ] = None,
+    model: Annotated[str, typer.Option("--model", help="A model's name or folder.")] = "minilm",
+    tokens: Annotated[bool, typer.Option("--tokens", help="A vector for each token instead of each text.")] = False,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Texts a batch.")] = 32,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts at the model's limit, and say so.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out lines that cannot be used, and say which.")
+    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
+) -> None:
+    """Turn texts into vectors: one for each text, or with --tokens one for each token in its context."""
+    from regard.text.embedding_job import Options
+
+    options = Options(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
+    name = _format_name(form, out)
+    parts = None if out is None else _parts(out, name, options, data, resume=resume, overwrite=overwrite)
+    if out is None and (resume or overwrite):
+        raise OptionError(
+            "--resume and --overwrite are about a file",
+            expected="--out FILE",
+            got="no --out",
+            do="name the file, such as -o vectors.npy",
+        )
+    with _explained(parts):
+        lines = _lines(texts or [], data, field)
+        embedder, written = _prepared(model, name, options)
+        if parts is None:
+            summary = _print(lines, embedder, options, written)
+        else:
+            after = _begun(parts, _asked(name, field, embedder, options), resume=resume)
+            summary = _write(lines, embedder, options, written, parts, after)
+            kind = f"{model}, " + ("last layer" if tokens else str(embedder.pooling))
+            _say(f"{out}: {summary.rows:,} rows, {summary.vectors:,} vectors of {written.width} float32 ({kind})")
+    _report(summary, out)
+
+
+def _format_name(form: str | None, out: Path | None) -> str:
+    """The format that was named, or that the output's suffix names. Raises OptionError for an unknown one."""
+    from regard.text.vector_files import format_of
+
+    if out is None and form not in (None, "jsonl"):
+        raise OptionError(
+            f"{form} does not go to the terminal", expected="--out FILE", got="no --out", do=f"add -o vectors.{form}"
+        )
+    if form is None and out is not None and out.suffix.lower().removeprefix(".") not in ("npy", "jsonl", "parquet"):
+        raise OptionError(
+            f"the name {out.name!r} does not say which format to write",
+            expected="a name ending in .npy, .jsonl or .parquet",
+            got=f"the suffix {out.suffix!r}",
+            do="choose such a name, or add --format",
+        )
+    name = form or ("jsonl" if out is None else out.suffix.lower().removeprefix("."))
+    format_of(name).check_installed()
+    return name
+
+
+def _parts(out: Path, name: str, options: Options, data: str | None, *, resume: bool, overwrite: bool) -> Parts:
+    """The parts of the output. Raises OutputExistsError where something is there that nobody said to replace."""
+    from regard.text.embedding_job import skipped_path
+    from regard.text.parts import Parts
+    from regard.text.vector_files import format_of
+
+    if not out.absolute().parent.is_dir():
+        raise OptionError(
+            f"there is no folder {out.parent}", expected="an existing folder", got=str(out), do="make the folder first"
+        )
+    if data not in (None, "-") and out.exists() and out.samefile(str(data)):
+        raise OptionError(
+            "input and output are the same file", expected="two files", got=str(out), do="choose another --out"
+        )
+    parts = Parts(out)
+    if parts.begun and not (resume or overwrite):
+        raise OutputExistsError(
+            f"{parts.folder} holds the parts of an interrupted run",
+            expected="--resume or --overwrite",
+            got="neither",
+            do="add --resume to go on from there, or --overwrite to start again",
+        )
+    there = [path for path in (out, *format_of(name)(tokens=options.tokens).companions(out)) if os.path.lexists(path)]
+    there += [skipped_path(out)] if options.skip_bad and skipped_path(out).exists() else []
+    if there and not overwrite and not parts.begun:
+        raise OutputExistsError(
+            f"{there[0]} exists already",
+            expected="a new file",
+            got="an existing one" + (", and no parts to resume: it is complete" if resume else ""),
+            do="choose another name, or add --overwrite",
+        )
+    return parts
+
+
+def _lines(texts: list[str], data: str | None, field: str | None) -> Source | list[Line]:
+    """The input: arguments, a file, or standard input where it is no terminal."""
+    from regard.text.lines import Source, arguments
+
+    if texts and data is not None:
+        raise OptionError(
+            "texts come from arguments or from a file", expected="one of them", got="both", do="leave out one"
+        )
+    if texts and field is not None:
+        raise OptionError(
+            "--field is about lines of JSON", expected="--data FILE", got="texts as arguments", do="leave out --field"
+        )
+    if texts:
+        return list(arguments(texts))
+    if data is None and sys.stdin.isatty():
+        raise OptionError(
+            "there is no text", expected="texts, --data FILE, or standard input", got="nothing",
+            do='try: regard embed "I ate an apple."',
+        )  # fmt: skip
+    return Source("-" if data is None else data, field=field)
+
+
+def _prepared(model: str, name: str, options: Options) -> tuple[Embedder, VectorFormat]:
+    from regard.models import load
+    from regard.text.embedding import Embedder
+    from regard.text.vector_files import format_of
+
+    embedder = Embedder(load(model))
+    if not options.tokens:
+        embedder.pooling.check()
+    return embedder, format_of(name)(tokens=options.tokens, width=embedder.model.config.width)
+
+
+def _asked(name: str, field: str | None, embedder: Embedder, options: Options) -> dict[str, object]:
+    """What a resumed run must have in common with the first."""
+    from dataclasses import asdict
+
+    from regard.text.embedding_job import fingerprint
+
+    return {"format": name, "field": field, "fingerprint of the model": fingerprint(embedder), **asdict(options)}
+
+
+def _begun(parts: Parts, asked: dict[str, object], *, resume: bool) -> Record | None:
+    """Begin, or take up: the record of the last part that is complete."""
+    if not (resume and parts.begun):
+        parts.start(asked)
+        return None
+    after = parts.resume(asked)
+    if after is not None:
+        _say(f"resuming after line {after.lines:,}")
+    return after
+
+
+def _write(
+    lines: Source | list[Line],
+    embedder: Embedder,
+    options: Options,
+    written: VectorFormat,
+    parts: Parts,
+    after: Record | None,
+) -> Summary:
+    from regard.text import embedding_job
+
+    with _progress(lines) as advance:
+        found = embedding_job.chunks(lines, embedder, options, after=after)
+        return embedding_job.write(parts, found, written, advance)
+
+
+def _print(lines: Source | list[Line], embedder: Embedder, options: Options, written: VectorFormat) -> Summary:
+    from regard.text import embedding_job
+
+    summary = embedding_job.Summary()
+    with _progress(lines) as advance:
+        for chunk in embedding_job.chunks(lines, embedder, options):
+            written.write(sys.stdout.buffer, chunk.texts, chunk.vectors)
+            sys.stdout.buffer.flush()
+            summary.add(chunk.record)
+            advance(chunk.record.lines)
+    summary.check()
+    return summary
+
+
+@contextmanager
+def _progress(lines: Source | list[Line]) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error, if that is a terminal: by bytes of a file, by lines where the size is not known."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.fields[lines]:,} lines"), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        source = None if isinstance(lines, list) else lines
+        task = bar.add_task("", total=len(lines) if isinstance(lines, list) else lines.size, lines=0)
+
+        def advance(done: int) -> None:
+            bar.update(task, completed=done if source is None or source.size is None else source.position, lines=done)
+
+        yield advance
+
+
+@contextmanager
+def _explained(parts: Parts | None) -> Iterator[None]:
+    """Whatever ends the run early: say what is kept and how to go on; leave no empty folder behind."""
+    try:
+        yield
+    except BrokenPipeError:
+        # The reader of our output has left, which is its right: end quietly, and so does Python's flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        kept = _kept(parts)
+        _say("regard: interrupted" + (kept and f"; {kept}"))
+        sys.exit(130)
+    except RegardError:
+        kept = _kept(parts)
+        if kept:
+            _say(kept)
+        raise
+    except OSError as error:
+        _stop_writing(error, parts)
+
+
+def _kept(parts: Parts | None) -> str:
+    """How to go on; where no part is complete there is nothing to keep, and no folder is left behind."""
+    if parts is None or not parts.begun:
+        return ""
+    if parts.empty:
+        parts.remove()
+        return ""
+    return f"what is done is kept in {parts.folder}: the same command with --resume goes on from there"
+
+
+def _stop_writing(error: OSError, parts: Parts | None) -> NoReturn:
+    kept = _kept(parts)
+    raise RegardError(
+        "the output cannot be written",
+        expected="room on the disk and the right to write",
+        got=error.strerror or str(error),
+        do="make room; " + (kept or "then run the command again"),
+    ) from error
+
+
+def _report(summary: Summary, out: Path | None) -> None:
+    """Nothing was left out or cut in silence."""
+    if summary.truncated:
+        _say(
+            f"cut at the model's limit: {summary.truncated:,} texts, "
+            + _numbers(summary.first_truncated, summary.truncated)
+        )
+    if summary.skipped:
+        first = [skipped.line for skipped in summary.first_skipped]
+        _say(f"left out: {summary.skipped:,} lines, {_numbers(first, summary.skipped)}")
+        for skipped in summary.first_skipped[:3]:
+            _say("  " + skipped.problem.splitlines()[0])
+        if out is not None:
+            from regard.text.embedding_job import skipped_path
+
+            _say(f"  all of them: {skipped_path(out)}")
+
+
+def _numbers(first: list[int], count: int) -> str:
+    more = f" and {count - len(first):,} more" if count > len(first) else ""
+    return f"line{'s' if count > 1 else ''} " + ", ".join(map(str, first)) + more
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)

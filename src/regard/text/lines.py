@@ -1,0 +1,215 @@
+"""Texts from arguments, a file or a stream, one line at a time, however long the input is.
+
+A line is a text, or a JSON object with the text in a named field. What is wrong with a line is kept with it, so that
+the reader of the lines decides whether to stop there or to leave the line out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, final
+
+from regard.errors import DataError, OptionError
+from regard.text.tokenizer import is_unicode
+
+LONGEST_LINE = 2**24
+"""Bytes of a line that are read at most: a longer one is no text but a file of another kind."""
+
+_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_GZIP = b"\x1f\x8b"
+
+
+@final
+@dataclass(frozen=True)
+class Line:
+    """One line: its ``name`` in messages, its ``number`` from 1, its bytes, and its text or what is wrong with it."""
+
+    number: int
+    name: str
+    raw: bytes
+    text: str = ""
+    problem: DataError | None = None
+
+
+@final
+class Source:
+    """A file (``-`` is standard input) to be read line by line; gzip is recognised by its first bytes.
+
+    ``field`` names the text in lines of JSON; None takes each line as a text, a blank one as an empty text. Raises
+    DataError for a file that cannot be read or is empty, OptionError for a file of JSON lines without ``field``.
+    """
+
+    def __init__(self, path: Path | str, *, field: str | None = None) -> None:
+        self.name = "standard input" if str(path) == "-" else str(path)
+        self.field = field
+        self._raw = _opened(path, self.name)
+        start = self._raw.peek(2)[:2]
+        if not start:
+            raise DataError(f"{self.name} is empty", expected="one text a line", got="0 bytes", do="check the path")
+        if start in (b"\xff\xfe", b"\xfe\xff"):
+            raise DataError(
+                f"{self.name} is not UTF-8",
+                expected="text in UTF-8",
+                got="the mark of UTF-16 at its start",
+                do="convert it: iconv -f UTF-16 -t UTF-8",
+            )
+        self._stream: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=self._raw) if start == _GZIP else self._raw
+        if field is None and str(path).removesuffix(".gz").endswith(_JSON_SUFFIXES):
+            raise OptionError(
+                f"{self.name} holds JSON, and it is not said where the text is",
+                expected="--field NAME",
+                got=f"no --field; the first line has {_fields_of(self._first_line())}",
+                do="name the field that holds the text",
+            )
+
+    @property
+    def position(self) -> int:
+        """Bytes of the file read so far."""
+        return self._raw.tell() if self._raw.seekable() else 0
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the whole file; None for a stream."""
+        try:
+            status = os.fstat(self._raw.fileno())
+        except OSError:  # a stream that is no file of the system
+            return None
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    def __iter__(self) -> Iterator[Line]:
+        number = 0
+        while True:
+            raw = self._next(number)
+            if not raw:
+                return
+            number += 1
+            if number == 1:
+                raw = raw.removeprefix(b"\xef\xbb\xbf")
+            name = f"line {number} of {self.name}"
+            if len(raw) > LONGEST_LINE:
+                yield Line(number, name, raw, problem=_too_long(name))
+                continue
+            try:
+                yield Line(number, name, raw, text=_text_of(_without_ending(raw), name, self.field))
+            except DataError as problem:
+                yield Line(number, name, raw, problem=problem)
+
+    def _next(self, number: int) -> bytes:
+        """The next line with its ending; of one that is too long, its start and the rest's size."""
+        try:
+            raw = self._stream.readline(LONGEST_LINE + 1)
+            if len(raw) > LONGEST_LINE and not raw.endswith(b"\n"):
+                raw += str(_rest_of_line(self._stream)).encode()
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(
+                f"{self.name} cannot be read to its end",
+                expected="a whole file",
+                got=f"{error}, after line {number}",
+                do="copy or download the file again",
+            ) from error
+        return raw
+
+    def _first_line(self) -> bytes:
+        return self._next(0)
+
+
+def arguments(texts: Sequence[str]) -> Iterator[Line]:
+    """The texts of a command line, as lines."""
+    for number, text in enumerate(texts, start=1):
+        name, raw = f"text {number}", text.encode("utf-8", "surrogateescape") + b"\n"
+        yield Line(number, name, raw, text, None if is_unicode(text) else _not_utf8(name, "bytes of another encoding"))
+
+
+def _opened(path: Path | str, name: str) -> io.BufferedReader:
+    if str(path) == "-":
+        return _standard_input()
+    try:
+        return Path(path).open("rb")
+    except OSError as error:
+        raise DataError(
+            f"cannot read {name}", expected="a text file", got=error.strerror or str(error), do="check the path"
+        ) from error
+
+
+def _standard_input() -> io.BufferedReader:
+    stream = sys.stdin.buffer
+    return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[arg-type]
+
+
+def _rest_of_line(stream: BinaryIO | gzip.GzipFile) -> int:
+    """Read to the line's end, keeping nothing; the number of bytes."""
+    size = 0
+    while piece := stream.readline(LONGEST_LINE):
+        size += len(piece)
+        if piece.endswith(b"\n"):
+            break
+    return size
+
+
+def _without_ending(raw: bytes) -> bytes:
+    return raw.removesuffix(b"\n").removesuffix(b"\r")
+
+
+def _text_of(raw: bytes, name: str, field: str | None) -> str:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise _not_utf8(name, f"byte 0x{raw[error.start]:02x} at byte {error.start + 1} of the line") from None
+    return text if field is None else _field_of(text, name, field)
+
+
+def _field_of(line: str, name: str, field: str) -> str:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        reason = "a blank line" if not line.strip() else str(error)
+        raise DataError(f"{name} is not JSON", expected="one JSON object a line", got=reason, do="correct it") from None
+    if not isinstance(record, dict) or field not in record:
+        got = _listed(record) if isinstance(record, dict) else type(record).__name__
+        raise DataError(
+            f"{name} has no field {field!r}", expected=f"an object with {field!r}", got=got, do="check --field"
+        )
+    text = record[field]
+    if not isinstance(text, str):
+        raise DataError(
+            f"{name} has no text in {field!r}", expected="a string", got=json.dumps(text)[:60], do="check --field"
+        )
+    if not is_unicode(text):
+        raise _not_utf8(name, "a lone surrogate, half of a character")
+    return text
+
+
+def _fields_of(raw: bytes) -> str:
+    try:
+        record = json.loads(raw)
+    except (ValueError, RecursionError):
+        return "no JSON object"
+    return f"the fields {_listed(record)}" if isinstance(record, dict) else "no JSON object"
+
+
+def _listed(record: dict[str, object]) -> str:
+    return ", ".join(map(repr, list(record)[:8])) or "none"
+
+
+def _not_utf8(name: str, got: str) -> DataError:
+    return DataError(
+        f"{name} is not UTF-8", expected="text in UTF-8", got=got, do="convert the file, for example with iconv"
+    )
+
+
+def _too_long(name: str) -> DataError:
+    return DataError(
+        f"{name} is too long to be a text",
+        expected=f"at most {LONGEST_LINE:,} bytes a line",
+        got="more",
+        do="give one text a line",
+    )

@@ -1,0 +1,176 @@
+"""Output in parts, so that a run can be killed at any moment and taken up again.
+
+    OUT.parts/manifest.json      what was asked
+    OUT.parts/00000000.data      the rows of part 0
+    OUT.parts/00000000.json      its record: how far the input was read, and a hash of all that was read
+
+Every file is written aside, brought to the disk, then renamed. A record is written after its data: a part with a
+record is complete, one without is written again. A folder without manifest holds nothing that is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, final
+
+from regard.errors import OutputExistsError
+
+_MAY_BE_SWITCHED_ON = ("skip_bad", "truncate")
+"""Options that let through what stopped the run before; the rows already written are the same with them."""
+
+
+@final
+@dataclass(frozen=True)
+class Skipped:
+    """A line that was left out, and why."""
+
+    line: int
+    problem: str
+
+
+@final
+@dataclass(frozen=True)
+class Record:
+    """What a part holds.
+
+    ``lines`` counts the lines of input up to the part's end, ``digest`` is a SHA-256 of them. ``lengths`` counts the
+    vectors of each row. ``truncated`` lists the numbers of the lines that were cut.
+    """
+
+    lines: int
+    digest: str
+    lengths: tuple[int, ...]
+    skipped: tuple[Skipped, ...]
+    truncated: tuple[int, ...]
+
+
+@final
+class Parts:
+    """The folder of parts beside ``out``."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.folder = out.with_name(f"{out.name}.parts")
+        self.count = 0
+        self._manifest = self.folder / "manifest.json"
+
+    @property
+    def begun(self) -> bool:
+        """Whether an earlier run left parts."""
+        return self._manifest.exists()
+
+    @property
+    def empty(self) -> bool:
+        """Whether no part is complete, on the disk."""
+        return not self._path("json", 0).exists()
+
+    def start(self, asked: Mapping[str, Any]) -> None:
+        """Begin anew: earlier parts are removed."""
+        self.remove()
+        self.folder.mkdir(parents=True)
+        _write(self._manifest, lambda file: file.write(json.dumps(dict(asked), indent=2).encode()))
+
+    def resume(self, asked: Mapping[str, Any]) -> Record | None:
+        """Take up an earlier run: the record of its last complete part, None if there is none.
+
+        Raises OutputExistsError where that run was asked for something else, or its parts are damaged.
+        """
+        self._check_same(self._read(self._manifest), asked)
+        while self._path("json", self.count).exists():
+            self.count += 1
+        return self.record(self.count - 1) if self.count else None
+
+    def add(self, record: Record, write: Callable[[BinaryIO], object]) -> None:
+        """Write the next part."""
+        _write(self._path("data", self.count), write)
+        _write(self._path("json", self.count), lambda file: file.write(json.dumps(asdict(record)).encode()))
+        self.count += 1
+
+    def record(self, part: int) -> Record:
+        """The record of a part."""
+        fields = self._read(self._path("json", part))
+        try:
+            return Record(
+                lines=int(fields["lines"]),
+                digest=str(fields["digest"]),
+                lengths=tuple(map(int, fields["lengths"])),
+                skipped=tuple(Skipped(**skipped) for skipped in fields["skipped"]),
+                truncated=tuple(map(int, fields["truncated"])),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._damaged(self._path("json", part), error) from error
+
+    def records(self) -> Iterator[Record]:
+        """The record of each part, read one after the other."""
+        return map(self.record, range(self.count))
+
+    def data(self) -> list[Path]:
+        """The data file of each part."""
+        return [self._path("data", part) for part in range(self.count)]
+
+    def remove(self) -> None:
+        """Remove all parts; the manifest first, so that a half-removed folder counts as none."""
+        self._manifest.unlink(missing_ok=True)
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+
+    def _path(self, kind: str, part: int) -> Path:
+        return self.folder / f"{part:08d}.{kind}"
+
+    def _check_same(self, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        differences = [
+            f"{name}: {then.get(name)!r} then, {value!r} now"
+            for name, value in now.items()
+            if then.get(name) != value and not (name in _MAY_BE_SWITCHED_ON and value is True)
+        ]
+        if differences:
+            raise OutputExistsError(
+                f"{self.folder} holds parts of another run",
+                expected="the same options, to resume",
+                got="; ".join(differences),
+                do="use the options of that run with --resume, or --overwrite to start again",
+            )
+
+    def _read(self, path: Path) -> dict[str, Any]:
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(fields, dict):
+                raise ValueError("no JSON object")
+        except (OSError, ValueError) as error:
+            raise self._damaged(path, error) from error
+        return fields
+
+    def _damaged(self, path: Path, error: Exception) -> OutputExistsError:
+        return OutputExistsError(
+            f"{path} cannot be used to resume",
+            expected="a file that an earlier run wrote",
+            got=str(error),
+            do="start again with --overwrite",
+        )
+
+
+def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Aside, to the disk, then under its name."""
+    aside = path.with_name(f"{path.name}.partial")
+    with aside.open("wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    aside.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring a rename to the disk, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

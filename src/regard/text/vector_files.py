@@ -1,0 +1,193 @@
+"""Vectors in files: NumPy, JSON lines and Parquet, written in parts and then joined, each in constant memory.
+
+       sentence vectors                    token vectors
+npy      (rows, width) float32               (all tokens, width), and OUT.offsets.npy (rows + 1) int64:
+                                             row r has the tokens offsets[r] to offsets[r + 1] - 1
+jsonl    {"text", "vector"}                  {"text", "tokens", "vectors"}
+parquet  text, vector                        text, tokens, vectors
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, TypeAlias, final
+
+import numpy as np
+
+from regard.errors import CheckpointError, MissingPackageError, unknown
+from regard.text.tokenizer import TokenizedText
+
+Vectors: TypeAlias = Sequence["np.ndarray[Any, np.dtype[np.float32]]"]
+"""One array a row: (width,), or (tokens, width)."""
+Lengths: TypeAlias = Callable[[], Iterable[int]]
+"""How many vectors each row has, from the first row at every call: there may be too many rows for a list."""
+
+
+class VectorFormat(ABC):
+    """A file format for vectors. ``tokens`` says whether a row has one vector a token."""
+
+    package: ClassVar[str] = ""
+    """What must be installed for it, beside regard."""
+
+    def __init__(self, *, tokens: bool, width: int = 0) -> None:
+        self.tokens, self.width = tokens, width
+
+    @classmethod
+    def check_installed(cls) -> None:
+        """Raise MissingPackageError where the format needs a package that is not installed."""
+        if cls.package and find_spec(cls.package) is None:
+            raise MissingPackageError(
+                f"writing {cls.__name__} needs {cls.package}",
+                expected=f"the package {cls.package}",
+                got="not installed",
+                do="pip install 'regard[parquet]', or write .npy or .jsonl",
+            )
+
+    def companions(self, out: Path) -> list[Path]:
+        """Files that are written beside ``out``."""
+        del out
+        return []
+
+    @abstractmethod
+    def write(self, file: BinaryIO, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
+        """Write some rows as a file of their own."""
+
+    @abstractmethod
+    def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
+        """Join files that ``write`` wrote, in order, into ``out``."""
+
+
+@final
+class Npy(VectorFormat):
+    """NumPy's own format."""
+
+    def companions(self, out: Path) -> list[Path]:
+        """The offsets of each row's tokens."""
+        return [_offsets_of(out)] if self.tokens else []
+
+    def write(self, file: BinaryIO, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
+        """An array of all the rows' vectors."""
+        del texts
+        np.save(file, np.concatenate([row.reshape(-1, self.width) for row in (_empty(self.width), *vectors)]))
+
+    def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
+        """A header for all the rows, then the numbers of each part."""
+        with out.open("wb") as file:
+            _npy_header(file, "<f4", (sum(lengths()), self.width))
+            for part in parts:
+                file.write(np.load(part, allow_pickle=False).astype("<f4").tobytes())
+        if self.tokens:
+            _write_offsets(_offsets_of(out), lengths)
+
+
+@final
+class Jsonl(VectorFormat):
+    """One JSON object a line; numbers with 9 digits, which gives each float32 back exactly."""
+
+    def write(self, file: BinaryIO, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
+        """One line a row."""
+        for text, row in zip(texts, vectors, strict=True):
+            file.write(self.line(text, row).encode("utf-8"))
+
+    def line(self, text: TokenizedText, vectors: np.ndarray[Any, np.dtype[np.float32]]) -> str:
+        """The line of one row."""
+        start = {"text": text.text, "tokens": text.tokens} if self.tokens else {"text": text.text}
+        numbers = "[" + ", ".join(map(_numbers, vectors)) + "]" if self.tokens else _numbers(vectors)
+        key = "vectors" if self.tokens else "vector"
+        return f'{json.dumps(start, ensure_ascii=False)[:-1]}, "{key}": {numbers}}}\n'
+
+    def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
+        """One behind the other."""
+        del lengths
+        with out.open("wb") as file:
+            for part in parts:
+                with part.open("rb") as read:
+                    shutil.copyfileobj(read, file)
+
+
+@final
+class Parquet(VectorFormat):
+    """Apache Parquet, by pyarrow."""
+
+    package = "pyarrow"
+
+    def write(self, file: BinaryIO, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
+        """One row group."""
+        import pyarrow as pa
+        import pyarrow.parquet as parquet
+
+        columns: dict[str, Any] = {"text": [text.text for text in texts]}
+        if self.tokens:
+            columns["tokens"] = [list(text.tokens) for text in texts]
+            columns["vectors"] = [list(row) for row in vectors]
+        else:
+            columns["vector"] = list(vectors)
+        parquet.write_table(pa.table(columns, schema=self._schema()), file)
+
+    def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
+        """One row group a part."""
+        import pyarrow.parquet as parquet
+
+        del lengths
+        with parquet.ParquetWriter(out, self._schema()) as writer:
+            for part in parts:
+                writer.write_table(parquet.read_table(part, schema=self._schema()))
+
+    def _schema(self) -> Any:
+        import pyarrow as pa
+
+        vector = pa.list_(pa.float32(), self.width)
+        if self.tokens:
+            return pa.schema([("text", pa.string()), ("tokens", pa.list_(pa.string())), ("vectors", pa.list_(vector))])
+        return pa.schema([("text", pa.string()), ("vector", vector)])
+
+
+_FORMATS: dict[str, type[VectorFormat]] = {"npy": Npy, "jsonl": Jsonl, "parquet": Parquet}
+
+
+def format_of(name: str) -> type[VectorFormat]:
+    """The format by its name, which is also its suffix. Raises OptionError, listing the names, for another."""
+    if name not in _FORMATS:
+        raise unknown("format of vectors", name, _FORMATS)
+    return _FORMATS[name]
+
+
+def check_finite(vectors: Vectors) -> None:
+    """Raise CheckpointError where a model gave numbers that are none."""
+    if not all(np.isfinite(row).all() for row in vectors):
+        raise CheckpointError(
+            "the model gives vectors that are not finite",
+            expected="finite numbers",
+            got="NaN or Inf",
+            do="the weights are damaged, or overflow in this dtype; load them again, in float32",
+        )
+
+
+def _offsets_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.offsets.npy")
+
+
+def _write_offsets(path: Path, lengths: Lengths) -> None:
+    """0, then how many tokens there are up to the end of each row."""
+    with path.open("wb") as file:
+        _npy_header(file, "<i8", (sum(1 for _ in lengths()) + 1,))
+        for offset in accumulate(lengths(), initial=0):
+            file.write(offset.to_bytes(8, "little"))
+
+
+def _npy_header(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> None:
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+
+
+def _empty(width: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.empty((0, width), np.float32)
+
+
+def _numbers(vector: np.ndarray[Any, np.dtype[np.float32]]) -> str:
+    return "[" + ", ".join(f"{number:.9g}" for number in vector.tolist()) + "]"

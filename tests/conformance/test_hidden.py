@@ -1,0 +1,90 @@
+"""Promise 1: what the mask forbids has no influence, whatever it holds: no bit of the output, no bit of a gradient.
+
+A few rows are looked at, one in each text and group of heads that share keys: the gradient comes from them alone. Then all
+that the mask hides from them is overwritten, in keys, values and bias, and so are the other queries. Nothing that the
+rows have to do with may change by one bit, and what was overwritten has a gradient of exactly 0. Each mask meets each
+kind of number, spread over the layouts and rounds.
+"""
+
+import numpy as np
+import torch
+
+from conformance.calls import Named, Run, build, run, tensors, upstream_of
+from conformance.claims import Claim, claims
+from conformance.trials import LAYOUTS, TRIALS, Layout, allowed_of
+
+ROUNDS = 2
+POISONS = ("another number", "huge", "NaN", "Inf", "-Inf")
+
+
+def poison_of(kind: str, dtype: torch.dtype) -> float:
+    largest = torch.finfo(dtype).max
+    return {"another number": 13.0, "huge": largest, "NaN": np.nan, "Inf": np.inf, "-Inf": -np.inf}[kind]
+
+
+def chosen_rows(at: Layout, turn: int) -> np.ndarray:
+    """(batch, heads, queries): True for one row of one head in each text and group of heads."""
+    rows = np.zeros((at.batch, at.heads, at.queries), dtype=bool)
+    for batch in range(at.batch):
+        for group in range(at.key_heads):
+            head = group * at.group + turn % at.group
+            rows[batch, head, (3 * turn + 5 * batch + 2 * group) % at.queries] = True
+    return rows
+
+
+def hidden_keys(at: Layout, rows: np.ndarray, allowed: np.ndarray) -> np.ndarray:
+    """(batch, key heads, keys): True where no chosen row may see the key."""
+    seen = (allowed & rows[..., None]).any(2)
+    return ~seen.reshape(at.batch, at.key_heads, at.group, at.keys).any(2)
+
+
+def overwritten(given: Named, marks: Named, number: float) -> Named:
+    """The tensors with ``number`` where marked; signs alternate, so that sums of huge numbers may cancel to NaN."""
+    changed = {}
+    for name, tensor in given.items():
+        signs = torch.ones_like(tensor)
+        signs[..., 1::2] = -1
+        changed[name] = torch.where(marks[name], number * signs, tensor)
+    return changed
+
+
+def assert_untouched(before: Run, after: Run, marks: Named, rows: torch.Tensor, note: tuple) -> None:
+    assert before.output.isfinite().all(), note
+    assert torch.equal(after.output[rows], before.output[rows]), note
+    for name, gradient in after.gradients.items():
+        if name in marks:
+            mark = marks[name].expand_as(gradient)
+            assert not gradient[mark].any(), (*note, f"gradient of what was overwritten in {name}")
+            assert torch.equal(gradient[~mark], before.gradients[name][~mark]), (*note, f"gradient of {name}")
+        else:
+            assert torch.equal(gradient, before.gradients[name]), (*note, f"gradient of {name}")
+
+
+@claims("hidden")
+def test_what_is_hidden_has_no_influence(claim: Claim, proved) -> None:
+    # FlexAttention multiplies weights of 0 with values, and is promised for numbers that cannot overflow.
+    for number, at in enumerate(LAYOUTS):
+        mechanism = build(claim, at)
+        for trial in TRIALS:
+            allowed, mask = allowed_of(trial, at), trial.mask(at)
+            for turn in range(ROUNDS):
+                given = tensors(claim, at, bias=(number + turn) % 2 == 0)
+                rows = chosen_rows(at, turn)
+                hidden = torch.from_numpy(hidden_keys(at, rows, allowed))[..., None]
+                marks = {"query": torch.from_numpy(~rows)[..., None], "key": hidden, "value": hidden}
+                if mask is None:  # which forbids nothing: a query is then no business of the mask
+                    marks["query"] = torch.zeros_like(marks["query"])
+                if "bias" in given:
+                    marks["bias"] = torch.from_numpy(~allowed.any(0, keepdims=True))
+                device = given["query"].device
+                marks = {name: mark.to(device) for name, mark in marks.items()}
+                chosen = torch.from_numpy(rows).to(device)
+                upstream = upstream_of(claim, at) * chosen[..., None]
+                before = run(mechanism, given, mask, upstream)
+                place = ROUNDS * number + turn
+                kinds = POISONS[:1] if claim.impl == "flex" else (POISONS[place % 5], POISONS[(place + 2) % 5])
+                for kind in kinds:
+                    changed = overwritten(given, marks, poison_of(kind, given["query"].dtype))
+                    after = run(mechanism, changed, mask, upstream)
+                    assert_untouched(before, after, marks, chosen, (trial.name, at, turn, kind))
+    proved(claim)

@@ -1,0 +1,168 @@
+"""The real model against transformers, and the findings that were read from its weights with another implementation."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.nn import functional
+from transformers import BertConfig as PeerConfig
+from transformers import BertModel as Peer
+
+import regard
+from regard import masks
+from regard.models import Bert, BertConfig, load
+from regard.models.load import folder_of
+
+TOLERANCE = 1e-5
+TIRED = "The animal didn't cross the street because it was too tired."
+TEXTS = (
+    TIRED,
+    "猫 吃 鱼。我爱北京天安门，今天天气很好。",
+    "",
+    "naïve 😀 café — 𠀀 e\u0301",
+    "word " * 37,
+    "שלום עולם, مرحبا بالعالم",
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return load("minilm")
+
+
+@pytest.fixture(scope="module")
+def peer():
+    return Peer.from_pretrained(folder_of("minilm"), attn_implementation="eager").eval()
+
+
+def assert_parity(model, peer, ids, tokens, *, segments=None, tolerance=TOLERANCE):
+    """Hidden states of tokens in every layer, and every attention weight that a token gives. ``tokens`` is True at tokens."""
+    mask = None if tokens.all() else masks.keep(tokens[:, None, None, :])
+    with torch.no_grad(), regard.record(model) as seen:
+        ours = model(ids, mask=mask, segments=segments, keep_layers=True)
+    with torch.no_grad():
+        theirs = peer(
+            ids,
+            attention_mask=tokens.long(),
+            token_type_ids=segments,
+            output_hidden_states=True,
+            output_attentions=True,
+        )
+    assert len(ours.layers) == len(theirs.hidden_states) == len(seen) + 1
+    assert ours.layers[-1] is ours.hidden
+    for mine, other in zip(ours.layers, theirs.hidden_states, strict=True):
+        torch.testing.assert_close(mine[tokens], other[tokens], atol=tolerance, rtol=0)
+    for layer, other in zip(seen, theirs.attentions, strict=True):
+        mine = layer.weights().transpose(1, 2)[tokens]
+        torch.testing.assert_close(mine, other.transpose(1, 2)[tokens], atol=tolerance, rtol=0)
+    return ours, theirs
+
+
+class TestRealWeights:
+    def test_texts_padded_on_the_right(self, model, peer):
+        read = model.tokenizer.encode(TEXTS)
+        tokens = torch.arange(read.ids.shape[1]) < torch.tensor(read.lengths)[:, None]
+        ours, theirs = assert_parity(model, peer, read.ids, tokens)
+        torch.testing.assert_close(ours.pooled, theirs.pooler_output, atol=TOLERANCE, rtol=0)
+        torch.testing.assert_close(model(read.ids, mask=read.mask).hidden[tokens], ours.hidden[tokens])
+
+    def test_texts_padded_on_the_left(self, model, peer):
+        read = model.tokenizer.encode(TEXTS[:3])
+        length = read.ids.shape[1]
+        tokens = torch.arange(length) >= length - torch.tensor(read.lengths)[:, None]
+        ids = torch.zeros_like(read.ids)
+        ids[tokens] = torch.cat([torch.tensor(text.ids) for text in read.texts])
+        assert_parity(model, peer, ids, tokens)
+
+    def test_one_token(self, model, peer):
+        assert_parity(model, peer, torch.tensor([[7592]]), torch.ones(1, 1, dtype=torch.bool))
+
+    def test_as_many_tokens_as_there_are_positions(self, model, peer):
+        read = model.tokenizer.encode("the cat sat " * 170)
+        assert read.ids.shape == (1, 512)
+        assert_parity(model, peer, read.ids, torch.ones(1, 512, dtype=torch.bool))
+
+    def test_two_segments(self, model, peer):
+        ids = torch.tensor([[101, 7592, 102, 2088, 102]])
+        segments = torch.tensor([[0, 0, 0, 1, 1]])
+        assert_parity(model, peer, ids, torch.ones(1, 5, dtype=torch.bool), segments=segments)
+
+
+class TestKnownFindings:
+    @pytest.mark.parametrize(
+        ("word", "weights"), [("tired", {(3, 1): 0.677, (5, 11): 0.673}), ("wide", {(3, 1): 0.281, (5, 11): 0.558})]
+    )
+    def test_it_looks_at_the_animal(self, model, word, weights):
+        read = model.tokenizer.encode(TIRED.replace("tired", word))
+        query, key = (read.tokens[0].index(token) for token in ("it", "animal"))
+        with torch.no_grad(), regard.record(model) as seen:
+            model(read.ids, mask=read.mask)
+        for (layer, head), weight in weights.items():
+            assert round(seen[layer].weights([query])[0, head, 0, key].item(), 3) == weight
+
+    def test_the_fruit_and_the_company(self, model):
+        got = self.cosines(model, "I ate an apple.", "Apple released a new phone.")
+        assert [round(cosine, 2) for cosine in got] == [0.95, 0.81, 0.76, 0.73, 0.77, 0.79, 0.70]
+
+    def test_both_fruit(self, model):
+        assert min(self.cosines(model, "I ate an apple.", "She ate a red apple.")) >= 0.87
+
+    @staticmethod
+    def cosines(model, first, second):
+        layers = []
+        for text in (first, second):
+            read = model.tokenizer.encode(text)
+            with torch.no_grad():
+                kept = model(read.ids, keep_layers=True).layers
+            layers.append(torch.stack(kept)[:, 0, read.tokens[0].index("apple")])
+        return functional.cosine_similarity(*layers, dim=-1).tolist()
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    layers=st.sampled_from([1, 2, 3]),
+    heads=st.sampled_from([1, 2, 3, 5]),
+    head_dim=st.sampled_from([1, 2, 7]),
+    inner=st.sampled_from([1, 11, 13]),
+    vocabulary=st.sampled_from([5, 17]),
+    segments=st.sampled_from([1, 2, 3]),
+    activation=st.sampled_from(["gelu", "relu", "gelu_new", "silu"]),
+    seed=st.integers(0, 2**16),
+)
+def test_random_small_models(tmp_path_factory, layers, heads, head_dim, inner, vocabulary, segments, activation, seed):
+    """A model made by transformers and saved, read by ours: the layout and the mathematics at once."""
+    torch.manual_seed(seed)
+    config = PeerConfig(
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        hidden_size=heads * head_dim,
+        intermediate_size=inner,
+        vocab_size=vocabulary,
+        max_position_embeddings=13,
+        type_vocab_size=segments,
+        hidden_act=activation,
+        initializer_range=0.5,
+        pad_token_id=0,
+        attn_implementation="eager",
+    )
+    peer = Peer(config).eval()
+    folder = tmp_path_factory.mktemp("peer")
+    peer.save_pretrained(folder)
+    ids = torch.randint(0, vocabulary, (3, 11))
+    tokens = torch.arange(11) < torch.tensor([[11], [5], [1]])
+    types = torch.randint(0, segments, (3, 11))
+    # Width 1 has a norm of one number, which is always its bias; wider ones may divide by a small deviation.
+    assert_parity(load(folder), peer, ids, tokens, segments=types)
+
+
+def test_saved_models_are_read_by_transformers(tmp_path):
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocabulary=17, width=22, layers=3, heads=2, inner=13, max_length=7, segments=3, activation="gelu_tanh"
+    )
+    model = Bert(config).eval()
+    model.save(tmp_path / "saved")
+    peer, info = Peer.from_pretrained(tmp_path / "saved", attn_implementation="eager", output_loading_info=True)
+    assert not any(info[problem] for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"))
+    ids = torch.randint(0, 17, (2, 7))
+    assert_parity(model, peer.eval(), ids, torch.ones(2, 7, dtype=torch.bool))

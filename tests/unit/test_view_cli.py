@@ -1,0 +1,101 @@
+"""``regard view`` as a shell user meets it: the packaged model, good input and bad."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from regard.cli import view
+from regard.errors import DataError, OptionError, OutputExistsError, RegardError
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    view.register(app)
+    return lambda *arguments: CliRunner(env={"COLUMNS": "100"}).invoke(app, ["view", *arguments])
+
+
+def refused(run: Run, kind: type[RegardError], *arguments: str) -> str:
+    result = run(*arguments)
+    assert isinstance(result.exception, kind), result.output
+    return str(result.exception)
+
+
+def test_help_has_examples(run: Run) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "Examples" in result.output
+
+
+def test_prints_the_finding_and_writes_the_page(run: Run, tmp_path: Path) -> None:
+    result = run("The animal didn't cross the street because it was too tired.", "-o", "attention.html")
+    assert result.exit_code == 0, result.exception
+    row = next(line.split() for line in result.output.splitlines() if line.startswith("it "))
+    assert row[:4] == ["it", "animal", "67.7", "%"]
+    assert row[-2:] == ["3", "1"]
+    assert any(line.startswith("it → animal") and "67.3 % in 5·11" in line for line in result.output.splitlines())
+    assert "attention.html" in result.output
+    assert (tmp_path / "attention.html").stat().st_size < 1_000_000
+
+
+def test_without_out_it_says_how_to_get_a_page(run: Run, tmp_path: Path) -> None:
+    result = run("I ate an apple.", "Apple released a new phone.")
+    assert result.exit_code == 0, result.exception
+    assert "add: -o attention.html" in result.output
+    assert list(tmp_path.iterdir()) == []
+    row = next(line.split() for line in result.output.splitlines() if line.startswith("apple  1, 2"))
+    expected = [0.95, 0.81, 0.76, 0.73, 0.77, 0.79, 0.70]
+    assert [float(cosine) for cosine in row[3:]] == pytest.approx(expected, abs=0.0051)
+
+
+def test_a_file_of_texts(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_bytes("\ufeffFirst line here.\r\n\nZweite Zeile dort.\n".encode())
+    result = run("--data", "texts.txt")
+    assert result.exit_code == 0, result.exception
+    assert "1. First line here." in result.output
+    assert "2. Zweite Zeile dort." in result.output
+
+
+def test_a_long_text_is_cut_only_when_asked(run: Run, tmp_path: Path) -> None:
+    long = "word " * 600
+    message = refused(run, DataError, long)
+    assert "602 tokens" in message
+    assert "512" in message
+    assert "--truncate" in message
+    result = run(long, "--truncate", "-o", "cut.html")
+    assert result.exit_code == 0, result.exception
+    assert "left out the last 90" in result.output
+    assert '"dropped":90' in (tmp_path / "cut.html").read_text("utf-8")
+
+
+def test_an_existing_page_is_refused_before_the_model_is_loaded(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("precious")
+    message = refused(run, OutputExistsError, "hi there", "-o", "page.html", "--model", "no such model")
+    assert "--overwrite" in message
+    assert (tmp_path / "page.html").read_text() == "precious"
+    assert run("hi there", "-o", "page.html", "--overwrite").exit_code == 0
+
+
+def test_what_cannot_be_viewed_is_refused(run: Run, tmp_path: Path) -> None:
+    assert "no text to view" in refused(run, DataError)
+    assert "text 2 is empty" in refused(run, DataError, "hi", " \n")
+    (tmp_path / "empty.txt").write_text("\n\n")
+    assert "empty" in refused(run, DataError, "--data", "empty.txt")
+    (tmp_path / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
+    assert "line 2 of latin.txt is not UTF-8" in refused(run, DataError, "--data", "latin.txt")
+    assert "cannot be read" in refused(run, DataError, "--data", "none.txt")
+    assert "does not exist" in refused(run, OptionError, "hi", "-o", "none/page.html")
+
+
+def test_text_of_no_words_is_shown_too(run: Run) -> None:
+    result = run("?!", "-o", "marks.html")
+    assert result.exit_code == 0, result.exception
+    assert "no two words" in result.output
