@@ -1,3 +1,59 @@
-"""The table of what was proved, written by the suite: ``pytest tests/conformance --write-table docs/conformance.md``."""
+"""The page of what was proved, made from the claims: ``pytest tests/conformance --write-table docs/conformance.md``."""
 
-X = None
+from collections.abc import Sequence
+
+from conformance.claims import Claim
+from conformance.trials import LAYOUTS, TRIALS
+
+MEANING = {
+    "hidden": "What the mask forbids has no influence: not one bit of the output or of a gradient changes, and its own "
+    "gradient is exactly 0, whatever it holds: another number, the largest of the dtype, NaN, Inf or -Inf.",
+    "empty rows": "A query that may attend to nothing gives exactly 0, and gradients of exactly 0.",
+    "refusals": "What cannot be computed exactly is refused, and the message says what was wrong, what was expected, "
+    "what was got and what to do.",
+    "determinism": "The same inputs give the same bits, forward and backward, when called again.",
+    "agreement": "Output and gradients agree with an oracle: NumPy, float64, written from the paper, sharing no code.",
+    "statistics": "What `observe` reports (entropy, received weight, largest weights, rows, log-sum-exp) agrees with the oracle.",
+}
+WITHOUT_MASKS = ("refusals",)
+
+HEAD = """\
+# What was proved
+
+This page is written by the test suite, and a test fails when it is out of date. To prove it all again:
+`make conformance`. Each line of the table is one test. It tries every mask of the list below at
+{layouts} layouts: {sizes}.
+
+{meanings}
+
+Not promised:
+
+- `sdpa` and `flex` on a GPU multiply weights of 0 with values. There the first promise holds for numbers that cannot overflow
+  a score, and for keys that are hidden from every query (padding). NaN or Inf in a key that only some queries may
+  see can reach the others. On a CPU it holds for `sdpa` too.
+- `flex` needs a GPU. Its lines are run by `pytest -m gpu` on a machine that has one, and are not in this table.
+- The same bits with another number of threads, another machine or another version of torch.
+- Dropout draws random numbers: the same seed is needed for the same bits.
+
+How close is close is said, and derived from the dtypes, in `tests/conformance/test_agreement.py`.
+"""
+
+
+def render(claims: Sequence[Claim]) -> str:
+    """The page, in Markdown."""
+    sizes = "; ".join(
+        f"batch {at.batch}, {at.heads} heads over {at.key_heads} of keys, {at.queries} queries, {at.keys} keys, "
+        f"head_dim {at.head_dim}, value_dim {at.value_dim}"
+        for at in LAYOUTS
+    )
+    meanings = "\n".join(f"- **{promise}**: {meaning}" for promise, meaning in MEANING.items())
+    lines = [HEAD.format(layouts=len(LAYOUTS), sizes=sizes, meanings=meanings)]
+    lines += ["| promise | mechanism | impl | dtypes | masks |", "| --- | --- | --- | --- | --- |"]
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for claim in claims:
+        grouped.setdefault(claim[:3], []).append(claim.dtype)
+    for (promise, mechanism, impl), dtypes in grouped.items():
+        masks = "-" if promise in WITHOUT_MASKS else str(len(TRIALS))
+        lines.append(f"| {promise} | `{mechanism}` | {impl} | {', '.join(dtypes)} | {masks} |")
+    lines += ["", "The masks: " + "; ".join(f"`{trial.name}`" for trial in TRIALS) + ".", ""]
+    return "\n".join(lines)

@@ -8,7 +8,7 @@ from conformance.trials import LAYOUTS, TRIALS
 
 
 @claims("determinism")
-def test_same_inputs_same_bits(claim: Claim, proved) -> None:
+def test_same_inputs_same_bits(claim: Claim, as_users_call, proved) -> None:
     at = LAYOUTS[2]
     mechanism, given, upstream = build(claim, at), tensors(claim, at, bias=True), upstream_of(claim, at)
     for trial in TRIALS:

@@ -9,7 +9,7 @@ from conformance.trials import LAYOUTS, TRIALS, allowed_of
 
 
 @claims("empty rows")
-def test_a_query_that_sees_nothing_gives_nothing(claim: Claim, proved) -> None:
+def test_a_query_that_sees_nothing_gives_nothing(claim: Claim, as_users_call, proved) -> None:
     met = 0
     for number, at in enumerate(LAYOUTS):
         mechanism, given = build(claim, at), tensors(claim, at, bias=number == 1)

@@ -61,7 +61,7 @@ def assert_untouched(before: Run, after: Run, marks: Named, rows: torch.Tensor, 
 
 
 @claims("hidden")
-def test_what_is_hidden_has_no_influence(claim: Claim, proved) -> None:
+def test_what_is_hidden_has_no_influence(claim: Claim, as_users_call, proved) -> None:
     # FlexAttention multiplies weights of 0 with values, and is promised for numbers that cannot overflow.
     for number, at in enumerate(LAYOUTS):
         mechanism = build(claim, at)

@@ -90,11 +90,6 @@ def test_segments_of_another_shape(model):
         model(torch.zeros(1, 5, dtype=torch.long), segments=torch.zeros(1, 3, dtype=torch.long))
 
 
-def test_a_bare_tensor_is_no_mask(model):
-    with pytest.raises(OptionError, match=r"masks\.keep"):
-        model(torch.zeros(1, 5, dtype=torch.long), mask=torch.ones(1, 5))
-
-
 def test_wrong_numbers():
     with pytest.raises(OptionError, match="width=13, heads=2"):
         BertConfig(width=13, heads=2)

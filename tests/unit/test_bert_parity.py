@@ -36,7 +36,7 @@ def peer():
 
 
 def assert_parity(model, peer, ids, tokens, *, segments=None, tolerance=TOLERANCE):
-    """Hidden states of tokens in every layer, and every attention weight that a token gives. ``tokens`` is True at tokens."""
+    """Hidden states of every layer, and all attention weights that tokens give. ``tokens`` is False at padding."""
     mask = None if tokens.all() else masks.keep(tokens[:, None, None, :])
     with torch.no_grad(), regard.record(model) as seen:
         ours = model(ids, mask=mask, segments=segments, keep_layers=True)
@@ -151,7 +151,6 @@ def test_random_small_models(tmp_path_factory, layers, heads, head_dim, inner, v
     ids = torch.randint(0, vocabulary, (3, 11))
     tokens = torch.arange(11) < torch.tensor([[11], [5], [1]])
     types = torch.randint(0, segments, (3, 11))
-    # Width 1 has a norm of one number, which is always its bias; wider ones may divide by a small deviation.
     assert_parity(load(folder), peer, ids, tokens, segments=types)
 
 

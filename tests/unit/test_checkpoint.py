@@ -249,7 +249,7 @@ class TestNames:
     @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "a/b/c", "", "..", Path("nowhere")])
     def test_no_such_folder(self, name, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
-        with pytest.raises(CheckpointError, match="no model|no config"):
+        with pytest.raises(CheckpointError, match=r"no model|no config"):
             load(name)
 
     def test_a_file(self, folder):

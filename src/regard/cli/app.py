@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 a defect of regard; 2 a wrong option or argument; 3 input 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -32,6 +33,9 @@ list_verb.register(app)
 
 def main() -> None:
     """Entry point of the ``regard`` command: runs a verb, and turns errors into messages and exit codes."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character gets a ? instead of a crash
+            stream.reconfigure(errors="replace")
     try:
         app()
     except RegardError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -92,8 +92,7 @@ def embed(
             got="no --out",
             do="name the file, such as -o vectors.npy",
         )
-    with _explained(parts):
-        lines = _lines(texts or [], data, field)
+    with _explained(parts), _lines(texts or [], data, field) as lines:
         embedder, written = _prepared(model, name, options)
         if parts is None:
             summary = _print(lines, embedder, options, written)
@@ -159,7 +158,8 @@ def _parts(out: Path, name: str, options: Options, data: str | None, *, resume: 
     return parts
 
 
-def _lines(texts: list[str], data: str | None, field: str | None) -> Source | list[Line]:
+@contextmanager
+def _lines(texts: list[str], data: str | None, field: str | None) -> Iterator[Source | list[Line]]:
     """The input: arguments, a file, or standard input where it is no terminal."""
     from regard.text.lines import Source, arguments
 
@@ -172,13 +172,15 @@ def _lines(texts: list[str], data: str | None, field: str | None) -> Source | li
             "--field is about lines of JSON", expected="--data FILE", got="texts as arguments", do="leave out --field"
         )
     if texts:
-        return list(arguments(texts))
+        yield list(arguments(texts))
+        return
     if data is None and sys.stdin.isatty():
         raise OptionError(
             "there is no text", expected="texts, --data FILE, or standard input", got="nothing",
             do='try: regard embed "I ate an apple."',
         )  # fmt: skip
-    return Source("-" if data is None else data, field=field)
+    with closing(Source("-" if data is None else data, field=field)) as source:
+        yield source
 
 
 def _prepared(model: str, name: str, options: Options) -> tuple[Embedder, VectorFormat]:

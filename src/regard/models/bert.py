@@ -190,7 +190,7 @@ class Bert(nn.Module):
         Args:
             ids: (batch, length), of tokens, 0 to vocabulary - 1.
             mask: who may attend, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
-            segments: (batch, length), the type of each token, 0 to segments - 1 (first and second sentence); None is all 0.
+            segments: (batch, length), the type of each token: 0 in a first sentence, 1 in a second; None is all 0.
             keep_layers: keep the embedding and the output of each layer, in ``.layers``.
 
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.

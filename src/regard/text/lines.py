@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, final
+from typing import final
 
 from regard.errors import DataError, OptionError
 from regard.text.tokenizer import is_unicode
@@ -25,6 +25,7 @@ LONGEST_LINE = 2**24
 """Bytes of a line that are read at most: a longer one is no text but a file of another kind."""
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_STANDARD_INPUT = "standard input"
 _GZIP = b"\x1f\x8b"
 
 
@@ -49,9 +50,18 @@ class Source:
     """
 
     def __init__(self, path: Path | str, *, field: str | None = None) -> None:
-        self.name = "standard input" if str(path) == "-" else str(path)
+        self.name = _STANDARD_INPUT if str(path) == "-" else str(path)
         self.field = field
         self._raw = _opened(path, self.name)
+        self._stream: io.BufferedIOBase = self._raw
+        try:
+            self._start(str(path))
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, path: str) -> None:
+        """Look at the first bytes: is there text, and in which form."""
         start = self._raw.peek(2)[:2]
         if not start:
             raise DataError(f"{self.name} is empty", expected="one text a line", got="0 bytes", do="check the path")
@@ -62,14 +72,22 @@ class Source:
                 got="the mark of UTF-16 at its start",
                 do="convert it: iconv -f UTF-16 -t UTF-8",
             )
-        self._stream: BinaryIO | gzip.GzipFile = gzip.GzipFile(fileobj=self._raw) if start == _GZIP else self._raw
-        if field is None and str(path).removesuffix(".gz").endswith(_JSON_SUFFIXES):
+        if start == _GZIP:
+            self._stream = gzip.GzipFile(fileobj=self._raw)
+        if self.field is None and path.removesuffix(".gz").endswith(_JSON_SUFFIXES):
             raise OptionError(
                 f"{self.name} holds JSON, and it is not said where the text is",
                 expected="--field NAME",
                 got=f"no --field; the first line has {_fields_of(self._first_line())}",
                 do="name the field that holds the text",
             )
+
+    def close(self) -> None:
+        """Close the file; standard input stays open."""
+        if self._stream is not self._raw:
+            self._stream.close()
+        if self.name != _STANDARD_INPUT:
+            self._raw.close()
 
     @property
     def position(self) -> int:
@@ -145,7 +163,7 @@ def _standard_input() -> io.BufferedReader:
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[arg-type]
 
 
-def _rest_of_line(stream: BinaryIO | gzip.GzipFile) -> int:
+def _rest_of_line(stream: io.BufferedIOBase) -> int:
     """Read to the line's end, keeping nothing; the number of bytes."""
     size = 0
     while piece := stream.readline(LONGEST_LINE):

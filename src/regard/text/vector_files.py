@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, TypeAlias, final
+from typing import Any, ClassVar, Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 
@@ -27,6 +27,15 @@ Vectors: TypeAlias = Sequence["np.ndarray[Any, np.dtype[np.float32]]"]
 """One array a row: (width,), or (tokens, width)."""
 Lengths: TypeAlias = Callable[[], Iterable[int]]
 """How many vectors each row has, from the first row at every call: there may be too many rows for a list."""
+
+
+@runtime_checkable
+class ByteSink(Protocol):
+    """Whatever takes bytes: a file, standard output."""
+
+    def write(self, data: bytes, /) -> int:
+        """Take some bytes."""
+        ...
 
 
 class VectorFormat(ABC):
@@ -55,7 +64,7 @@ class VectorFormat(ABC):
         return []
 
     @abstractmethod
-    def write(self, file: BinaryIO, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
+    def write(self, file: ByteSink, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
         """Write some rows as a file of their own."""
 
     @abstractmethod
@@ -71,7 +80,7 @@ class Npy(VectorFormat):
         """The offsets of each row's tokens."""
         return [_offsets_of(out)] if self.tokens else []
 
-    def write(self, file: BinaryIO, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
+    def write(self, file: ByteSink, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
         """An array of all the rows' vectors."""
         del texts
         np.save(file, np.concatenate([row.reshape(-1, self.width) for row in (_empty(self.width), *vectors)]))
@@ -90,7 +99,7 @@ class Npy(VectorFormat):
 class Jsonl(VectorFormat):
     """One JSON object a line; numbers with 9 digits, which gives each float32 back exactly."""
 
-    def write(self, file: BinaryIO, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
+    def write(self, file: ByteSink, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
         """One line a row."""
         for text, row in zip(texts, vectors, strict=True):
             file.write(self.line(text, row).encode("utf-8"))
@@ -117,7 +126,7 @@ class Parquet(VectorFormat):
 
     package = "pyarrow"
 
-    def write(self, file: BinaryIO, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
+    def write(self, file: ByteSink, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
         """One row group."""
         import pyarrow as pa
         import pyarrow.parquet as parquet
@@ -128,7 +137,8 @@ class Parquet(VectorFormat):
             columns["vectors"] = [list(row) for row in vectors]
         else:
             columns["vector"] = list(vectors)
-        parquet.write_table(pa.table(columns, schema=self._schema()), file)
+        sink: Any = file
+        parquet.write_table(pa.table(columns, schema=self._schema()), sink)
 
     def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
         """One row group a part."""
@@ -181,7 +191,7 @@ def _write_offsets(path: Path, lengths: Lengths) -> None:
             file.write(offset.to_bytes(8, "little"))
 
 
-def _npy_header(file: BinaryIO, dtype: str, shape: tuple[int, ...]) -> None:
+def _npy_header(file: ByteSink, dtype: str, shape: tuple[int, ...]) -> None:
     np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
 
 

@@ -32,7 +32,7 @@ def print_reading(reading: Reading, console: Console, *, number: int | None = No
     if not looks:
         console.print("There are no two words here that could look at each other.")
         return
-    console.print(_words_table(looks[:WORDS_SHOWN], pairs))
+    console.print(_words_table(looks[:WORDS_SHOWN], pairs, plain=console.options.ascii_only))
     if len(looks) > WORDS_SHOWN:
         console.print(f"… and {len(looks) - WORDS_SHOWN} more words.", style="dim")
     console.print(
@@ -55,7 +55,7 @@ def print_shared(readings: Sequence[Reading], console: Console) -> None:
     console.print("1 is the same direction; the lower, the more the texts use the word differently.", style="dim")
 
 
-def _words_table(looks: Sequence[Finding], pairs: WordPairs) -> Table:
+def _words_table(looks: Sequence[Finding], pairs: WordPairs, *, plain: bool) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("word")
     table.add_column("attends to")
@@ -69,7 +69,7 @@ def _words_table(looks: Sequence[Finding], pairs: WordPairs) -> Table:
             Text(visible(pairs.query_words[finding.query_word].text)),
             Text(visible(pairs.key_words[finding.key_word].text)),
             Text(f"{100 * strongest.weight:.1f} %"),
-            Text(_bar(strongest.weight), style="cyan"),
+            Text(_bar(strongest.weight, plain=plain), style="cyan"),
             str(strongest.layer),
             str(strongest.head),
         )
@@ -87,7 +87,7 @@ def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console
     for finding in found:
         first, *others = finding.looks
         pair = Text(visible(pairs.query_words[finding.query_word].text), style="bold")
-        pair.append(" → ").append(visible(pairs.key_words[finding.key_word].text))
+        pair.append(" -> " if console.options.ascii_only else " → ").append(visible(pairs.key_words[finding.key_word].text))
         table.add_row(
             pair,
             f"{100 * first.weight:.1f} %",
@@ -117,6 +117,9 @@ def _shared_table(shared: Sequence[SharedWord]) -> Table:
     return table
 
 
-def _bar(share: float) -> str:
+def _bar(share: float, *, plain: bool) -> str:
+    """A bar of blocks, in eighths of a character; of # where the terminal has only ASCII."""
+    if plain:
+        return "#" * round(share * BAR_WIDTH)
     eighths = round(share * BAR_WIDTH * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()

@@ -1,0 +1,416 @@
+"""``regard embed`` in one process: inputs, formats, options, and every refusal."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+import tokenizers
+import torch
+from typer.testing import CliRunner
+
+from regard.cli.app import app
+from regard.errors import (
+    CheckpointError,
+    DataError,
+    MissingPackageError,
+    OptionError,
+    OutputExistsError,
+    RegardError,
+)
+from regard.models import Bert, BertConfig, load
+from regard.text import Embedder, Tokenizer, embedding_job
+from regard.text.parts import Parts
+
+LINES = ["one two", "", "three", "four five six", "猫", "seven"]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """A folder with a random model that reads letters, 31 tokens at most."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *("##" + letter for letter in letters)]
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({name: index for index, name in enumerate(names)}, unk_token="[UNK]")
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    torch.manual_seed(11)
+    model = Bert(BertConfig(vocabulary=len(names), width=22, layers=2, heads=2, inner=13, max_length=31))
+    model.tokenizer = Tokenizer(backend, pad_id=0, limit=31)
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    model.save(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def embed(tiny, tmp_path, monkeypatch):
+    """Runs the verb in an empty folder; errors come out as they are."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, data=None):
+        options = ["embed", "--model", tiny, *map(str, arguments)]
+        return CliRunner().invoke(app, options, input=data, catch_exceptions=False)
+
+    return run
+
+
+@pytest.fixture
+def expected(tiny):
+    return Embedder(load(tiny)).sentences(LINES).numpy()
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(embedding_job, "CHUNK_LINES", 2)
+
+
+def write(lines, name="in.txt"):
+    Path(name).write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+    return name
+
+
+def names(folder="."):
+    return sorted(path.name for path in Path(folder).iterdir())
+
+
+def read_rows(name):
+    return rows(Path(name).read_text(encoding="utf-8"))
+
+
+def rows(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+class TestInput:
+    def assert_rows(self, done, expected):
+        found = rows(done.stdout)
+        assert [row["text"] for row in found] == LINES
+        assert np.array([row["vector"] for row in found]) == pytest.approx(expected, abs=1e-6)
+
+    def test_arguments(self, embed, expected):
+        self.assert_rows(embed(*LINES), expected)
+
+    def test_a_file(self, embed, expected, small_chunks):
+        self.assert_rows(embed("--data", write(LINES)), expected)
+
+    def test_standard_input(self, embed, expected):
+        self.assert_rows(embed(data="\n".join(LINES)), expected)
+        self.assert_rows(embed("--data", "-", data="\n".join(LINES)), expected)
+
+    def test_byte_order_mark_and_windows_line_ends(self, embed, expected):
+        self.assert_rows(embed(data=b"\xef\xbb\xbf" + "\r\n".join(LINES).encode()), expected)
+
+    @pytest.mark.parametrize("name", ["in.txt.gz", "no_suffix"])
+    def test_gzip_by_content(self, embed, expected, name):
+        with gzip.open(name, "wt", encoding="utf-8") as file:
+            file.write("\n".join(LINES))
+        self.assert_rows(embed("--data", name), expected)
+
+    def test_json_lines(self, embed, expected):
+        name = write([json.dumps({"id": index, "words": line}) for index, line in enumerate(LINES)], "in.jsonl")
+        self.assert_rows(embed("--data", name, "--field", "words"), expected)
+
+
+class TestOutput:
+    def test_npy(self, embed, expected, small_chunks):
+        done = embed("--data", write(LINES), "-o", "out.npy")
+        found = np.load("out.npy", allow_pickle=False)
+        assert (found.dtype, found.shape) == (np.float32, (6, 22))
+        assert found == pytest.approx(expected, abs=1e-6)
+        assert "6 rows" in done.stderr
+        assert names() == ["in.txt", "out.npy"]
+
+    def test_parquet(self, embed, expected, small_chunks):
+        embed("--data", write(LINES), "-o", "out.parquet")
+        table = pyarrow.parquet.read_table("out.parquet")
+        assert table["text"].to_pylist() == LINES
+        assert np.array(table["vector"].to_pylist()) == pytest.approx(expected, abs=1e-6)
+
+    def test_every_format_holds_the_same_float32(self, embed):
+        for name in ("out.npy", "out.jsonl", "out.parquet"):
+            embed("--data", write(LINES), "-o", name)
+        exact = np.load("out.npy")
+        assert np.array_equal(np.array([row["vector"] for row in read_rows("out.jsonl")], np.float32), exact)
+        table = pyarrow.parquet.read_table("out.parquet")
+        assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), exact)
+
+    def test_token_vectors(self, embed, tiny, small_chunks):
+        for name in ("out.npy", "out.jsonl", "out.parquet"):
+            embed("--data", write(LINES), "-o", name, "--tokens")
+        model = load(tiny)
+        expected = Embedder(model).tokens(LINES)
+        vectors, offsets = np.load("out.npy"), np.load("out.npy.offsets.npy")
+        table = pyarrow.parquet.read_table("out.parquet")
+        lines = read_rows("out.jsonl")
+        assert offsets.dtype == np.int64
+        for row, one in enumerate(expected):
+            found = vectors[offsets[row] : offsets[row + 1]]
+            assert found == pytest.approx(one.numpy(), abs=1e-5)
+            assert (
+                lines[row]["tokens"]
+                == table["tokens"][row].as_py()
+                == list(model.tokenizer.encode(LINES[row]).tokens[0])
+            )
+            assert np.array_equal(np.array(lines[row]["vectors"], np.float32), found)
+            assert np.array_equal(np.array(table["vectors"][row].as_py(), np.float32), found)
+
+    def test_format_by_name(self, embed):
+        embed("a", "-o", "out.vectors", "--format", "npy")
+        assert np.load("out.vectors").shape == (1, 22)
+
+    def test_the_format_needs_a_package(self, embed, monkeypatch):
+        monkeypatch.setattr("regard.text.vector_files.find_spec", lambda name: None)
+        with pytest.raises(MissingPackageError, match=r"regard\[parquet\]"):
+            embed("a", "-o", "out.parquet")
+
+    @pytest.mark.parametrize(
+        "options",
+        [("-o", "out.csv"), ("-o", "out"), ("--format", "npy"), ("-o", "x.npy", "--format", "csv"), ("--resume",),
+         ("-o", "nowhere/x.npy"), ("--field", "text"), ("--data", "x")],
+    )  # fmt: skip
+    def test_wrong_options(self, embed, options):
+        with pytest.raises(OptionError):
+            embed("a", *options)
+
+
+class TestOutputExists:
+    @pytest.mark.parametrize(("name", "options"), [("out.npy", ()), ("out.npy.offsets.npy", ("--tokens",))])
+    def test_refused_then_replaced(self, embed, name, options):
+        write(["old"], name)
+        with pytest.raises(OutputExistsError, match="--overwrite"):
+            embed("a", "-o", "out.npy", *options)
+        embed("a", "-o", "out.npy", "--overwrite", *options)
+        assert np.load(name).size
+
+    def test_the_input_is_never_the_output(self, embed):
+        write(LINES, "in.npy")
+        with pytest.raises(OptionError, match="same file"):
+            embed("--data", "in.npy", "-o", "in.npy", "--overwrite")
+
+    def test_resuming_what_is_complete(self, embed):
+        embed("a", "-o", "out.npy", "--resume")
+        with pytest.raises(OutputExistsError, match="complete"):
+            embed("a", "-o", "out.npy", "--resume")
+
+
+BAD_LINES = {
+    "not UTF-8": (b"one\nt\xffwo\nthree\n", None, r"line 2 of in\.txt is not UTF-8[\s\S]*0xff at byte 2"),
+    "too long": (
+        b"one\n" + b"word " * 31 + b"\nthree\n",
+        None,
+        r"line 2 of in\.txt is too long[\s\S]*31 tokens[\s\S]*126",
+    ),
+    "not JSON": (b'{"a": "x"}\n{"a": \n{"a": "y"}\n', "a", r"line 2 of in\.txt is not JSON"),
+    "blank JSON": (b'{"a": "x"}\n\n{"a": "y"}\n', "a", r"line 2 of in\.txt is not JSON[\s\S]*blank"),
+    "deep JSON": (b'{"a": "x"}\n' + b"[" * 100_000 + b'\n{"a": "y"}\n', "a", r"line 2 of in\.txt is not JSON"),
+    "no field": (b'{"a": "x"}\n{"b": "x"}\n{"a": "y"}\n', "a", r"line 2 of in\.txt has no field 'a'[\s\S]*'b'"),
+    "no object": (b'{"a": "x"}\n[1]\n{"a": "y"}\n', "a", r"line 2 of in\.txt has no field 'a'"),
+    "no text": (b'{"a": "x"}\n{"a": 7}\n{"a": "y"}\n', "a", r"line 2 of in\.txt has no text in 'a'[\s\S]*7"),
+    "surrogate": (
+        b'{"a": "x"}\n{"a": "\\ud83d"}\n{"a": "y"}\n',
+        "a",
+        r"line 2 of in\.txt is not UTF-8[\s\S]*surrogate",
+    ),
+}
+
+
+class TestBadLines:
+    @pytest.fixture(params=BAD_LINES)
+    def bad(self, request, embed):
+        content, field, message = BAD_LINES[request.param]
+        Path("in.txt").write_bytes(content)
+        return ("--data", "in.txt", *(("--field", field) if field else ())), message
+
+    def test_stops(self, embed, bad):
+        options, message = bad
+        with pytest.raises(DataError, match=message) as caught:
+            embed(*options, "-o", "out.npy")
+        assert caught.value.exit_code == 3
+        assert names() == ["in.txt"]
+
+    def test_skipped_and_said(self, embed, bad):
+        options, _ = bad
+        done = embed(*options, "-o", "out.jsonl", "--skip-bad")
+        assert "left out: 1 lines, line 2" in done.stderr
+        assert len(read_rows("out.jsonl")) == 2
+        (skipped,) = read_rows("out.jsonl.skipped.jsonl")
+        assert skipped["line"] == 2
+        assert "line 2 of in.txt" in skipped["problem"]
+
+    def test_skipped_without_a_file(self, embed, bad):
+        options, _ = bad
+        done = embed(*options, "--skip-bad")
+        assert len(rows(done.stdout)) == 2
+        assert "line 2" in done.stderr
+
+    def test_nothing_left(self, embed):
+        with pytest.raises(DataError, match=r"no line could be used[\s\S]*2 lines left out"):
+            embed("--skip-bad", "-o", "out.npy", data=b"\xff\n\xfe\n")
+        assert names() == []
+
+    def test_cut_when_asked_and_said(self, embed):
+        done = embed("--truncate", "-o", "out.npy", data="short\n" + "word " * 31)
+        assert "cut at the model's limit: 1 texts, line 2" in done.stderr
+
+    def test_a_line_without_end(self, embed, monkeypatch):
+        monkeypatch.setattr("regard.text.lines.LONGEST_LINE", 100)
+        done = embed("--skip-bad", data="a\n" + "b" * 1000 + "\nc\n")
+        assert [row["text"] for row in rows(done.stdout)] == ["a", "c"]
+        assert "line 2" in done.stderr
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("content", [b"", gzip.compress(b"one\ntwo\n" * 999)[:-9], b"\xff\xfeo\0n\0e\0"])
+    def test_files(self, embed, content):
+        Path("in.txt").write_bytes(content)
+        with pytest.raises(DataError, match=r"in\.txt") as caught:
+            embed("--data", "in.txt", "--skip-bad")
+        assert caught.value.do
+
+    def test_no_file(self, embed, tmp_path):
+        with pytest.raises(DataError, match="cannot read"):
+            embed("--data", "nowhere.txt")
+        with pytest.raises(DataError, match="cannot read"):
+            embed("--data", tmp_path)
+
+    def test_an_argument_of_another_encoding(self, embed):
+        with pytest.raises(DataError, match="text 2 is not UTF-8"):
+            embed("fine", "t\udcffwo")
+
+    def test_json_lines_without_field(self, embed):
+        name = write(['{"id": 1, "words": "x"}'], "in.jsonl")
+        with pytest.raises(OptionError, match=r"--field[\s\S]*'id', 'words'"):
+            embed("--data", name)
+
+    def test_a_model_that_gives_no_numbers(self, tiny, embed, tmp_path):
+        model = load(tiny)
+        with torch.no_grad():
+            model.norm.bias.fill_(float("nan"))
+        model.save(tmp_path / "broken")
+        with pytest.raises(CheckpointError, match="not finite"):
+            embed("a", "-o", "out.npy", "--model", tmp_path / "broken")
+
+
+class Killed(BaseException):
+    """Stands for a kill: nothing catches it."""
+
+
+class TestResume:
+    def stopped_at(self, embed, monkeypatch, moment, *options):
+        """Run, and die at the rename number ``moment``; whether it got there."""
+        count = 0
+        replace = Path.replace
+
+        def dying(self, target):
+            nonlocal count
+            count += 1
+            if count == moment:
+                raise Killed
+            return replace(self, target)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", dying)
+            try:
+                embed(*options)
+            except Killed:
+                return True
+        return False
+
+    @pytest.mark.parametrize(
+        "options", [("-o", "out.npy"), ("-o", "out.npy", "--tokens"), ("-o", "out.jsonl"), ("-o", "out.parquet")]
+    )
+    def test_from_every_moment(self, embed, monkeypatch, small_chunks, options):
+        write([*LINES, "x" * 99 + " too long", *LINES])
+        options = ("--data", "in.txt", "--skip-bad", *options)
+        embed(*options)
+        whole = {name: Path(name).read_bytes() for name in names()}
+        moment = 0
+        died = True
+        while died:
+            for name in set(names()) - {"in.txt"}:
+                Path(name).unlink()
+            moment += 1
+            died = self.stopped_at(embed, monkeypatch, moment, *options)
+            if died:
+                embed(*options, "--resume")
+            assert {name: Path(name).read_bytes() for name in names()} == whole
+        assert moment > 2 * 7
+
+    @pytest.fixture
+    def interrupted(self, embed, monkeypatch, small_chunks):
+        """Two of three parts are done."""
+        assert self.stopped_at(embed, monkeypatch, 6, "--data", write(LINES), "-o", "out.npy")
+        assert names() == ["in.txt", "out.npy.parts"]
+        return embed
+
+    def test_parts_are_not_overlooked(self, interrupted):
+        with pytest.raises(OutputExistsError, match=r"--resume[\s\S]*--overwrite") as caught:
+            interrupted("--data", "in.txt", "-o", "out.npy")
+        assert caught.value.exit_code == 5
+        interrupted("--data", "in.txt", "-o", "out.npy", "--overwrite")
+        assert names() == ["in.txt", "out.npy"]
+
+    def test_goes_on(self, interrupted, expected):
+        done = interrupted("--data", "in.txt", "-o", "out.npy", "--resume")
+        assert "resuming after line 4" in done.stderr
+        assert np.load("out.npy") == pytest.approx(expected, abs=1e-6)
+
+    def test_more_lines_since(self, interrupted):
+        write([*LINES, "more"])
+        interrupted("--data", "in.txt", "-o", "out.npy", "--resume")
+        assert np.load("out.npy").shape == (7, 22)
+
+    @pytest.mark.parametrize("lines", [["other", *LINES[1:]], LINES[:3], [*LINES[:3], "other"]])
+    def test_another_input(self, interrupted, lines):
+        write(lines)
+        with pytest.raises(OutputExistsError, match="first 4 lines"):
+            interrupted("--data", "in.txt", "-o", "out.npy", "--resume")
+        assert Parts(Path("out.npy")).begun
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [(("--batch", "3"), "batch: 32 then, 3 now"), (("--tokens",), "tokens"), (("--format", "jsonl"), "format: 'npy' then"),
+         (("--model", "minilm"), "fingerprint")],
+    )  # fmt: skip
+    def test_other_options(self, interrupted, options, message):
+        with pytest.raises(OutputExistsError, match=message):
+            interrupted("--data", "in.txt", "-o", "out.npy", "--resume", *options)
+        assert names("out.npy.parts")[:4] == [
+            "00000000.data",
+            "00000000.json",
+            "00000001.data",
+            "00000001.json",
+        ]
+
+    def test_a_bad_line_can_be_skipped_when_resuming(self, embed, small_chunks):
+        write([*LINES, "x" * 99])
+        with pytest.raises(DataError, match="line 7"):
+            embed("--data", "in.txt", "-o", "out.npy")
+        done = embed("--data", "in.txt", "-o", "out.npy", "--resume", "--skip-bad")
+        assert np.load("out.npy").shape == (6, 22)
+        assert "line 7" in done.stderr
+
+    def test_damaged_parts(self, interrupted):
+        write(["{"], "out.npy.parts/00000001.json")
+        with pytest.raises(OutputExistsError, match="start again with --overwrite"):
+            interrupted("--data", "in.txt", "-o", "out.npy", "--resume")
+
+    def test_a_full_disk(self, embed, monkeypatch, small_chunks):
+        add = Parts.add
+
+        def full(self, record, write):
+            if self.count == 2:
+                raise OSError(28, "No space left on device")
+            add(self, record, write)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Parts, "add", full)
+            with pytest.raises(RegardError, match=r"No space left[\s\S]*--resume"):
+                embed("--data", write(LINES), "-o", "out.npy")
+        embed("--data", "in.txt", "-o", "out.npy", "--resume")
+        assert np.load("out.npy").shape == (6, 22)

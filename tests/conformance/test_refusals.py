@@ -1,0 +1,48 @@
+"""Promise 3: what cannot be computed exactly is refused with the reason, and never approximated in silence."""
+
+import pytest
+import torch
+
+import regard
+from conformance.calls import build, tensors
+from conformance.claims import DTYPES, Claim, claims
+from conformance.trials import LAYOUTS
+from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
+
+
+@claims("refusals")
+def test_what_cannot_be_is_refused(claim: Claim, as_users_call, proved) -> None:
+    at = LAYOUTS[1]
+    mechanism, given = build(claim, at), tensors(claim, at)
+    query, key, value = given.values()
+    with pytest.raises(OptionError, match=r"(?s)unknown option.*'temprature'.*expected: one of"):
+        regard.mechanism(claim.mechanism, heads=at.heads, head_dim=at.head_dim, temprature=2.0)
+    with pytest.raises(OptionError, match=r"(?s)not a regard mask.*got: .*bool.*to do: .*masks.keep"):
+        mechanism(query, key, value, torch.ones(at.queries, at.keys, dtype=torch.bool))
+    with pytest.raises(ShapeError, match=r"(?s)another batch size.*expected: .*2.*got: .*3"):
+        mechanism(query, key, value, regard.masks.padding([1, 2, 3]))
+    with pytest.raises(ShapeError, match=r"(?s)mask does not fit the keys.*13 keys.*11 keys"):
+        mechanism(query, key, value, regard.masks.keep(torch.ones(5, 11, dtype=torch.bool)))
+    with pytest.raises(ShapeError, match=r"(?s)does not fit.*3 heads of 7.*\(2, 3, 5, 5\)"):
+        mechanism(query[..., :5], key[..., :5], value)
+    other = next(dtype for dtype in DTYPES.values() if dtype != key.dtype)
+    with pytest.raises(DtypeError, match=r"(?s)different dtypes.*one dtype.*key torch"):
+        mechanism(query, key.to(other), value)
+    _refuses_by_impl(claim, given)
+    proved(claim)
+
+
+def _refuses_by_impl(claim: Claim, given) -> None:
+    query, key, value = given.values()
+    relative = regard.positions.ShawRelative(query.shape[-1], 3).to(query)
+    if claim.impl in ("sdpa", "flex"):
+        with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*refuses.*ShawRelative.*impl=\"auto\""):
+            regard.attention(query, key, value, bias=relative, impl=claim.impl)
+        with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*no statistics"):
+            regard.observe(query, key, value, impl=claim.impl)
+    elif claim.impl != "its own":
+        regard.attention(query, key, value, bias=relative, impl=claim.impl)
+        with pytest.raises(OptionError, match=r"(?s)unknown impl 'refrence'.*auto, flex, reference, sdpa.*'reference'\?"):
+            regard.attention(query, key, value, impl="refrence")
+        with pytest.raises(RefusedError, match=r"(?s)flex.*CUDA GPU.*cpu"):
+            regard.attention(query, key, value, impl="flex")

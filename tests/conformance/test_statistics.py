@@ -1,0 +1,74 @@
+"""``observe``: the output and every statistic against the oracle, in tiles so small that each call has many.
+
+Promised beside the five: what observe reports is exact. Tolerances are those of promise 5 for sums in float32 (float64 in
+float64); the statistics are never rounded to half precision. Equal weights may come in any order, so the
+keys of the largest weights are checked by the weights they have.
+"""
+
+import numpy as np
+import torch
+from oracles import attention as oracle
+
+from conformance import oracle_of
+from conformance.calls import build, tensors
+from conformance.claims import Claim, claims
+from conformance.test_agreement import array, tolerance
+from conformance.trials import LAYOUTS, TRIALS, Layout, allowed_of
+from regard.kernels import scored
+
+TOP, ASKED = 4, (0, 3, -1)
+
+
+def weights_of(claim: Claim, inputs, allowed, parameters, at: Layout) -> np.ndarray:
+    """The weights by the oracle of the mechanism's output: those that values of one 1 each read off."""
+    key_heads = at.key_heads
+    ones = np.broadcast_to(np.eye(at.keys), (at.batch, key_heads, at.keys, at.keys))
+    return oracle_of.FORWARD[claim.mechanism](inputs["query"], inputs["key"], ones, allowed, parameters)
+
+
+def entropy_of(weights: np.ndarray) -> np.ndarray:
+    logarithms = np.log(np.where(weights > 0, weights, 1.0))
+    return -(weights * logarithms).sum(-1)
+
+
+@claims("statistics")
+def test_statistics_are_those_of_the_oracle(claim: Claim, as_users_call, monkeypatch, proved) -> None:
+    for at in LAYOUTS:
+        mechanism, given = build(claim, at), tensors(claim, at)
+        size = 8 if claim.dtype == "float64" else 4
+        # three queries a tile, so that a tile's edge falls inside and the last one is cut short
+        monkeypatch.setattr(scored, "_TILE_BYTES", 3 * at.batch * at.heads * at.keys * size)
+        parameters = {name: array(tensor) for name, tensor in mechanism.named_parameters()}
+        inputs = {name: array(tensor) for name, tensor in given.items()}
+        close = tolerance(claim._replace(impl="reference"), at, torch.float64 if size == 8 else torch.float32) * 4
+        for trial in TRIALS:
+            allowed = allowed_of(trial, at)
+            weights = weights_of(claim, inputs, allowed, parameters, at)
+            with torch.no_grad():
+                seen = mechanism.observe(*given.values(), trial.mask(at), top=TOP, rows=list(ASKED))
+            note = (trial.name, at)
+            np.testing.assert_allclose(array(seen.entropy), entropy_of(weights), atol=10 * close, err_msg=str(note))
+            np.testing.assert_allclose(array(seen.received), weights.sum(2), atol=close * at.queries, err_msg=str(note))
+            np.testing.assert_allclose(array(seen.rows), weights[:, :, list(ASKED)], atol=close, err_msg=str(note))
+            best = -np.sort(-weights, axis=-1)[..., :TOP]
+            np.testing.assert_allclose(array(seen.top_weights), best, atol=close, err_msg=str(note))
+            assert_keys_have_their_weights(seen, weights, allowed, close, note)
+            output = oracle_of.FORWARD[claim.mechanism](*inputs.values(), allowed, parameters)
+            np.testing.assert_allclose(array(seen.output), output, atol=tolerance(claim, at, given["query"].dtype) * 4)
+            if claim.mechanism in ("dot_product", "luong_dot"):
+                scale = 1.0 if claim.mechanism == "luong_dot" else None
+                lse = oracle.observe(*inputs.values(), allowed, scale=scale).lse
+                np.testing.assert_allclose(array(seen.lse), lse, atol=10 * close, err_msg=str(note))
+    proved(claim)
+
+
+def assert_keys_have_their_weights(seen, weights, allowed, close, note) -> None:
+    keys, count = seen.top_keys.numpy(), np.minimum(allowed.sum(-1), TOP)
+    there = keys >= 0
+    assert (there.sum(-1) == count).all(), note
+    assert (there[..., :-1] >= there[..., 1:]).all(), note  # -1 only at the end
+    found = np.take_along_axis(weights, np.maximum(keys, 0), axis=-1)
+    np.testing.assert_allclose(np.where(there, found, 0), seen.top_weights.double().numpy(), atol=close)
+    assert np.take_along_axis(allowed, np.maximum(keys, 0), axis=-1)[there].all(), note
+    for row in keys.reshape(-1, TOP):
+        assert len(set(row[row >= 0])) == (row >= 0).sum(), note
