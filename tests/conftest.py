@@ -1,7 +1,10 @@
 """What the whole suite shares: the seed, calls without the shape checks, and the table of what was proved."""
 
+import inspect
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jaxtyping
 import pytest
@@ -10,6 +13,19 @@ import torch
 # regard is imported late here: whatever is imported before pytest is configured goes without shape checks.
 
 
+_jaxtyped = jaxtyping.jaxtyped
+
+
+def _jaxtyped_once(*args: Any, **options: Any) -> Any:
+    """Shape checks for functions of modules and classes only.
+
+    A function inside a function would be compiled anew for its checks in every call, which takes longer than the tests.
+    """
+    inside_a_function = sys._getframe(1).f_code.co_flags & inspect.CO_OPTIMIZED
+    return (lambda function: function) if inside_a_function else _jaxtyped(*args, **options)
+
+
+jaxtyping.jaxtyped = _jaxtyped_once
 torch.set_num_threads(1)  # the tests' tensors are tiny, and pytest's workers share the cores
 
 

@@ -6,6 +6,7 @@ from regard.catalogue import catalogue, mechanism
 from regard.contract import Observation
 from regard.kernels.select import Choice
 from regard.layers import MultiHeadAttention
+from regard.models import load
 from regard.observe import observe
 from regard.record import record
 
@@ -15,6 +16,7 @@ __all__ = [
     "Observation",
     "attention",
     "catalogue",
+    "load",
     "masks",
     "mechanism",
     "observe",

@@ -109,7 +109,7 @@ def record(model: nn.Module) -> Iterator[Seen]:
 
 
 def _listener(seen: Seen, name: str) -> Any:
-    layer = name.removesuffix("mechanism").removesuffix(".")
+    layer = "" if name == "mechanism" else name.removesuffix(".mechanism")
 
     def listen(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = dict(zip(("query", "key", "value", "mask"), args, strict=False)) | kwargs

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet
 import pytest
-import tokenizers
 import torch
 from typer.testing import CliRunner
 
@@ -20,31 +19,11 @@ from regard.errors import (
     OutputExistsError,
     RegardError,
 )
-from regard.models import Bert, BertConfig, load
-from regard.text import Embedder, Tokenizer, embedding_job
+from regard.models import load
+from regard.text import Embedder, embedding_job
 from regard.text.parts import Parts
 
 LINES = ["one two", "", "three", "four five six", "猫", "seven"]
-
-
-@pytest.fixture(scope="session")
-def tiny(tmp_path_factory):
-    """A folder with a random model that reads letters, 31 tokens at most."""
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *("##" + letter for letter in letters)]
-    backend = tokenizers.Tokenizer(
-        tokenizers.models.WordPiece({name: index for index, name in enumerate(names)}, unk_token="[UNK]")
-    )
-    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
-    backend.post_processor = tokenizers.processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    torch.manual_seed(11)
-    model = Bert(BertConfig(vocabulary=len(names), width=22, layers=2, heads=2, inner=13, max_length=31))
-    model.tokenizer = Tokenizer(backend, pad_id=0, limit=31)
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    model.save(folder)
-    return str(folder)
 
 
 @pytest.fixture
@@ -374,8 +353,8 @@ class TestResume:
 
     @pytest.mark.parametrize(
         ("options", "message"),
-        [(("--batch", "3"), "batch: 32 then, 3 now"), (("--tokens",), "tokens"), (("--format", "jsonl"), "format: 'npy' then"),
-         (("--model", "minilm"), "fingerprint")],
+        [(("--batch", "3"), "batch: 32 then, 3 now"), (("--tokens",), "tokens"),
+         (("--format", "jsonl"), "format: 'npy' then"), (("--model", "minilm"), "fingerprint")],
     )  # fmt: skip
     def test_other_options(self, interrupted, options, message):
         with pytest.raises(OutputExistsError, match=message):

@@ -6,16 +6,19 @@ import contextlib
 import io
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+import typer
 
 import regard
 from docs.pages import PAGES, READMES, ROOT, blocks, name
 from regard import layers, masks, positions
+from regard.cli.app import app
 from regard.errors import RegardError
 
 RUN = [page for page in PAGES if page != READMES[1]]  # its code is that of the first, which a test proves
@@ -24,6 +27,7 @@ WITH_SHELL = [page for page in RUN if blocks(page, "sh")]
 
 
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name)
+@pytest.mark.usefixtures("as_users_call")
 def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}
@@ -40,7 +44,13 @@ def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
 @pytest.mark.parametrize("page", WITH_SHELL, ids=name)
 def test_shell_examples_print_what_the_page_says(page, tmp_path):
     scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {"PATH": scripts, "COLUMNS": "100", "NO_COLOR": "1", "HF_HUB_OFFLINE": "1"}
+    environment = os.environ | {
+        "PATH": scripts,
+        "COLUMNS": "100",
+        "NO_COLOR": "1",
+        "PYTHONUTF8": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
     for block in blocks(page, "sh"):
         place = f"{name(page)}, line {block.line}"
         done = subprocess.run(
@@ -104,6 +114,27 @@ def test_every_make_target_named_exists(page):
     assert set(named) <= targets
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_verb_and_option_named_exists(page):
+    verbs = typer.main.get_command(app).commands
+    commands = re.findall(r"`(regard [a-z].*?)`", page.read_text(encoding="utf-8"))
+    for language in ("sh", "console"):
+        commands += re.findall(r"^(?:.*\| )?(regard [a-z].*)", "\n".join(b.text for b in blocks(page, language)), re.M)
+    for command in commands:
+        verb, *words = shlex.split(command, comments=True)[1:]
+        known = {option for parameter in verbs[verb].params for option in parameter.opts} | {"--help"}
+        assert {word for word in words if re.match("--?[a-z]", word)} <= known, command
+
+
+@pytest.mark.parametrize("page", [ROOT / "docs" / "seeing.md", ROOT / "docs" / "embedding.md"], ids=name)
+def test_pages_of_verbs_name_every_option(page):
+    verb = {"seeing.md": "view", "embedding.md": "embed"}[page.name]
+    parameters = typer.main.get_command(app).commands[verb].params
+    options = {option for one in parameters for option in one.opts if option.startswith("--")}
+    text = page.read_text(encoding="utf-8")
+    assert {option for option in options if option in text} == options
+
+
 def test_the_readme_begins_with_the_two_commands():
     for readme in READMES:
         commands = [line for block in blocks(readme, "console") for line in block.text.splitlines()]
@@ -163,3 +194,9 @@ def _subclasses(kind: type[RegardError]) -> list[type[RegardError]]:
 def test_pages_load_nothing_from_elsewhere(page):
     text = page.read_text(encoding="utf-8")
     assert not re.findall(r"!\[[^]]*\]\(https?:|<(?:img|script|source|iframe)[^>]+(?:src|srcset)=\"https?:", text)
+
+
+def test_pictures_are_small():
+    pictures = sorted((ROOT / "docs" / "images").glob("*.png"))
+    assert [picture.name for picture in pictures] == ["page-dark.png", "page-light.png"]
+    assert all(picture.stat().st_size < 300_000 for picture in pictures)

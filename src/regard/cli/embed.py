@@ -63,7 +63,9 @@ def embed(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Where to write; without it, JSON lines on the terminal.", show_default=False),
+        typer.Option(
+            "--out", "-o", help="Where to write; without it, JSON lines to standard output.", show_default=False
+        ),
     ] = None,
     form: Annotated[
         str | None,
@@ -110,7 +112,10 @@ def _format_name(form: str | None, out: Path | None) -> str:
 
     if out is None and form not in (None, "jsonl"):
         raise OptionError(
-            f"{form} does not go to the terminal", expected="--out FILE", got="no --out", do=f"add -o vectors.{form}"
+            f"{form} is not written to standard output",
+            expected="--out FILE",
+            got="no --out",
+            do=f"add -o vectors.{form}",
         )
     if form is None and out is not None and out.suffix.lower().removeprefix(".") not in ("npy", "jsonl", "parquet"):
         raise OptionError(

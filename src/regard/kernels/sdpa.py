@@ -2,12 +2,12 @@
 
 Inside, a forbidden key meets a weight of 0, and 0 * NaN is NaN, so what this file adds is around the call:
 
-    a key hidden from every query (padding) is replaced by zeros, on any device;
     a query that may see nothing gives exactly 0;
-    on a CPU, wild tokens (NaN, Inf, or so large that a score could overflow) are replaced by zeros as well, and the
-    rows of queries that hold or may see one are computed in plain torch instead (``kernels.scored``). So here too what
-    the mask forbids has no influence, whatever it holds. On a GPU that look at the numbers would stall the device, and
-    is left out.
+    on a CPU, wild tokens (NaN, Inf, or so large that a score could overflow) are replaced by zeros, and the rows of
+    queries that hold or may see one are computed in plain torch instead (``kernels.scored``): what the mask forbids has
+    no influence, whatever it holds;
+    on a GPU, where a look at the numbers would stall the device, only keys hidden from every query (padding) are
+    replaced by zeros.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from regard.kernels import scored
 from regard.kernels.implementation import Implementation
 from regard.kernels.request import Request
+from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias
 
 
@@ -40,36 +41,47 @@ class Sdpa(Implementation):
 
     def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """One call of torch's kernel, and plain torch for the rows that wild tokens reach."""
-        if request.mask is None or request.device.type != "cpu" or _tame(request):
+        if request.mask is None:
             return _fused(request)
-        return _around_wild_tokens(request)
+        if request.device.type != "cpu":
+            return _fused(_blanked(request))
+        return _fused(request) if _tame(request) else _around_wild_tokens(request)
 
 
 def _fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """The request by torch's kernel, for tokens that are tame."""
-    query, key, value = request.query, request.key, request.value
-    bias = _bias(request)
-    if request.frame.keys == 0 or (request.mask is None and bias is None):
-        return _call(request, query, key, value, None)
-    causal = request.mask is not None and request.mask.band(request.frame) == (None, 0)
-    if causal and bias is None and request.frame.offset >= 0:
-        key, value = (_blank_tail(tensor, request.frame.offset) for tensor in (key, value))
-        return _call(request, query, key, value, None, causal=True)
-    mask = bias
-    if request.mask is not None:
-        allowed = request.mask.dense(request.frame.queries, request.frame.keys, device=request.device)
-        seen = _seen(request, allowed)[..., None]
-        key, value = key.masked_fill(~seen, 0.0), value.masked_fill(~seen, 0.0)
-        mask = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
+    bias, mask = _bias(request), request.mask
+    if request.frame.keys == 0 or (mask is None and bias is None):
+        return _call(request, None)
+    if mask is None:
+        return _without_empty_rows(request, bias)
+    if bias is None and request.frame.offset >= 0 and mask.band(request.frame) == (None, 0):
+        return _call(request, None, causal=True)
+    allowed = mask.dense(request.frame.queries, request.frame.keys, device=request.device)
+    return _without_empty_rows(request, allowed if bias is None else bias.masked_fill(~allowed, -torch.inf))
+
+
+def _without_empty_rows(request: Request, mask: Tensor | None) -> Float[Tensor, "batch heads queries value_dim"]:
+    """The call with a bool or additive mask; rows that may see nothing are computed on everything, and then set to 0.
+
+    So their gradients are 0, and not NaN. A bias of -inf forbids as well.
+    """
     assert mask is not None
-    # An empty row is computed as if it saw everything, and then set to 0: so its gradients are 0 and not NaN.
-    if bias is None:
+    if mask.dtype == torch.bool:
         empty = ~mask.any(-1, keepdim=True)
-        mask = mask | empty
-    else:  # which may forbid as well, by -inf
+    else:
         empty = mask.detach().amax(-1, keepdim=True) == -torch.inf
-        mask = mask.masked_fill(empty, 0.0)
-    return _call(request, query, key, value, mask).masked_fill(empty, 0.0)
+    if request.device.type == "cpu" and not bool(empty.any()):
+        return _call(request, mask)
+    whole = mask | empty if mask.dtype == torch.bool else mask.masked_fill(empty, 0.0)
+    return _call(request, whole).masked_fill(empty, 0.0)
+
+
+def _blanked(request: Request) -> Request:
+    """Zeros in the keys and values that no query may see."""
+    assert request.mask is not None
+    unseen = ~_seen(request, request.mask)[..., None]
+    return replace(request, key=request.key.masked_fill(unseen, 0.0), value=request.value.masked_fill(unseen, 0.0))
 
 
 def _around_wild_tokens(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -105,8 +117,11 @@ def _tame(request: Request) -> bool:
     """Whether every number is finite and small enough. A NaN fails each comparison."""
     bound = _bound(request)
     for tensor in (request.query, request.key, request.value):
-        if tensor.numel():
-            lowest, highest = tensor.detach().aminmax()
+        # Usually a transposed view of (batch, length, heads, head_dim): looked at that way round it is not copied.
+        turned = tensor.detach().transpose(1, 2)
+        whole = turned if turned.is_contiguous() else tensor.detach()
+        if whole.numel():
+            lowest, highest = whole.aminmax()
             if not (float(lowest) > -bound and float(highest) < bound):
                 return False
     return True
@@ -117,14 +132,12 @@ def _wild(tensor: Tensor, bound: float) -> Bool[Tensor, "batch heads length"]:
     return ~(tensor.detach().abs() < bound).all(-1)
 
 
-def _call(
-    request: Request, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool = False
-) -> Tensor:
-    with torch.autocast(query.device.type, enabled=False):  # the output has the query's dtype
+def _call(request: Request, mask: Tensor | None, *, causal: bool = False) -> Tensor:
+    with torch.autocast(request.device.type, enabled=False):  # the output has the query's dtype
         return scaled_dot_product_attention(
-            query,
-            key,
-            value,
+            request.query,
+            request.key,
+            request.value,
             attn_mask=mask,
             dropout_p=request.dropout,
             is_causal=causal,
@@ -141,19 +154,16 @@ def _bias(request: Request) -> Float[Tensor, "#batch #heads #queries #keys"] | N
     return None if request.bias is None else request.bias.to(request.query.dtype)
 
 
-def _blank_tail(tensor: Tensor, count: int) -> Tensor:
-    """Zeros in the last ``count`` tokens, which no query sees."""
-    if count == 0:
-        return tensor
-    hidden = torch.arange(tensor.shape[2], device=tensor.device) >= tensor.shape[2] - count
-    return tensor.masked_fill(hidden[:, None], 0.0)
-
-
-def _seen(
-    request: Request, allowed: Bool[Tensor, "#batch #heads #queries #keys"]
-) -> Bool[Tensor, "#batch #key_heads keys"]:
+def _seen(request: Request, mask: Mask) -> Bool[Tensor, "#batch #key_heads keys"]:
     """Keys that some query may see, by key head."""
-    seen = allowed.any(-2).expand(-1, -1, request.frame.keys)
+    queries, keys = request.frame.queries, request.frame.keys
+    band = mask.band(request.frame)
+    if band is not None:  # query i sees i + low to i + high: no need of queries x keys cells
+        low, high = band
+        key = torch.arange(keys, device=request.device)
+        after = torch.ones_like(key, dtype=torch.bool) if low is None else key >= low
+        return (after if high is None else after & (key <= queries - 1 + high))[None, None]
+    seen = mask.dense(queries, keys, device=request.device).any(-2).expand(-1, -1, keys)
     if seen.shape[1] > 1 and request.group > 1:
         seen = seen.unflatten(1, (-1, request.group)).any(2)
     return seen

@@ -54,6 +54,7 @@ class KeyValueCache:
 
     def extended(self, key: Tensor, value: Tensor) -> KeyValueCache:
         """A cache with more tokens at the end. Raises ShapeError where they do not fit those before."""
+        _check_pair(key, value)
         length = self.length + key.shape[2]
         if self._storage is None or self.length == 0:
             return KeyValueCache(length, _Storage(key, value, length))
@@ -64,7 +65,8 @@ class KeyValueCache:
             whole = (torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2))
             return KeyValueCache(length, _Storage(*whole, length))
         storage = self._storage
-        if storage.used != self.length or storage.key.shape[2] < length:
+        frozen = storage.key.is_inference() and not torch.is_inference_mode_enabled()
+        if frozen or storage.used != self.length or storage.key.shape[2] < length:
             storage = _Storage(_room(self.key, length), _room(self.value, length), self.length)
         storage.key[:, :, self.length : length] = key
         storage.value[:, :, self.length : length] = value
@@ -93,6 +95,16 @@ def _room(tensor: Tensor, length: int) -> Tensor:
     room = tensor.new_empty(*tensor.shape[:2], 2 * length, tensor.shape[3])
     room[:, :, : tensor.shape[2]] = tensor
     return room
+
+
+def _check_pair(key: Tensor, value: Tensor) -> None:
+    if not key.dim() == value.dim() == 4 or key.shape[:3] != value.shape[:3]:
+        raise ShapeError(
+            "key and value do not fit each other",
+            expected="key (batch, key_heads, new, head_dim), value (batch, key_heads, new, value_dim)",
+            got=f"key {tuple(key.shape)}, value {tuple(value.shape)}",
+            do="make both from the same tokens",
+        )
 
 
 def _check(before: Tensor, new: Tensor) -> None:

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from regard.catalogue import mechanism as mechanism_of
-from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
+from regard.contract import Frame
+from regard.errors import DtypeError, OptionError, RefusedError, ShapeError, check_count
 from regard.layers.cache import KeyValueCache
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
@@ -37,7 +38,10 @@ class MultiHeadAttention(nn.Module):
         dropout: of the weights, in training, where the mechanism is given by name.
         bias: whether the four projections have one.
         head_dim: size of a head; None is width / heads.
-        key_width, value_width: size of the tokens that keys and values are made from; None is ``width``.
+        key_width: size of the tokens that keys are made from; None is ``width``.
+        value_width: size of the tokens that values are made from; None is that of keys.
+
+    Positions are counted along the keys, and the last query stands on the last key (``contract.Frame``).
 
     Raises OptionError where sizes do not divide, a name is unknown, or the position is one that is added to embeddings.
     """
@@ -58,13 +62,18 @@ class MultiHeadAttention(nn.Module):
     ) -> None:
         super().__init__()
         key_value_heads = heads if key_value_heads is None else key_value_heads
+        key_width = width if key_width is None else key_width
+        value_width = key_width if value_width is None else value_width
+        counts = {"width": width, "heads": heads, "key_value_heads": key_value_heads}
+        for name, count in (counts | {"key_width": key_width, "value_width": value_width}).items():
+            check_count(name, count)
         _check_heads(width, heads, key_value_heads, head_dim)
         _check_position(position)
         self.width, self.heads, self.key_value_heads = width, heads, key_value_heads
         self.head_dim = width // heads if head_dim is None else head_dim
         self.query_projection = nn.Linear(width, heads * self.head_dim, bias=bias)
-        self.key_projection = nn.Linear(key_width or width, key_value_heads * self.head_dim, bias=bias)
-        self.value_projection = nn.Linear(value_width or key_width or width, key_value_heads * self.head_dim, bias=bias)
+        self.key_projection = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
+        self.value_projection = nn.Linear(value_width, key_value_heads * self.head_dim, bias=bias)
         self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bias)
         if isinstance(mechanism, str):
             mechanism = mechanism_of(mechanism, heads=heads, head_dim=self.head_dim, dropout=dropout)
@@ -128,10 +137,12 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         check_mask(mask)
-        offset = 0 if cache is None else cache.length
-        queries = self._turned(self._heads_of(query, self.query_projection, "query"), offset)
-        keys = self._turned(self._heads_of(key, self.key_projection, "key"), offset)
+        queries = self._heads_of(query, self.query_projection, "query")
+        keys = self._heads_of(key, self.key_projection, "key")
         values = self._heads_of(value, self.value_projection, "value")
+        known = 0 if cache is None else cache.length
+        queries = self._turned(queries, Frame(query.shape[1], known + key.shape[1]).offset)
+        keys = self._turned(keys, known)
         if cache is None:
             return self._mixed(queries, keys, values, mask)
         cache = cache.extended(keys, values)
@@ -142,13 +153,16 @@ class MultiHeadAttention(nn.Module):
         keys = self._turned(self._heads_of(memory, self.key_projection, "key"), 0)
         return KeyValueCache.empty().extended(keys, self._heads_of(memory, self.value_projection, "value"))
 
-    def recall(self, query: Tensor, memory: KeyValueCache, *, mask: Mask | None = None, offset: int = 0) -> Tensor:
+    def recall(
+        self, query: Tensor, memory: KeyValueCache, *, mask: Mask | None = None, offset: int | None = None
+    ) -> Tensor:
         """Attend from ``query`` (batch, queries, width) to what ``remember`` gave.
 
-        ``offset`` is the position of the first query, where positions rotate.
+        ``offset`` is the position of the first query, where positions rotate; None puts the last query on the last key.
         """
         check_mask(mask)
-        queries = self._turned(self._heads_of(query, self.query_projection, "query"), offset)
+        queries = self._heads_of(query, self.query_projection, "query")
+        queries = self._turned(queries, Frame(query.shape[1], memory.length).offset if offset is None else offset)
         return self._mixed(queries, memory.key, memory.value, mask)
 
     @classmethod
@@ -158,6 +172,13 @@ class MultiHeadAttention(nn.Module):
 
         Raises RefusedError for ``add_bias_kv`` and ``add_zero_attn``, which have no form here.
         """
+        if not isinstance(module, nn.MultiheadAttention):
+            raise OptionError(
+                "from_torch takes a layer of torch",
+                expected="an nn.MultiheadAttention",
+                got=type(module).__name__,
+                do="for the attention inside a larger model pass that layer itself",
+            )
         if module.bias_k is not None or module.add_zero_attn:
             raise RefusedError(
                 "nn.MultiheadAttention with add_bias_kv or add_zero_attn has no form here",
@@ -260,15 +281,9 @@ def _split_fused(module: MultiHeadAttention, state: dict[str, Any], prefix: str,
 
 
 def _check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | None) -> None:
-    for name, number in (("width", width), ("heads", heads), ("key_value_heads", key_value_heads)):
-        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-            raise OptionError(
-                f"wrong {name}",
-                expected="an integer of 1 or more",
-                got=repr(number),
-                do="for example width 512, 8 heads",
-            )
-    if head_dim is None and width % heads:
+    if head_dim is not None:
+        check_count("head_dim", head_dim)
+    elif width % heads:
         raise OptionError(
             "width is not divisible by heads",
             expected="a multiple of heads, or head_dim given",

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from regard.errors import DtypeError, OptionError, ShapeError
+from regard.errors import DtypeError, OptionError, ShapeError, check_count
 from regard.masks.band import causal
 from regard.masks.base import Mask
 from regard.masks.tensor import blocked, keep
@@ -33,6 +33,8 @@ def from_multihead_attention(
     if attn_mask is not None:
         tensor = attn_mask
         if tensor.dim() == 3:
+            if heads is not None:
+                check_count("heads", heads)
             if heads is None or tensor.shape[0] % heads:
                 raise OptionError(
                     "a 3-d attn_mask of nn.MultiheadAttention needs the number of heads",
@@ -41,6 +43,8 @@ def from_multihead_attention(
                     do="pass heads=module.num_heads",
                 )
             tensor = tensor.unflatten(0, (-1, heads))
+        else:
+            _expect(tensor, 2, "attn_mask", "(queries, keys) or (batch * heads, queries, keys)")
         parts.append(blocked(tensor) if tensor.dtype == torch.bool else keep(_allowed(tensor)))
     if key_padding_mask is not None:
         _expect(key_padding_mask, 2, "key_padding_mask", "(batch, keys)")

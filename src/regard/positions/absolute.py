@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import OptionError, ShapeError
+from regard.errors import OptionError, ShapeError, check_count
 from regard.positions.base import AbsolutePosition
 
 
@@ -61,6 +61,8 @@ class Learned(AbsolutePosition):
 
     def __init__(self, max_length: int, width: int, *, deviation: float = 0.02) -> None:
         super().__init__()
+        check_count("max_length", max_length)
+        check_count("width", width)
         self.weight = nn.Parameter(torch.randn(max_length, width) * deviation)
 
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import OptionError, ShapeError, unknown
+from regard.errors import OptionError, ShapeError, check_count, unknown
 from regard.positions.base import Rotation
 from regard.positions.scaling import Scaling, plain_frequencies
 
@@ -37,6 +37,7 @@ class Rotary(Rotation):
         scaling: Scaling | None = None,
     ) -> None:
         super().__init__()
+        check_count("head_dim", head_dim)
         self.head_dim, self.base, self.layout, self.scaling = head_dim, base, layout, scaling
         self.rotated = head_dim if rotated is None else rotated
         if layout not in ("halves", "pairs"):

@@ -21,6 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.errors import OptionError, check_count
+
 
 def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
     """f_i = base^(-2i/d), in float64."""
@@ -47,6 +49,9 @@ class LinearScaling(Scaling):
 
     factor: float
 
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
+
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """All frequencies divided by the factor."""
         del length
@@ -56,10 +61,17 @@ class LinearScaling(Scaling):
 @final
 @dataclass(frozen=True)
 class DynamicScaling(Scaling):
-    """A base that grows with the text once it is longer than ``trained_length``."""
+    """A base that grows with the text once it is longer than ``trained_length``.
+
+    Keys already in a cache keep the frequencies of the shorter text they were turned in.
+    """
 
     factor: float
     trained_length: int
+
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
+        check_count("trained_length", self.trained_length)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """The frequencies of the grown base."""
@@ -82,6 +94,11 @@ class YarnScaling(Scaling):
     fast: float = 32.0
     slow: float = 1.0
 
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
+        check_count("trained_length", self.trained_length)
+        _check_turns("slow", self.slow, "fast", self.fast)
+
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """The mixed frequencies."""
         del length
@@ -95,7 +112,7 @@ class YarnScaling(Scaling):
     @property
     def magnitude(self) -> float:
         """0.1 ln(s) + 1 on queries and keys each; the score gets its square."""
-        return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+        return 0.1 * math.log(self.factor) + 1.0
 
     def _pair_that_turns(self, turns: float, base: float, head_dim: int) -> float:
         """The (fractional) pair that turns so often within the trained length."""
@@ -112,6 +129,11 @@ class Llama3Scaling(Scaling):
     low: float = 1.0
     high: float = 4.0
 
+    def __post_init__(self) -> None:
+        _check_factor(self.factor)
+        check_count("trained_length", self.trained_length)
+        _check_turns("low", self.low, "high", self.high)
+
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """The mixed frequencies."""
         del length
@@ -119,3 +141,23 @@ class Llama3Scaling(Scaling):
         turns = self.trained_length * plain / (2 * math.pi)
         kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
         return plain * kept + plain / self.factor * (1 - kept)
+
+
+def _check_factor(factor: object) -> None:
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1.0 <= factor < math.inf:
+        raise OptionError(
+            "a scaling's factor is how many times longer texts may be",
+            expected="a finite number of 1 or more",
+            got=repr(factor),
+            do="divide the length to read by the length trained on",
+        )
+
+
+def _check_turns(fewest: str, low: float, most: str, high: float) -> None:
+    if not 0.0 < low < high:
+        raise OptionError(
+            f"{fewest} and {most} are numbers of turns within the trained length",
+            expected=f"0 < {fewest} < {most}",
+            got=f"{fewest}={low}, {most}={high}",
+            do="leave them out for the published values",
+        )

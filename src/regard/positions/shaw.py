@@ -32,14 +32,16 @@ class ShawRelative(PairBias):
         self, head_dim: int, max_distance: int = 16, *, value_dim: int | None = None, values: bool = True
     ) -> None:
         super().__init__()
+        value_dim = head_dim if value_dim is None else value_dim
+        check_count("head_dim", head_dim)
+        check_count("value_dim", value_dim)
         check_count("max_distance", max_distance, least=0)
         self.max_distance = max_distance
         count = 2 * max_distance + 1
         self.key_vectors = nn.Parameter(torch.randn(count, head_dim) * head_dim**-0.5)
         self.value_vectors: nn.Parameter | None = None
         if values:
-            size = head_dim if value_dim is None else value_dim
-            self.value_vectors = nn.Parameter(torch.randn(count, size) * size**-0.5)
+            self.value_vectors = nn.Parameter(torch.randn(count, value_dim) * value_dim**-0.5)
 
     def check(self, query: Tensor, value: Tensor) -> None:
         """Raise ShapeError unless the vectors are as long as the query's and the value's."""

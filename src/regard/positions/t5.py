@@ -26,7 +26,8 @@ class T5Buckets(DistanceBias):
 
     def __init__(self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
         super().__init__()
-        check_count("heads", heads)
+        for name, number in (("heads", heads), ("buckets", buckets), ("max_distance", max_distance)):
+            check_count(name, number)
         exact = buckets // (4 if bidirectional else 2)
         if exact < 1 or max_distance <= exact:
             raise OptionError(

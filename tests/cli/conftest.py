@@ -1,0 +1,30 @@
+"""A model small enough for a shell test to load in no time."""
+
+import pytest
+import tokenizers
+import torch
+
+# regard is imported late here: whatever is imported before pytest is configured goes without shape checks.
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """A folder with a random model that reads letters, 31 tokens at most."""
+    from regard.models import Bert, BertConfig
+    from regard.text import Tokenizer
+
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *("##" + letter for letter in letters)]
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordPiece({name: index for index, name in enumerate(names)}, unk_token="[UNK]")
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    backend.post_processor = tokenizers.processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    torch.manual_seed(11)
+    model = Bert(BertConfig(vocabulary=len(names), width=22, layers=2, heads=2, inner=13, max_length=31))
+    model.tokenizer = Tokenizer(backend, pad_id=0, limit=31)
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    model.save(folder)
+    return str(folder)

@@ -1,0 +1,138 @@
+"""A cache changes how often keys are computed, never what comes out: for any split of the text, and for branches."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from regard import masks, positions
+from regard.layers import DecoderCache, KeyValueCache, MultiHeadAttention, decoder_block
+
+LENGTH, WIDTH, HEADS = 13, 24, 6
+splits = st.lists(st.integers(1, LENGTH - 1), unique=True, max_size=5).map(sorted)
+calm = settings(max_examples=15, deadline=None)
+POSITIONS = {
+    "none": lambda: None,
+    "rotary": lambda: positions.Rotary(WIDTH // HEADS),
+    "rotary in pairs, yarn": lambda: positions.Rotary(
+        WIDTH // HEADS, layout="pairs", scaling=positions.YarnScaling(4.0, 32)
+    ),
+    "alibi": lambda: positions.ALiBi(HEADS),
+    "t5": lambda: positions.T5Buckets(HEADS, buckets=8, max_distance=11, bidirectional=False),
+    "shaw": lambda: positions.ShawRelative(WIDTH // HEADS, 3),
+}
+MASKS = {
+    "causal": lambda: masks.causal(),
+    "window": lambda: masks.window(4, 0),
+    "global": lambda: masks.causal() & (masks.window(2, 0) | masks.global_tokens([1])),
+}
+
+
+def layer_of(position: str, mechanism: str = "dot_product") -> MultiHeadAttention:
+    torch.manual_seed(5)
+    made = POSITIONS[position]()
+    return MultiHeadAttention(WIDTH, HEADS, key_value_heads=3, mechanism=mechanism, position=made).double()
+
+
+def pieces(tokens: torch.Tensor, at: list[int]):
+    edges = [0, *at, tokens.shape[1]]
+    return [tokens[:, start:stop] for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("position", POSITIONS)
+@calm
+@given(at=splits, learning=st.booleans())
+def test_any_split_gives_the_same(position: str, mask: str, at: list[int], learning: bool) -> None:
+    layer, tokens = layer_of(position), torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
+    with torch.set_grad_enabled(learning):
+        whole, cache, parts = layer(tokens, mask=MASKS[mask]()), KeyValueCache.empty(), []
+        for piece in pieces(tokens, at):
+            output, cache = layer(piece, mask=MASKS[mask](), cache=cache)
+            parts.append(output)
+    assert cache.length == LENGTH
+    torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("mechanism", ["additive", "luong_general"])
+@calm
+@given(at=splits)
+def test_any_mechanism_takes_the_cache(mechanism: str, at: list[int]) -> None:
+    layer, tokens = layer_of("rotary", mechanism), torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
+    cache, parts = KeyValueCache.empty(), []
+    with torch.no_grad():
+        for piece in pieces(tokens, at):
+            output, cache = layer(piece, mask=masks.causal(), cache=cache)
+            parts.append(output)
+        torch.testing.assert_close(torch.cat(parts, 1), layer(tokens, mask=masks.causal()), rtol=0, atol=1e-12)
+
+
+@calm
+@given(start=st.integers(1, 6), lengths=st.lists(st.integers(1, 3), min_size=2, max_size=4), learning=st.booleans())
+def test_branches_of_a_cache_do_not_meet(start: int, lengths: list[int], learning: bool) -> None:
+    layer, mask = layer_of("rotary"), masks.causal()
+    stem = torch.randn(2, start, WIDTH, dtype=torch.float64)
+    branches = [torch.randn(2, length, WIDTH, dtype=torch.float64) for length in lengths]
+    with torch.set_grad_enabled(learning):
+        _, root = layer(stem, mask=mask, cache=KeyValueCache.empty())
+        grown = [layer(branch, mask=mask, cache=root) for branch in branches]
+        twigs = [layer(branch, mask=mask, cache=cache) for branch, (_, cache) in zip(branches, grown, strict=True)]
+        for branch, (output, _), (later, _) in zip(branches, grown, twigs, strict=True):
+            whole = layer(torch.cat([stem, branch, branch], 1), mask=mask)
+            joined = torch.cat([output, later], 1)
+            torch.testing.assert_close(joined, whole[:, start:], rtol=0, atol=1e-12)
+    assert root.length == start
+
+
+@calm
+@given(at=splits, order=st.permutations(range(3)))
+def test_a_reordered_cache_is_that_of_the_reordered_texts(at: list[int], order: list[int]) -> None:
+    layer, tokens, mask = layer_of("alibi"), torch.randn(3, LENGTH, WIDTH, dtype=torch.float64), masks.causal()
+    first, *rest = pieces(tokens, at)
+    with torch.no_grad():
+        _, cache = layer(first, mask=mask, cache=KeyValueCache.empty())
+        cache = cache.reordered(torch.tensor(order))
+        for piece in rest:
+            output, cache = layer(piece[order], mask=mask, cache=cache)
+        if rest:
+            whole = layer(tokens[order], mask=mask)[:, -rest[-1].shape[1] :]
+            torch.testing.assert_close(output, whole, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@calm
+@given(at=splits)
+def test_a_decoder_block_with_a_cache_gives_the_same(norm: str, at: list[int]) -> None:
+    torch.manual_seed(7)
+    block = decoder_block(WIDTH, HEADS, 31, norm=norm, position=positions.Rotary(WIDTH // HEADS)).double().eval()
+    tokens, memory = (torch.randn(2, length, WIDTH, dtype=torch.float64) for length in (LENGTH, 5))
+    causal, padding = masks.causal(), masks.padding([5, 3])
+    with torch.no_grad():
+        whole, cache, parts = block(tokens, memory, mask=causal, memory_mask=padding), DecoderCache(), []
+        for number, piece in enumerate(pieces(tokens, at)):
+            given_memory = memory if number == 0 else None
+            output, cache = block(piece, given_memory, mask=causal, memory_mask=padding, cache=cache)
+            parts.append(output)
+    torch.testing.assert_close(torch.cat(parts, 1), whole, rtol=0, atol=1e-12)
+
+
+def test_a_cache_may_be_used_while_only_the_query_learns() -> None:
+    layer = layer_of("none")
+    for projection in (layer.key_projection, layer.value_projection):
+        projection.requires_grad_(False)
+    cache, total = KeyValueCache.empty(), 0.0
+    for _ in range(5):
+        output, cache = layer(torch.randn(1, 1, WIDTH, dtype=torch.float64), cache=cache)
+        total = total + output.sum()
+    total.backward()
+    assert layer.query_projection.weight.grad.isfinite().all()
+
+
+def test_random_blocks_are_the_same_in_another_process(tmp_path) -> None:
+    import subprocess
+    import sys
+
+    code = "from regard import masks; print(masks.random_blocks(2, block=3, seed=11, heads=2).dense(13, 13).int().tolist())"
+    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    torch.manual_seed(99)
+    assert there.strip() == str(masks.random_blocks(2, block=3, seed=11, heads=2).dense(13, 13).int().tolist())

@@ -1,0 +1,244 @@
+"""What holds for every mask that can be written: compositions drawn at random, lengths around the edges of tiles."""
+
+from functools import partial
+
+import numpy as np
+import torch
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from oracles import masks as oracle
+
+from regard import masks
+from regard.contract import Frame
+from regard.masks.tiles import EMPTY, FULL, TileGrid
+
+BATCH, HEADS = 2, 3
+LENGTHS = st.sampled_from([0, 1, 2, 5, 13, 63, 64, 65, 127, 130])
+calm = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@st.composite
+def simple_masks(draw, queries: int, keys: int):
+    """A way to make a mask of one constructor, that fits the lengths. (Made in the test: strategies may draw only.)"""
+    generator = np.random.default_rng(draw(st.integers(0, 50)))
+    kind = draw(st.integers(0, 9))
+    side, align = st.none() | st.integers(0, 70), st.sampled_from(["end", "start"])
+    if kind == 0:
+        return partial(masks.causal, align=draw(align))
+    if kind == 1:
+        return partial(masks.window, draw(side), draw(side), align=draw(align))
+    if kind == 2:
+        lengths = [draw(st.integers(0, keys)) for _ in range(draw(st.sampled_from([1, BATCH])))]
+        return partial(masks.padding, lengths, side=draw(st.sampled_from(["right", "left"])))
+    if kind == 3:
+        count = draw(st.integers(1, 40))
+        ids = torch.from_numpy(np.sort(generator.integers(0, count, (BATCH, keys))))
+        if queries <= keys and draw(st.booleans()):
+            return partial(masks.documents, ids)
+        of_queries = torch.from_numpy(generator.integers(0, count, (BATCH, queries)))
+        return partial(masks.documents, ids, query_ids=of_queries)
+    if kind == 4:
+        return partial(masks.global_tokens, draw(st.lists(st.integers(0, 140), max_size=4)))
+    if kind == 5:
+        return partial(masks.global_tokens, torch.from_numpy(generator.random((BATCH, keys)) < 0.1))
+    if kind == 6:
+        heads, block = draw(st.sampled_from([None, HEADS])), draw(st.sampled_from([3, 64, 100]))
+        return partial(masks.random_blocks, draw(st.integers(0, 3)), block=block, heads=heads)
+    shape = [draw(st.sampled_from(sizes)) for sizes in ([1, BATCH], [1, HEADS], [1, queries], [1, keys])]
+    tensor = torch.from_numpy(generator.random(shape) < draw(st.sampled_from([0.0, 0.02, 0.5, 0.98, 1.0])))
+    return partial(masks.blocked if kind == 7 else masks.keep, tensor)
+
+
+@st.composite
+def composed(draw, queries: int, keys: int, depth: int = 3):
+    """A way to make any mask: simple ones joined by & | ~."""
+    if depth == 0 or draw(st.booleans()):
+        return draw(simple_masks(queries, keys))
+    left = draw(composed(queries, keys, depth - 1))
+    join = draw(st.sampled_from("&|~"))
+    if join == "~":
+        return lambda: ~left()
+    right = draw(composed(queries, keys, depth - 1))
+    return (lambda: left() & right()) if join == "&" else (lambda: left() | right())
+
+
+@st.composite
+def cases(draw, simple: bool = False):
+    queries, keys = draw(LENGTHS), draw(LENGTHS)
+    build = simple_masks if simple else composed
+    return draw(build(queries, keys)), draw(build(queries, keys)), queries, keys
+
+
+def full(mask: masks.Mask, queries: int, keys: int) -> torch.Tensor:
+    return mask.dense(queries, keys).expand(BATCH, HEADS, queries, keys)
+
+
+@calm
+@given(cases())
+def test_joins_are_the_logic_of_their_parts(case) -> None:
+    left, right, queries, keys = case[0](), case[1](), *case[2:]
+    a, b = full(left, queries, keys), full(right, queries, keys)
+    assert torch.equal(full(left & right, queries, keys), a & b)
+    assert torch.equal(full(left | right, queries, keys), a | b)
+    assert torch.equal(full(~left, queries, keys), ~a)
+    assert torch.equal(full(~~left, queries, keys), a)
+    assert torch.equal(full(~(left & right), queries, keys), full(~left | ~right, queries, keys))
+    assert torch.equal(full(~(left | right), queries, keys), full(~left & ~right, queries, keys))
+    assert torch.equal(full(right & left, queries, keys), a & b)
+    assert torch.equal(full(left & left, queries, keys), a)
+    assert torch.equal(full(left | left, queries, keys), a)
+    assert torch.equal(full(left & ~left, queries, keys), torch.zeros_like(a))
+
+
+@calm
+@given(cases(), st.sampled_from([64, 128]))
+def test_the_tile_map_is_the_mask(case, tile: int) -> None:
+    mask, queries, keys = case[0](), *case[2:]
+    found = mask.tiles(queries, keys, tile=tile)
+    assert torch.equal(found.dense().expand(BATCH, HEADS, queries, keys), full(mask, queries, keys))
+    assert found.bitmaps.shape[0] == found.bitmaps.unique(dim=0).shape[0]
+    counts = found.counts
+    assert sum(counts.values()) == found.batch * found.heads * found.query_tiles * found.key_tiles
+    for start, stop in zip(found.row_start.flatten(0, 1)[:-1], found.row_start.flatten(0, 1)[1:], strict=True):
+        assert (found.key_tile[start:stop].diff() > 0).all() or stop < start
+
+
+@calm
+@given(cases(simple=True), st.sampled_from([64, 128]))
+def test_a_tile_called_empty_or_full_is(case, tile: int) -> None:
+    mask, queries, keys = case[0](), *case[2:]
+    rows = -(-queries // tile)
+    assume(rows > 0 and keys > 0)
+    codes = mask.classify(TileGrid(Frame(queries, keys), tile, 0, rows)).expand(BATCH, HEADS, -1, -1)
+    dense = full(mask, queries, keys)
+    for row in range(codes.shape[2]):
+        for column in range(codes.shape[3]):
+            cells = dense[:, :, row * tile : (row + 1) * tile, column * tile : (column + 1) * tile].flatten(2)
+            assert not cells[codes[:, :, row, column] == EMPTY].any()
+            assert cells[codes[:, :, row, column] == FULL].all()
+
+
+@calm
+@given(cases())
+def test_the_rule_is_the_mask_cell_by_cell(case) -> None:
+    mask, queries, keys = case[0](), *case[2:]
+    assume(queries > 0 and keys > 0)
+    rule, dense = mask.mask_mod(queries, keys), full(mask, queries, keys)
+    for batch, head, query, key in np.random.default_rng(0).integers(0, [BATCH, HEADS, queries, keys], (20, 4)).tolist():
+        index = (torch.tensor(at) for at in (batch, head, query, key))
+        assert bool(rule(*index)) == bool(dense[batch, head, query, key])
+
+
+@calm
+@given(cases())
+def test_a_band_is_the_whole_mask(case) -> None:
+    mask, other, queries, keys = case[0](), case[1](), *case[2:]
+    for one in (mask, mask & masks.causal(), masks.window(5, 2) & masks.window(None, 1), other):
+        band = one.band(Frame(queries, keys))
+        if band is None:
+            continue
+        distance = torch.arange(keys) - torch.arange(queries)[:, None]
+        low, high = (-np.inf if band[0] is None else band[0]), (np.inf if band[1] is None else band[1])
+        assert torch.equal(full(one, queries, keys)[0, 0], (distance >= low) & (distance <= high))
+
+
+@calm
+@given(cases(), st.data())
+def test_rows_are_rows_of_the_whole(case, data) -> None:
+    mask, queries, keys = case[0](), *case[2:]
+    assume(queries > 0)
+    rows = torch.tensor(data.draw(st.lists(st.integers(0, queries - 1), max_size=5)), dtype=torch.long)
+    some = mask.dense(queries, keys, rows=rows)
+    assert torch.equal(some.expand(BATCH, HEADS, len(rows), keys), full(mask, queries, keys)[:, :, rows])
+
+
+@calm
+@given(st.integers(1, 13), st.integers(0, 12), st.data())
+def test_decoding_sees_the_last_rows_of_the_whole(keys: int, cached: int, data) -> None:
+    """A mask of the keys alone means the same with fewer queries: those are the last ones."""
+    assume(cached < keys)
+    wide = [data.draw(st.integers(0, 5)) for _ in range(2)]
+    seed, first, second = (data.draw(st.integers(0, 5)) for _ in range(3))
+    parts = [
+        masks.causal(),
+        masks.window(*wide),
+        masks.padding([keys, keys // 2]),
+        masks.documents(torch.arange(2 * keys).view(2, keys) // 3),
+        masks.global_tokens([0, 4]),
+        masks.random_blocks(1, block=2, seed=seed),
+    ]
+    left, right = parts[first], parts[second]
+    for mask in (left & right, left | ~right):
+        last = full(mask, keys, keys)[:, :, cached:]
+        assert torch.equal(full(mask, keys - cached, keys), last)
+
+
+@calm
+@given(LENGTHS, LENGTHS, st.none() | st.integers(0, 6), st.none() | st.integers(0, 6))
+def test_masks_are_those_of_the_double_loop(queries: int, keys: int, left: int | None, right: int | None) -> None:
+    assume(queries * keys < 2_000)
+    pairs = [
+        (masks.causal(), oracle.causal(queries, keys)),
+        (masks.window(left, right), oracle.window(left, right, queries, keys)),
+        (masks.padding([keys, keys // 2]), oracle.padding([keys, keys // 2], queries, keys)),
+        (masks.global_tokens([0, 3]), oracle.global_tokens([0, 3], queries, keys)),
+    ]
+    if queries <= keys:
+        ids = (np.arange(2 * keys).reshape(2, keys) // 3).tolist()
+        pairs.append((masks.documents(torch.tensor(ids, dtype=torch.long).view(2, keys)), oracle.documents(ids, queries, keys)))
+    for mask, expected in pairs:
+        expected = np.broadcast_to(expected, (BATCH, HEADS, queries, keys))
+        np.testing.assert_array_equal(full(mask, queries, keys).numpy(), expected, err_msg=repr(mask))
+
+
+@calm
+@given(st.integers(0, 3), st.integers(1, 9), st.integers(1, 30), st.integers(0, 99))
+def test_random_blocks_draw_so_many_different_blocks(count: int, block: int, keys: int, seed: int) -> None:
+    dense = masks.random_blocks(count, block=block, seed=seed, heads=HEADS).dense(keys, keys)[0]
+    blocks = -(-keys // block)
+    for head in dense:
+        for row in head:
+            touched = [bool(row[at * block : (at + 1) * block].any()) for at in range(blocks)]
+            whole = [bool(row[at * block : (at + 1) * block].all()) for at in range(blocks)]
+            assert touched == whole
+            assert sum(touched) == min(count, blocks)
+
+
+@calm
+@given(st.data(), LENGTHS, LENGTHS)
+def test_equal_descriptions_are_equal_masks(data, queries: int, keys: int) -> None:
+    seed = data.draw(st.integers(0, 9))
+
+    def make():
+        tensor = torch.from_numpy(np.random.default_rng(seed).random((3, 5)) < 0.5)
+        return (masks.causal() | masks.keep(tensor)) & ~masks.padding([2, 3]) & masks.documents(torch.arange(5))
+
+    assert make() == make()
+    assert hash(make()) == hash(make())
+    assert len({make(), make(), masks.causal(), masks.window(None, 0)}) == 2
+    assert masks.causal() != masks.causal(align="start")
+    assert masks.padding([2]) != masks.padding([3])
+
+
+def test_a_mask_does_not_follow_the_tensor_it_was_made_from() -> None:
+    keep, ids, lengths = torch.ones(3, 5, dtype=torch.bool), torch.zeros(2, 5, dtype=torch.long), torch.tensor([5, 2])
+    flags = torch.zeros(2, 5, dtype=torch.bool)
+    made = [
+        masks.keep(keep),
+        masks.blocked(keep),
+        masks.documents(ids),
+        masks.documents(ids, query_ids=ids),
+        masks.padding(lengths),
+        masks.padding_of(ids, 0),
+        masks.global_tokens(flags),
+        masks.from_sdpa(keep),
+        masks.from_transformers(keep[:2]),
+        masks.from_multihead_attention(key_padding_mask=keep[:2]),
+    ]
+    sizes = [(3, 5), (3, 5), (5, 5), (5, 5), (5, 5), (5, 5), (5, 5), (3, 5), (3, 5), (3, 5)]
+    before = [mask.dense(*size).clone() for mask, size in zip(made, sizes, strict=True)]
+    hashes = [hash(mask) for mask in made]
+    keep.fill_(False), ids.random_(0, 9), lengths.fill_(0), flags.fill_(True)
+    after = [mask.dense(*size) for mask, size in zip(made, sizes, strict=True)]
+    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert hashes == [hash(mask) for mask in made]

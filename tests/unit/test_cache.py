@@ -1,0 +1,1 @@
+"""The key/value cache: pieces give what the whole gives, and a cache never changes."""

@@ -1,0 +1,1 @@
+"""The feed-forward layer against the oracle and its own equation."""

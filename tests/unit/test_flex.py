@@ -1,0 +1,1 @@
+"""FlexAttention's terms, uncompiled on a CPU, against the reference."""

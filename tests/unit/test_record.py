@@ -1,0 +1,1 @@
+"""``regard.record``: every attention layer's inputs, its weights on demand."""
