@@ -67,7 +67,9 @@ class Ledger:
 
         missing = [claim for claim in CLAIMS if claim not in self.proved]
         if missing:
-            terminalreporter.write_line(f"{self.path} not written: {len(missing)} claims unproved, such as {missing[0]}")
+            terminalreporter.write_line(
+                f"{self.path} not written: {len(missing)} claims unproved, such as {missing[0]}"
+            )
         else:
             self.path.write_text(render(CLAIMS), encoding="utf-8")
             terminalreporter.write_line(f"wrote {self.path}: {len(CLAIMS)} claims proved")

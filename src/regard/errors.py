@@ -70,10 +70,14 @@ class CheckpointError(RegardError, ValueError):
     exit_code = 4
 
 
-class OutputExistsError(RegardError, FileExistsError):
-    """The output is already there, and nobody said to replace it."""
+class OutputError(RegardError, OSError):
+    """The output cannot be written."""
 
     exit_code = 5
+
+
+class OutputExistsError(OutputError, FileExistsError):
+    """The output is already there, and nobody said to replace it."""
 
 
 class MissingPackageError(RegardError, ImportError):

@@ -8,6 +8,7 @@ luong_general is the dot product of the queries q W, and luong_concat is additiv
 from collections.abc import Callable
 
 import numpy as np
+
 from oracles import additive, attention, luong
 
 Parameters = dict[str, np.ndarray]

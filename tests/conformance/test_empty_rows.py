@@ -27,7 +27,9 @@ def test_a_query_that_sees_nothing_gives_nothing(claim: Claim, as_users_call, pr
             of_empty = run(mechanism, given, mask, upstream * empty[..., None])
             assert not any(gradient.any() for gradient in of_empty.gradients.values()), note
             if claim.impl not in ("sdpa", "flex"):
-                seen = mechanism.observe(given["query"], given["key"], given["value"], mask, bias=given.get("bias"), top=3)
+                seen = mechanism.observe(
+                    given["query"], given["key"], given["value"], mask, bias=given.get("bias"), top=3
+                )
                 assert (seen.lse[empty] == -np.inf).all(), note
                 assert not seen.entropy[empty].any(), note
                 assert (seen.top_keys[empty] == -1).all(), note

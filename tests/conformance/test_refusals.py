@@ -42,7 +42,9 @@ def _refuses_by_impl(claim: Claim, given) -> None:
             regard.observe(query, key, value, impl=claim.impl)
     elif claim.impl != "its own":
         regard.attention(query, key, value, bias=relative, impl=claim.impl)
-        with pytest.raises(OptionError, match=r"(?s)unknown impl 'refrence'.*auto, flex, reference, sdpa.*'reference'\?"):
+        with pytest.raises(
+            OptionError, match=r"(?s)unknown impl 'refrence'.*auto, flex, reference, sdpa.*'reference'\?"
+        ):
             regard.attention(query, key, value, impl="refrence")
         with pytest.raises(RefusedError, match=r"(?s)flex.*CUDA GPU.*cpu"):
             regard.attention(query, key, value, impl="flex")

@@ -7,14 +7,14 @@ keys of the largest weights are checked by the weights they have.
 
 import numpy as np
 import torch
-from oracles import attention as oracle
 
 from conformance import oracle_of
 from conformance.calls import build, tensors
 from conformance.claims import Claim, claims
 from conformance.test_agreement import array, tolerance
 from conformance.trials import LAYOUTS, TRIALS, Layout, allowed_of
-from regard.kernels import scored
+from oracles import attention as oracle
+from regard.kernels import statistics
 
 TOP, ASKED = 4, (0, 3, -1)
 
@@ -37,7 +37,7 @@ def test_statistics_are_those_of_the_oracle(claim: Claim, as_users_call, monkeyp
         mechanism, given = build(claim, at), tensors(claim, at)
         size = 8 if claim.dtype == "float64" else 4
         # three queries a tile, so that a tile's edge falls inside and the last one is cut short
-        monkeypatch.setattr(scored, "_TILE_BYTES", 3 * at.batch * at.heads * at.keys * size)
+        monkeypatch.setattr(statistics, "_TILE_BYTES", 3 * at.batch * at.heads * at.keys * size)
         parameters = {name: array(tensor) for name, tensor in mechanism.named_parameters()}
         inputs = {name: array(tensor) for name, tensor in given.items()}
         close = tolerance(claim._replace(impl="reference"), at, torch.float64 if size == 8 else torch.float32) * 4

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from oracles import masks as oracle
 
+from oracles import masks as oracle
 from regard import masks
 
 
@@ -214,7 +214,11 @@ TRIALS = (
         lambda at: (_window(2, 1)(at) | _blocks(at, _few) | _global(at)) & _padding(at),
     ),
     Trial("~causal", lambda at: ~_causal_m, lambda at: ~_causal(at)),
-    Trial("~~(causal & kept per head)", lambda at: ~~(_causal_m & _keep(_PER_HEAD)(at)), lambda at: _causal(at) & _PER_HEAD(at)),
+    Trial(
+        "~~(causal & kept per head)",
+        lambda at: ~~(_causal_m & _keep(_PER_HEAD)(at)),
+        lambda at: _causal(at) & _PER_HEAD(at),
+    ),
     Trial(
         "~(window & padding) | documents",
         lambda at: ~(_near & _padding_m(at)) | _documents(at),
@@ -230,7 +234,9 @@ TRIALS = (
         lambda at: (_keep(_PER_BATCH)(at) | _keep(_PER_HEAD)(at)) & ~masks.global_tokens([0, 3]),
         lambda at: (_PER_BATCH(at) | _PER_HEAD(at)) & ~_global(at),
     ),
-    Trial("padding & ~padding", lambda at: _padding_m(at) & ~_padding_m(at), lambda at: np.zeros((1, 1, 1, 1), dtype=bool)),
+    Trial(
+        "padding & ~padding", lambda at: _padding_m(at) & ~_padding_m(at), lambda at: np.zeros((1, 1, 1, 1), dtype=bool)
+    ),
 )
 
 

@@ -133,6 +133,8 @@ def test_random_blocks_are_the_same_in_another_process(tmp_path) -> None:
     import sys
 
     code = "from regard import masks; print(masks.random_blocks(2, block=3, seed=11, heads=2).dense(13, 13).int().tolist())"
-    there = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+    there = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    ).stdout
     torch.manual_seed(99)
     assert there.strip() == str(masks.random_blocks(2, block=3, seed=11, heads=2).dense(13, 13).int().tolist())

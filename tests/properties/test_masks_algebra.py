@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from oracles import masks as oracle
 
+from oracles import masks as oracle
 from regard import masks
 from regard.contract import Frame
 from regard.masks.tiles import EMPTY, FULL, TileGrid
@@ -124,7 +124,9 @@ def test_the_rule_is_the_mask_cell_by_cell(case) -> None:
     mask, queries, keys = case[0](), *case[2:]
     assume(queries > 0 and keys > 0)
     rule, dense = mask.mask_mod(queries, keys), full(mask, queries, keys)
-    for batch, head, query, key in np.random.default_rng(0).integers(0, [BATCH, HEADS, queries, keys], (20, 4)).tolist():
+    for batch, head, query, key in (
+        np.random.default_rng(0).integers(0, [BATCH, HEADS, queries, keys], (20, 4)).tolist()
+    ):
         index = (torch.tensor(at) for at in (batch, head, query, key))
         assert bool(rule(*index)) == bool(dense[batch, head, query, key])
 
@@ -185,7 +187,9 @@ def test_masks_are_those_of_the_double_loop(queries: int, keys: int, left: int |
     ]
     if queries <= keys:
         ids = (np.arange(2 * keys).reshape(2, keys) // 3).tolist()
-        pairs.append((masks.documents(torch.tensor(ids, dtype=torch.long).view(2, keys)), oracle.documents(ids, queries, keys)))
+        pairs.append(
+            (masks.documents(torch.tensor(ids, dtype=torch.long).view(2, keys)), oracle.documents(ids, queries, keys))
+        )
     for mask, expected in pairs:
         expected = np.broadcast_to(expected, (BATCH, HEADS, queries, keys))
         np.testing.assert_array_equal(full(mask, queries, keys).numpy(), expected, err_msg=repr(mask))

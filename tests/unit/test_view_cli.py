@@ -88,10 +88,10 @@ def test_what_cannot_be_viewed_is_refused(run: Run, tmp_path: Path) -> None:
     assert "no text to view" in refused(run, DataError)
     assert "text 2 is empty" in refused(run, DataError, "hi", " \n")
     (tmp_path / "empty.txt").write_text("\n\n")
-    assert "empty" in refused(run, DataError, "--data", "empty.txt")
+    assert "only blank lines" in refused(run, DataError, "--data", "empty.txt")
     (tmp_path / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
     assert "line 2 of latin.txt is not UTF-8" in refused(run, DataError, "--data", "latin.txt")
-    assert "cannot be read" in refused(run, DataError, "--data", "none.txt")
+    assert "cannot read none.txt" in refused(run, DataError, "--data", "none.txt")
     assert "does not exist" in refused(run, OptionError, "hi", "-o", "none/page.html")
 
 

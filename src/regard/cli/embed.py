@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from regard.errors import OptionError, OutputExistsError, RegardError
+from regard.errors import OptionError, OutputError, OutputExistsError, RegardError
 
 if TYPE_CHECKING:
     from regard.text.embedding import Embedder
@@ -272,9 +272,7 @@ def _explained(parts: Parts | None) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        # The reader of our output has left, which is its right: end quietly, and so does Python's flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        raise
     except KeyboardInterrupt:
         kept = _kept(parts)
         _say("regard: interrupted" + (kept and f"; {kept}"))
@@ -300,7 +298,7 @@ def _kept(parts: Parts | None) -> str:
 
 def _stop_writing(error: OSError, parts: Parts | None) -> NoReturn:
     kept = _kept(parts)
-    raise RegardError(
+    raise OutputError(
         "the output cannot be written",
         expected="room on the disk and the right to write",
         got=error.strerror or str(error),

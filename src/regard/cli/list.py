@@ -41,12 +41,13 @@ def list_mechanisms(
 
 def _print_table(rows: list[dict[str, object]]) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from regard.cli.pipe import PipedConsole
 
     table = Table(box=box.SIMPLE_HEAD, caption="n queries and keys, head_dim d; use: regard.mechanism(name, ...)")
     for column in ("name", "equation", "paper", "cost", "masks"):
         table.add_column(column, no_wrap=column == "name", overflow="fold")
     for row in rows:
         table.add_row(*(str(row[column]) for column in ("name", "equation", "paper", "cost", "masks")))
-    Console(markup=False, highlight=False).print(table)
+    PipedConsole(markup=False, highlight=False).print(table)

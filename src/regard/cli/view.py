@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from regard.errors import DataError
+
+if TYPE_CHECKING:
+    from regard.text.lines import Line
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -32,7 +36,12 @@ def view(
         list[str] | None, typer.Argument(metavar="TEXT", help="One or more texts; quote each.", show_default=False)
     ] = None,
     data: Annotated[
-        Path | None, typer.Option("--data", help="A file of texts, one a line, UTF-8.", show_default=False)
+        Path | None,
+        typer.Option("--data", help="A file of texts, one a line; - is standard input.", show_default=False),
+    ] = None,
+    field: Annotated[
+        str | None,
+        typer.Option("--field", help="The field that holds the text, if lines are JSON.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
@@ -51,25 +60,21 @@ def view(
 
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere.
     """
-    from rich.console import Console
-
+    from regard.cli.pipe import PipedConsole
     from regard.view.page import refuse_output, write_page
     from regard.view.terminal import print_reading, print_shared
 
     path = Path("attention.html") if open_page and out is None else out
     if path is not None:
         refuse_output(path, overwrite=overwrite)
-    lines = _texts(texts or [], data)
+    named = _texts(texts or [], data, field)
 
     from regard.models import load
     from regard.view.read import read
 
     loaded = load(model)
-    readings = [
-        read(loaded, line, truncate=truncate, name="the text" if len(lines) == 1 else f"text {number}")
-        for number, line in enumerate(lines, start=1)
-    ]
-    console = Console(highlight=False, markup=False)
+    readings = [read(loaded, text, truncate=truncate, name=name) for name, text in named]
+    console = PipedConsole(highlight=False, markup=False)
     for number, reading in enumerate(readings, start=1):
         print_reading(reading, console, number=number if len(readings) > 1 else None)
         console.print()
@@ -84,47 +89,31 @@ def view(
         typer.launch(str(written))
 
 
-def _texts(arguments: list[str], data: Path | None) -> list[str]:
-    """The texts of the arguments, then those of the file. Raises DataError where one is empty or there is none."""
-    for number, text in enumerate(arguments, start=1):
+def _texts(arguments: list[str], data: Path | None, field: str | None) -> list[tuple[str, str]]:
+    """The name and text of each argument, then of each line of the file that is not blank.
+
+    Raises DataError where an argument is empty, a line cannot be read, or there is no text at all.
+    """
+    from regard.text import lines
+
+    found = [_checked(line) for line in lines.arguments(arguments)]
+    for name, text in found:
         if not text.strip():
-            raise DataError(
-                f"text {number} is empty", expected="some words", got=repr(text), do="give a text in quotes"
-            )
-    texts = arguments + (_lines(data) if data is not None else [])
-    if not texts:
+            raise DataError(f"{name} is empty", expected="some words", got=repr(text), do="give a text in quotes")
+    if data is not None:
+        with closing(lines.Source(data, field=field)) as source:
+            found += [(name, text) for name, text in map(_checked, source) if text.strip()]
+    if not found:
         raise DataError(
             "there is no text to view",
             expected="one or more texts, or a file of texts",
-            got="nothing",
+            got="nothing" if data is None else f"only blank lines in {data}",
             do='try: regard view "I ate an apple."',
         )
-    return texts
+    return found
 
 
-def _lines(data: Path) -> list[str]:
-    """The lines of a UTF-8 file; blank ones are passed over."""
-    try:
-        raw = data.read_bytes()
-    except OSError as error:
-        raise DataError(
-            "the file of texts cannot be read",
-            expected="a text file, one text a line",
-            got=f"{data}: {error.strerror}",
-            do="check the path",
-        ) from error
-    lines = []
-    for number, line in enumerate(raw.removeprefix(b"\xef\xbb\xbf").splitlines(), start=1):
-        try:
-            lines.append(line.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"line {number} of {data} is not UTF-8",
-                expected="UTF-8 text",
-                got=f"byte 0x{line[error.start]:02x} at place {error.start}",
-                do="save the file as UTF-8",
-            ) from error
-    texts = [line for line in lines if line.strip()]
-    if not texts:
-        raise DataError("the file of texts is empty", expected="one text a line", got=str(data), do="add a line")
-    return texts
+def _checked(line: Line) -> tuple[str, str]:
+    if line.problem is not None:
+        raise line.problem
+    return line.name, line.text

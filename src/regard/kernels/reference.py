@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.contract import Observation
-from regard.kernels import scored
+from regard.kernels import scored, statistics
 from regard.kernels.implementation import Implementation
 from regard.kernels.request import Request
 
@@ -40,4 +40,4 @@ class Reference(Implementation):
 
     def observe(self, request: Request, top: int, rows: Tensor | None) -> Observation:
         """Equation 1 and its statistics, in memory linear in length."""
-        return scored.observe(scored.pose_dot_product(request), top=top, rows=rows, dtype=request.query.dtype)
+        return statistics.observe(scored.pose_dot_product(request), top=top, rows=rows, dtype=request.query.dtype)

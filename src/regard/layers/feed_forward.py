@@ -1,7 +1,7 @@
 """The feed-forward layer of a block, applied to each token alone.
 
     FFN(x)   = act(x W_1 + b_1) W_2 + b_2                       Vaswani et al. 2017, equation 2
-    gated(x) = (act(x W_1 + b_1) * (x W_g + b_g)) W_2 + b_2     Shazeer 2020, "GLU variants improve
+    gated(x) = (act(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2     Shazeer 2020, "GLU variants improve
     Transformer", equation 6
 
 (batch, length, width) -> (batch, length, inner) -> (batch, length, width).
@@ -16,7 +16,7 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.errors import unknown
+from regard.errors import check_count, unknown
 from regard.shapes import check_dropout
 
 _PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
@@ -47,6 +47,8 @@ class FeedForward(nn.Module):
         self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0, bias: bool = True
     ) -> None:
         super().__init__()
+        check_count("width", width)
+        check_count("inner", inner)
         if activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
         check_dropout(dropout)
@@ -62,7 +64,7 @@ class FeedForward(nn.Module):
         if self.gate is None:
             inner = _PLAIN[self.activation](inner)
         else:
-            inner = _GATED[self.activation](inner) * self.gate(tokens)
+            inner = _GATED[self.activation](self.gate(tokens)) * inner
         output: Tensor = self.down(self.dropout(inner))
         return output
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.contract import Observation
 from regard.errors import ShapeError, check_count
-from regard.kernels import scored
+from regard.kernels import scored, statistics
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
 from regard.shapes import check_dropout, check_top, checked, query_rows
@@ -153,7 +153,9 @@ class ScoredMechanism(Mechanism):
         """Output and statistics of the weights, before dropout."""
         check_top(top)
         problem = self.problem(query, key, value, mask, bias)
-        return scored.observe(problem, top=top, rows=query_rows(rows, query.shape[2], query.device), dtype=query.dtype)
+        return statistics.observe(
+            problem, top=top, rows=query_rows(rows, query.shape[2], query.device), dtype=query.dtype
+        )
 
     def weights(
         self,

@@ -63,7 +63,8 @@ class Learned(AbsolutePosition):
         super().__init__()
         check_count("max_length", max_length)
         check_count("width", width)
-        self.weight = nn.Parameter(torch.randn(max_length, width) * deviation)
+        self.weight = nn.Parameter(torch.empty(max_length, width))
+        nn.init.normal_(self.weight, std=deviation)
 
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
         """The vectors of positions ``offset`` to ``offset + length - 1``; ShapeError beyond the last."""

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32
 
-from regard.errors import DataError, OptionError, OutputExistsError
+from regard.errors import DataError, OptionError, OutputError, OutputExistsError
 from regard.view.compare import shared_words
 from regard.view.findings import Finding, WordPairs, findings, weight_of_pair, word_pairs
 from regard.view.pack import ALPHABET, pack_bits, pack_fixed, pack_float32, rounded_to_fixed
@@ -58,7 +58,7 @@ Json = dict[str, Any]
 def write_page(readings: Sequence[Reading], path: Path, *, model: str = "", overwrite: bool = False) -> Path:
     """Writes the page of one or more readings, aside first and then in one step, and gives its path.
 
-    Raises OutputExistsError where ``path`` exists and ``overwrite`` is False, OptionError where it
+    Raises OutputExistsError where ``path`` exists and ``overwrite`` is False, OutputError where it
     cannot be written, DataError where there is no reading.
     """
     refuse_output(path, overwrite=overwrite)
@@ -68,7 +68,7 @@ def write_page(readings: Sequence[Reading], path: Path, *, model: str = "", over
         aside.write_text(page, encoding="utf-8", newline="\n")
         aside.replace(path)
     except OSError as error:
-        raise OptionError(
+        raise OutputError(
             "the page cannot be written",
             expected="a place where you may write, with room",
             got=f"{path}: {error.strerror}",

@@ -87,7 +87,9 @@ def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console
     for finding in found:
         first, *others = finding.looks
         pair = Text(visible(pairs.query_words[finding.query_word].text), style="bold")
-        pair.append(" -> " if console.options.ascii_only else " → ").append(visible(pairs.key_words[finding.key_word].text))
+        pair.append(" -> " if console.options.ascii_only else " → ").append(
+            visible(pairs.key_words[finding.key_word].text)
+        )
         table.add_row(
             pair,
             f"{100 * first.weight:.1f} %",

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from oracles import positions as oracle
-from oracles import rotary as rotary_oracle
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as gptj_rotary
@@ -13,6 +11,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import regard
+from oracles import positions as oracle
+from oracles import rotary as rotary_oracle
 from regard import positions
 from regard.contract import Frame
 
@@ -69,7 +69,9 @@ def test_shaw(queries, keys, mask, values):
     ours = regard.attention(query, key, value, mask=mask, bias=made)
     table = made.value_vectors.detach().numpy() if values else None
     allowed = None if mask is None else mask.dense(queries, keys).numpy()
-    theirs, _ = oracle.shaw(*(side.numpy() for side in (query, key, value)), made.key_vectors.detach().numpy(), table, allowed)
+    theirs, _ = oracle.shaw(
+        *(side.numpy() for side in (query, key, value)), made.key_vectors.detach().numpy(), table, allowed
+    )
     np.testing.assert_allclose(ours.detach(), theirs, atol=1e-13)
 
 
@@ -80,7 +82,11 @@ def test_shaw(queries, keys, mask, values):
         (None, rotary_oracle.frequencies(HEAD_DIM), 1.0),
         (positions.LinearScaling(3.0), rotary_oracle.linear(HEAD_DIM, 3.0), 1.0),
         (positions.DynamicScaling(3.0, 17), rotary_oracle.dynamic_ntk(HEAD_DIM, 3.0, 17, 42), 1.0),
-        (positions.YarnScaling(5.0, TRAINED), rotary_oracle.yarn(HEAD_DIM, 5.0, TRAINED), rotary_oracle.yarn_magnitude(5.0)),
+        (
+            positions.YarnScaling(5.0, TRAINED),
+            rotary_oracle.yarn(HEAD_DIM, 5.0, TRAINED),
+            rotary_oracle.yarn_magnitude(5.0),
+        ),
         (positions.Llama3Scaling(7.0, TRAINED), rotary_oracle.llama3(HEAD_DIM, 7.0, TRAINED, 10_000.0), 1.0),
     ],
 )
@@ -145,7 +151,9 @@ def test_rotary_in_pairs_of_a_part_is_that_of_gpt_j():
 
 
 @pytest.mark.parametrize("impl", ["reference", "sdpa"])
-@pytest.mark.parametrize("make", [lambda: positions.ALiBi(3), lambda: positions.T5Buckets(3, buckets=8, max_distance=11)])
+@pytest.mark.parametrize(
+    "make", [lambda: positions.ALiBi(3), lambda: positions.T5Buckets(3, buckets=8, max_distance=11)]
+)
 def test_a_distance_bias_is_its_matrix(impl, make):
     bias, frame = make().double(), Frame(5, 7)
     query, key, value = (torch.randn(2, 3, length, 5, dtype=torch.float64) for length in (5, 7, 7))

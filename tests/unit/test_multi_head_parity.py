@@ -7,10 +7,10 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from oracles import blocks as oracle
 from torch import nn
 
 import regard
+from oracles import blocks as oracle
 from regard import masks, positions
 from regard.layers import MultiHeadAttention
 
@@ -72,7 +72,9 @@ def test_from_torch_copies():
 
 @pytest.mark.parametrize("option", ["add_bias_kv", "add_zero_attn"])
 def test_from_torch_refuses_what_has_no_form(option):
-    with pytest.raises(regard.errors.RefusedError, match=rf"(?s){option}.*expected: a module without.*{option}=True.*to do"):
+    with pytest.raises(
+        regard.errors.RefusedError, match=rf"(?s){option}.*expected: a module without.*{option}=True.*to do"
+    ):
         MultiHeadAttention.from_torch(nn.MultiheadAttention(WIDTH, HEADS, **{option: True}))
 
 
@@ -124,7 +126,9 @@ def test_autocast(mechanism, position):
         output = layer(tokens, mask=mask)
     assert output.dtype == torch.bfloat16
     # Each of a handful of matrix products rounds to bfloat16's 8 bits.
-    torch.testing.assert_close(output.float(), exact, rtol=0, atol=8 * 2**-8 * float(exact.abs().max().clamp(min=1)))
+    torch.testing.assert_close(
+        output.float(), exact, rtol=0, atol=8 * 2**-8 * float(exact.detach().abs().max().clamp(min=1))
+    )
     output.float().square().sum().backward()
     assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
 
@@ -157,7 +161,7 @@ def test_dropout_keeps_the_mean(impl):
 
 
 @pytest.mark.filterwarnings("ignore")  # torch.compile's own, which differ from release to release
-def test_compiles():
+def test_compiles(as_users_call):
     query, key, value = torch.randn(3, 2, 3, 5, 7)
     mask = masks.causal() & masks.padding([5, 3])
     compiled = torch.compile(lambda *given: regard.attention(*given, mask=mask), backend="eager", fullgraph=False)

@@ -1,0 +1,184 @@
+"""What attention looked at, from any score function, in memory linear in length.
+
+    lse_i        ln sum_j exp(s_ij)
+    entropy_i    -sum_j w_ij ln w_ij                      in nats
+    received_j   sum_i w_ij
+
+Queries are taken in tiles, each with all its keys, so the weights of one tile are all that is ever held. In training
+the same is done once more: the backward pass computes each tile again, takes its gradients, and lets it go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from regard.contract import Observation
+from regard.kernels.nonfinite import masked_softmax
+from regard.kernels.scored import Problem, full_precision, poisoned, weights_of
+from regard.positions.base import PairBias
+
+Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""output, lse, entropy, top keys, top weights, each for some queries; and what each key received from them."""
+
+_TOP_KEYS, _RECEIVED = 3, 5
+_TILE_BYTES = 4 << 20  # one tile of scores: small enough for a CPU's last cache, large enough to keep torch busy
+
+
+def observe(problem: Problem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
+    """Output, statistics, and the weights of the queries ``rows``; nothing of size queries x keys is held."""
+    leaves = _leaves(problem)
+    with full_precision(problem):
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in leaves):
+            columns: Columns = _Observed.apply(problem, top, *leaves)  # type: ignore[no-untyped-call]
+        else:
+            columns = _all_tiles(problem, top)
+    output, lse, entropy, top_keys, top_weights, received = columns
+    return Observation(
+        output=output.to(dtype),
+        lse=lse,
+        entropy=entropy,
+        received=received,
+        top_keys=top_keys,
+        top_weights=top_weights,
+        rows=None if rows is None else weights_of(problem, rows),
+    )
+
+
+class _Observed(torch.autograd.Function):
+    """The columns of all tiles, differentiable with respect to the leaves of the problem."""
+
+    @staticmethod
+    def forward(ctx: Any, problem: Problem, top: int, *leaves: Tensor) -> Columns:
+        """The columns, of which nothing but themselves is kept."""
+        ctx.problem, ctx.top = problem, top
+        ctx.save_for_backward(*leaves)  # for its check that none is changed in place meanwhile
+        ctx.set_materialize_grads(False)
+        columns = _all_tiles(problem, top)
+        ctx.mark_non_differentiable(columns[_TOP_KEYS])
+        return columns
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """Each tile again, one at a time."""
+        assert ctx.saved_tensors
+        problem = _detached(ctx.problem)
+        leaves = _leaves(problem)
+        wanted = [index for index, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
+        sums: list[Tensor | None] = [None] * len(leaves)
+        for rows in _tiles(problem):
+            with torch.enable_grad(), full_precision(problem):
+                part = _tile(problem, rows, ctx.top)
+            pairs = [
+                (column, gradient if index == _RECEIVED else gradient[:, :, rows])
+                for index, (column, gradient) in enumerate(zip(part, gradients, strict=True))
+                if gradient is not None and column.requires_grad
+            ]
+            if not pairs:
+                continue
+            found = torch.autograd.grad(
+                [column for column, _ in pairs],
+                [leaves[index] for index in wanted],
+                [gradient for _, gradient in pairs],
+                allow_unused=True,
+            )
+            for index, gradient in zip(wanted, found, strict=True):
+                if gradient is not None:
+                    total = sums[index]
+                    sums[index] = gradient if total is None else total.add_(gradient)
+        return None, None, *sums
+
+
+def _leaves(problem: Problem) -> tuple[Tensor, ...]:
+    """Everything a gradient may be wanted for: tokens, bias, parameters of the score."""
+    tokens, bias = problem.tokens, problem.bias
+    trained = tuple(bias.parameters()) if isinstance(bias, PairBias) else () if bias is None else (bias,)
+    return (tokens.query, tokens.key, tokens.value, *trained, *problem.trained)
+
+
+def _detached(problem: Problem) -> Problem:
+    """The problem cut off from where its tokens and its bias came from. Parameters stay: they come from nowhere."""
+    tokens = replace(
+        problem.tokens,
+        query=_cut(problem.tokens.query),
+        key=_cut(problem.tokens.key),
+        value=_cut(problem.tokens.value),
+    )
+    bias = _cut(problem.bias) if isinstance(problem.bias, Tensor) else problem.bias
+    return replace(problem, tokens=tokens, bias=bias)
+
+
+def _cut(tensor: Tensor) -> Tensor:
+    return tensor.detach().requires_grad_(tensor.requires_grad)
+
+
+def _tiles(problem: Problem) -> Sequence[Int[Tensor, " rows"]]:
+    """The queries, cut into tiles of a bounded number of scores."""
+    batch, heads = problem.tokens.query.shape[:2]
+    item = problem.tokens.query.element_size()
+    height = max(1, _TILE_BYTES // max(1, batch * heads * problem.frame.keys * item))
+    pieces: Sequence[Tensor] = problem.frame.all_rows(problem.tokens.query.device).split(height)
+    return pieces
+
+
+def _all_tiles(problem: Problem, top: int) -> Columns:
+    """All tiles, written into tensors made beforehand.
+
+    Results kept beside the freed tiles would leave holes that the allocator cannot use again: 7 GB instead of
+    1 at 16,384 tokens.
+    """
+    whole: Columns | None = None
+    tiles = _tiles(problem)
+    for rows in tiles:
+        part = _tile(problem, rows, top)
+        if whole is None:
+            length = problem.frame.queries
+            made = [column.new_zeros(*column.shape[:2], length, *column.shape[3:]) for column in part[:-1]]
+            whole = (made[0], made[1], made[2], made[3], made[4], torch.zeros_like(part[-1]))
+        for into, column in zip(whole[:-1], part[:-1], strict=True):
+            into[:, :, rows[0] : rows[0] + rows.shape[0]] = column
+        whole[-1].add_(part[-1])
+    return _tile(problem, tiles[0], top) if whole is None else whole
+
+
+def _tile(problem: Problem, rows: Int[Tensor, " rows"], top: int) -> Columns:
+    """The columns for some queries."""
+    allowed = problem.allowed(rows)
+    scores = problem.scores(rows)
+    weights, broken = masked_softmax(scores, allowed)
+    bad = broken | problem.tokens.bad_rows(allowed, rows)
+    hidden = bad[..., None] if allowed is None else bad[..., None] | ~allowed
+    scores = scores.masked_fill(hidden, -torch.inf)
+    # H = -sum w ln w; where w is 0, so is its share, and the 1 keeps its gradient finite too.
+    entropy = -(weights * weights.masked_fill(weights == 0, 1.0).log()).sum(-1)
+    best, top_keys = scores.topk(min(top, scores.shape[-1]), dim=-1)
+    top_weights = weights.gather(-1, top_keys)
+    top_keys = top_keys.masked_fill(best == -torch.inf, -1)
+    return (
+        problem.mix(weights, rows).masked_fill(bad[..., None], torch.nan),
+        _logsumexp(scores).masked_fill(bad, torch.nan),
+        entropy.masked_fill(bad, torch.nan),
+        _padded(top_keys, top, -1),
+        _padded(top_weights.masked_fill(bad[..., None], torch.nan), top, 0),
+        poisoned(weights, allowed, bad).sum(2),
+    )
+
+
+def _logsumexp(scores: Float[Tensor, "batch heads rows keys"]) -> Float[Tensor, "batch heads rows"]:
+    """ln sum exp(s); -inf for a row of -inf only, whose gradient is then 0."""
+    if scores.shape[-1] == 0:
+        return scores.new_full(scores.shape[:-1], -torch.inf)
+    empty = (scores == -torch.inf).all(-1)
+    return scores.masked_fill(empty[..., None], 0.0).logsumexp(-1).masked_fill(empty, -torch.inf)
+
+
+def _padded(tensor: Tensor, size: int, value: int) -> Tensor:
+    """Filled up to ``size`` columns, where there are fewer keys than were asked for."""
+    return torch.nn.functional.pad(tensor, (0, size - tensor.shape[-1]), value=value)

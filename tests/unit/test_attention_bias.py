@@ -1,0 +1,88 @@
+"""Biases against the oracle, forward and backward: every way a tensor may broadcast, -inf, and the scale."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from oracles import attention as oracle
+from regard import masks
+
+BATCH, HEADS, QUERIES, KEYS = 2, 3, 5, 7
+MASKS = {
+    "none": None,
+    "causal": masks.causal(align="start"),
+    "rows that see nothing": masks.window(1, 0, align="start") & masks.padding([7, 2]),
+}
+
+
+def tensors(key_heads: int = HEADS) -> list[torch.Tensor]:
+    shapes = [(BATCH, HEADS, QUERIES, 11), (BATCH, key_heads, KEYS, 11), (BATCH, key_heads, KEYS, 2)]
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+def arrays(*given: torch.Tensor) -> list[np.ndarray]:
+    return [tensor.detach().numpy() for tensor in given]
+
+
+@pytest.mark.parametrize("impl", ["reference", "sdpa", "auto"])
+@pytest.mark.parametrize("mask", MASKS)
+def test_every_broadcast_of_a_trained_bias(impl, mask, as_users_call):
+    mask = MASKS[mask]
+    allowed = None if mask is None else mask.dense(QUERIES, KEYS).numpy()
+    for ones, key_heads in itertools.product(itertools.product([False, True], repeat=4), (1, HEADS)):
+        query, key, value = tensors(key_heads)
+        shape = [1 if one else size for one, size in zip(ones, (BATCH, HEADS, QUERIES, KEYS), strict=True)]
+        bias = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+        output = regard.attention(query, key, value, mask=mask, bias=bias, scale=0.7, impl=impl)
+        upstream = torch.randn_like(output)
+        output.backward(upstream)
+        given = arrays(query, key, value)
+        theirs, _ = oracle.attention(*given, allowed, bias.detach().numpy(), 0.7)
+        np.testing.assert_allclose(output.detach(), theirs, atol=1e-13)
+        gradients = oracle.backward(*given, upstream.numpy(), allowed, bias.detach().numpy(), 0.7)
+        for ours, exact in zip((query, key, value, bias), gradients, strict=True):
+            np.testing.assert_allclose(ours.grad, exact, atol=1e-12, err_msg=f"{shape} {key_heads}")
+
+
+@pytest.mark.parametrize("impl", ["reference", "sdpa", "auto"])
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("shape", [(1, 1, QUERIES, KEYS), (1, 1, QUERIES, 1), (BATCH, 1, 1, KEYS)])
+def test_minus_infinity_forbids(impl, mask, shape):
+    """As the mask does; and a row of nothing else gives 0, with gradients of 0."""
+    mask = MASKS[mask]
+    allowed = None if mask is None else mask.dense(QUERIES, KEYS).numpy()
+    query, key, value = tensors()
+    bias = torch.randn(shape, dtype=torch.float64)
+    bias[..., -1:, :] = -torch.inf
+    bias[..., :1] = -torch.inf
+    bias.requires_grad_()
+    output = regard.attention(query, key, value, mask=mask, bias=bias, impl=impl)
+    theirs, _ = oracle.attention(*arrays(query, key, value), allowed, bias.detach().numpy())
+    np.testing.assert_allclose(output.detach(), theirs, atol=1e-13)
+    output.sum().backward()
+    assert all(tensor.grad.isfinite().all() for tensor in (query, key, value, bias))
+    assert not bias.grad[bias == -torch.inf].any()
+
+
+@pytest.mark.parametrize("impl", ["reference", "sdpa"])
+@pytest.mark.parametrize("scale", [0.0, -1.3, 1.0, 2.5])
+def test_scale(impl, scale):
+    query, key, value = tensors()
+    ours = regard.attention(query, key, value, scale=scale, impl=impl)
+    theirs, _ = oracle.attention(*arrays(query, key, value), scale=scale)
+    np.testing.assert_allclose(ours.detach(), theirs, atol=1e-13)
+
+
+def test_a_bias_of_float32_serves_half_precision():
+    query, key, value = (tensor.detach().bfloat16() for tensor in tensors())
+    bias = torch.randn(1, HEADS, QUERIES, KEYS)
+    for impl in ("reference", "sdpa"):
+        ours = regard.attention(query, key, value, bias=bias, impl=impl)
+        assert ours.dtype == torch.bfloat16
+        given = [tensor.double().numpy() for tensor in (query, key, value)]
+        theirs, _ = oracle.attention(*given, bias=bias.double().numpy())
+        # the output, the weights and the bias are each rounded to 8 bits
+        assert np.abs(ours.double().numpy() - theirs).max() <= 3 * 2**-8 * np.abs(given[2]).max()

@@ -1,0 +1,120 @@
+"""Attention at the edges: sizes of 0, keys shared by heads that may not see the same, scores that overflow."""
+
+import pytest
+import torch
+
+import regard
+from regard import masks
+
+IMPLS = ["reference", "sdpa", "auto"]
+SIZES = [(2, 3, 0, 7), (2, 3, 5, 0), (0, 3, 5, 7), (2, 3, 0, 0)]
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda batch, queries, keys: None,
+        lambda batch, queries, keys: masks.causal(),
+        lambda batch, queries, keys: ~masks.window(1, 2) | masks.padding([keys] * batch),
+        lambda batch, queries, keys: masks.random_blocks(1, block=2) & masks.global_tokens([0]),
+        lambda batch, queries, keys: masks.documents(
+            torch.zeros(batch, keys, dtype=torch.long), query_ids=torch.zeros(batch, queries, dtype=torch.long)
+        ),
+    ],
+)
+def test_nothing_in_nothing_out(impl, size, make):
+    batch, heads, queries, keys = size
+    query = torch.randn(batch, heads, queries, 5, requires_grad=True)
+    key, value = torch.randn(batch, heads, keys, 5), torch.randn(batch, heads, keys, 2)
+    mask = make(batch, queries, keys)
+    output = regard.attention(query, key, value, mask=mask, impl=impl)
+    assert output.shape == (batch, heads, queries, 2)
+    assert keys or not output.any()
+    output.sum().backward()
+    assert query.grad is None or not query.grad.any() or keys
+    seen = regard.observe(query, key, value, mask=mask, top=3)
+    assert seen.top_keys.shape == (batch, heads, queries, 3)
+    assert seen.received.shape == (batch, heads, keys)
+    assert keys or (seen.lse == -torch.inf).all()
+    tiles = (masks.causal() if mask is None else mask).tiles(queries, keys)
+    assert tiles.dense().shape[2:] == (queries, keys)
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("number", [torch.nan, torch.inf, 3e38])
+def test_heads_that_share_a_key_and_may_not_both_see_it(impl, number):
+    allowed = torch.ones(1, 2, 1, 5, dtype=torch.bool)
+    allowed[0, 0, 0, 3] = False
+    query, key, value = torch.randn(1, 2, 5, 7), torch.randn(1, 1, 5, 7), torch.randn(1, 1, 5, 3)
+    poisoned = value.clone()
+    poisoned[:, :, 3] = number
+    mask = masks.keep(allowed)
+    clean, dirty = (regard.attention(query, key, side, mask=mask, impl=impl) for side in (value, poisoned))
+    assert torch.equal(clean[:, 0], dirty[:, 0])
+    assert not torch.equal(clean[:, 1], dirty[:, 1])
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_what_may_be_seen_is_not_hidden(impl):
+    """The other side of promise 1: a NaN that a query may see is not swept away, and stays in its rows."""
+    query, key, value = torch.randn(3, 1, 1, 5, 7)
+    value = value.clone()
+    value[0, 0, 2, 1] = torch.nan
+    output = regard.attention(query, key, value, mask=masks.causal(), impl=impl)
+    assert output[0, 0, 2:].isnan().any(-1).all()
+    assert output[0, 0, :2].isfinite().all()
+    seen = regard.observe(query, key, value, mask=masks.causal(), rows=[1, 3])
+    assert seen.entropy[0, 0, 2:].isnan().all()
+    assert seen.entropy[0, 0, :2].isfinite().all()
+    assert seen.rows[0, 0, 0].isfinite().all()
+    assert seen.rows[0, 0, 1, :4].isnan().all()
+    assert not seen.rows[0, 0, 1, 4:].any()
+
+
+@pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
+@pytest.mark.parametrize("where", ["query", "key"])
+def test_a_row_that_overflows_takes_no_other_with_it(mechanism, where):
+    """Scores of finite numbers may overflow. The rows in which they do are NaN, and no gradient of another row is."""
+    torch.manual_seed(2)
+    layer = regard.mechanism(mechanism, heads=2, head_dim=5)
+    given = {name: torch.randn(1, 2, 7, 5) for name in ("query", "key", "value")}
+    given[where][:, :, 4] = torch.tensor([3e38, -3e38, 3e38, -3e38, 3e38])
+    leaves = {name: tensor.requires_grad_() for name, tensor in given.items()}
+    output = layer(*leaves.values(), masks.causal())
+    safe = [0, 1, 2, 3] if where == "key" else [0, 1, 2, 3, 5, 6]
+    assert output[:, :, safe].isfinite().all()
+    output[:, :, safe].sum().backward()
+    for name, tensor in {**leaves, **dict(layer.named_parameters())}.items():
+        assert tensor.grad is None or tensor.grad.isfinite().all(), name
+    assert not leaves[where].grad[:, :, 4].any()
+
+
+def test_why_tells_of_every_implementation():
+    query = torch.randn(1, 2, 5, 7)
+    for options in ({}, {"mask": masks.causal()}, {"bias": regard.positions.ShawRelative(7, 2)}, {"dropout": 0.1}):
+        choice = regard.why(query, query, query, **options)
+        assert set(choice.reasons) == {"reference", "sdpa", "flex"}
+        assert all(choice.reasons.values())
+        assert str(choice).startswith(f"auto takes {choice.impl}: ")
+        named = regard.attention(query, query, query, **{**options, "dropout": 0.0}, impl=choice.impl)
+        assert torch.equal(regard.attention(query, query, query, **{**options, "dropout": 0.0}), named)
+    assert regard.why(query, query, query, bias=regard.positions.ShawRelative(7, 2)).impl == "reference"
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_inputs_are_left_as_they_were(impl):
+    given = [torch.randn(1, 2, 5, 7) for _ in range(3)]
+    before = [tensor.clone() for tensor in given]
+    regard.attention(*given, mask=masks.causal() & masks.padding([3]), impl=impl)
+    regard.observe(*given, mask=masks.padding([3]))
+    assert all(torch.equal(old, new) for old, new in zip(before, given, strict=True))
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+def test_tensors_need_not_be_contiguous(impl):
+    query, key, value = (torch.randn(2, length, 3, 5).transpose(1, 2) for length in (7, 11, 11))
+    one = regard.attention(query, key, value, mask=masks.causal(), impl=impl)
+    other = regard.attention(query.contiguous(), key.contiguous(), value.contiguous(), mask=masks.causal(), impl=impl)
+    torch.testing.assert_close(one, other, rtol=0, atol=1e-6)

@@ -1,0 +1,84 @@
+"""Positions and caches inside the layer: the last query stands on the last key, however the tokens come in."""
+
+import pytest
+import torch
+from oracles import blocks as oracle
+from oracles import positions as position_oracle
+from torch.testing import assert_close
+
+import regard
+from regard import masks, positions
+
+WIDTH, HEADS = 12, 3
+
+POSITIONS = [
+    positions.Rotary(4),
+    positions.Rotary(4, layout="pairs", scaling=positions.DynamicScaling(2.0, 5)),
+    positions.ALiBi(HEADS),
+    positions.T5Buckets(HEADS),
+    positions.ShawRelative(4, 2),
+]
+
+
+def randn(*shape):
+    return torch.randn(*shape, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("key_value_heads", [1, 3])
+@pytest.mark.parametrize("position", POSITIONS, ids=repr)
+def test_last_queries_alone(position, key_value_heads):
+    layer = regard.MultiHeadAttention(WIDTH, HEADS, key_value_heads=key_value_heads, position=position).double()
+    tokens = randn(2, 11, WIDTH)
+    whole = layer(tokens, mask=masks.causal())
+    assert_close(layer(tokens[:, 8:], tokens, mask=masks.causal()), whole[:, 8:])
+    assert_close(layer.recall(tokens[:, 8:], layer.remember(tokens), mask=masks.causal()), whole[:, 8:])
+
+
+def test_a_bias_is_that_of_the_oracle():
+    layer = regard.MultiHeadAttention(WIDTH, HEADS, position=positions.ALiBi(HEADS), bias=False).double()
+    projections = (layer.query_projection, layer.key_projection, layer.value_projection, layer.output_projection)
+    sides = [oracle.Linear(projection.weight.detach().numpy().T) for projection in projections]
+    tokens = randn(2, 7, WIDTH)
+    wanted, _ = oracle.multi_head(
+        tokens.numpy(), oracle.MultiHead(*sides, HEADS, HEADS), bias=position_oracle.alibi(HEADS, 7, 7)
+    )
+    assert_close(layer(tokens).detach(), torch.from_numpy(wanted), rtol=0, atol=1e-12)
+
+
+def test_rotary_sees_order():
+    tokens, order = torch.randn(1, 7, WIDTH), torch.randperm(7)
+    plain = regard.MultiHeadAttention(WIDTH, HEADS)
+    turned = regard.MultiHeadAttention(WIDTH, HEADS, position=positions.Rotary(4))
+    assert_close(plain(tokens[:, order]), plain(tokens)[:, order])
+    assert (turned(tokens[:, order]) - turned(tokens)[:, order]).abs().max() > 1e-2
+
+
+def test_recall_from_a_position():
+    layer = regard.MultiHeadAttention(WIDTH, HEADS, position=positions.Rotary(4)).double()
+    query, memory = randn(1, 3, WIDTH), randn(1, 7, WIDTH)
+    known = layer.remember(memory)
+    assert_close(layer.recall(query, known, offset=4), layer(query, memory))
+    pieces = [layer.recall(query[:, at : at + 1], known, offset=at) for at in range(3)]
+    assert_close(torch.cat(pieces, dim=1), layer.recall(query, known, offset=0))
+    assert (layer.recall(query, known, offset=0) - layer(query, memory)).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("position", [positions.T5Buckets(HEADS), positions.ShawRelative(4, 2)], ids=repr)
+def test_what_learns_is_a_parameter(position):
+    layer = regard.MultiHeadAttention(WIDTH, HEADS, position=position)
+    layer(torch.randn(1, 5, WIDTH)).square().sum().backward()
+    names = {name for name, _ in layer.named_parameters() if name.startswith("position.")}
+    assert names == {f"position.{name}" for name, _ in position.named_parameters()}
+    assert all(parameter.grad.abs().max() > 0 for parameter in position.parameters())
+    position.zero_grad()
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in regard.catalogue()])
+def test_hidden_tokens_change_nothing(name):
+    layer = regard.MultiHeadAttention(WIDTH, HEADS, mechanism=name, dropout=0.5).eval()
+    tokens, mask = torch.randn(2, 7, WIDTH), masks.causal() & masks.padding([7, 4])
+    moved = tokens.clone()
+    moved[1, 4:] = torch.nan
+    before, after = (layer(given, mask=mask) for given in (tokens, moved))
+    assert torch.equal(before[0], after[0])
+    assert torch.equal(before[1, :4], after[1, :4])

@@ -1,0 +1,117 @@
+"""All that ``observe`` reports can be trained on: its gradients against differences, in tiles and whole."""
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from oracles import attention as oracle
+from oracles import differences
+from regard import masks
+from regard.kernels import statistics
+
+BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 5, 7, 3
+MASKS = {"none": None, "causal, padding, an empty row": masks.causal(align="start") & masks.padding([6], side="left")}
+
+
+@pytest.fixture(params=["whole", "in tiles"])
+def tiling(request, monkeypatch):
+    if request.param == "in tiles":
+        monkeypatch.setattr(statistics, "_TILE_BYTES", 2 * BATCH * HEADS * KEYS * 8)
+
+
+@pytest.mark.usefixtures("tiling")
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("statistic", ["output", "lse", "entropy", "received", "top_weights", "rows"])
+def test_gradient_is_that_of_differences(statistic, mask):
+    mask = MASKS[mask]
+    allowed = None if mask is None else mask.dense(QUERIES, KEYS).numpy()
+    shapes = {
+        "query": (BATCH, HEADS, QUERIES, HEAD_DIM),
+        "key": (BATCH, HEADS, KEYS, HEAD_DIM),
+        "value": (BATCH, HEADS, KEYS, 2),
+    }
+    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes.values()]
+    seen = getattr(regard.observe(*leaves, mask=mask, top=2, rows=[0, 3, 4]), statistic)
+    upstream = torch.randn_like(seen)
+    there = seen.detach().isfinite()
+    (seen.masked_fill(~there, 0.0) * upstream).sum().backward()
+
+    def scalar(*points: np.ndarray) -> float:
+        theirs = getattr(oracle.observe(*points, allowed, top=2, asked_rows=(0, 3, 4)), statistic)
+        return float((np.where(there, theirs, 0.0) * upstream.numpy()).sum())
+
+    for leaf, exact in zip(
+        leaves, differences.gradients(scalar, *(leaf.detach().numpy() for leaf in leaves)), strict=True
+    ):
+        ours = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
+        np.testing.assert_allclose(ours, exact, atol=1e-8)
+
+
+@pytest.mark.usefixtures("tiling")
+@pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
+def test_parameters_learn_from_statistics(mechanism):
+    """The gradient of the parameters through observe is that through forward, where both give the output."""
+    layer = regard.mechanism(mechanism, heads=HEADS, head_dim=HEAD_DIM).double()
+    query, key, value = (torch.randn(BATCH, HEADS, n, HEAD_DIM, dtype=torch.float64) for n in (QUERIES, KEYS, KEYS))
+    for leaf in (query, key, value):
+        leaf.requires_grad_()
+    wanted = [query, key, value, *layer.parameters()]
+    upstream = torch.randn(BATCH, HEADS, QUERIES, HEAD_DIM, dtype=torch.float64)
+    mask = masks.window(3, 2)
+    one = torch.autograd.grad(layer.observe(query, key, value, mask).output, wanted, upstream)
+    other = torch.autograd.grad(layer(query, key, value, mask), wanted, upstream)
+    for ours, theirs in zip(one, other, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+
+
+@pytest.mark.usefixtures("tiling")
+def test_frozen_inputs_and_a_trained_parameter():
+    layer = regard.mechanism("luong_general", heads=HEADS, head_dim=HEAD_DIM).double()
+    query, key, value = (torch.randn(BATCH, HEADS, n, HEAD_DIM, dtype=torch.float64) for n in (QUERIES, KEYS, KEYS))
+    layer.observe(query, key, value).entropy.sum().backward()
+    assert layer.weight.grad.any()
+
+
+def test_more_asked_for_than_there_is():
+    query, key, value = (torch.randn(2, 3, n, 5) for n in (4, 3, 3))
+    seen = regard.observe(query, key, value, mask=masks.keep(torch.tensor([[True, False, True]])), top=7)
+    assert seen.top_keys.shape == (2, 3, 4, 7)
+    assert (seen.top_keys[..., :2].sort(-1).values == torch.tensor([0, 2])).all()
+    assert (seen.top_keys[..., 2:] == -1).all()
+    assert not seen.top_weights[..., 2:].any()
+    assert regard.observe(query, key, value, top=0).top_keys.shape == (2, 3, 4, 0)
+    assert regard.observe(query, key, value).rows is None
+    assert regard.observe(query, key, value, rows=[]).rows.shape == (2, 3, 0, 3)
+
+
+def test_ties():
+    """Equal weights: any order, each key once."""
+    zero = torch.zeros(1, 1, 3, 5)
+    seen = regard.observe(zero, zero, zero, top=3)
+    assert (seen.top_keys.sort(-1).values == torch.arange(3)).all()
+    torch.testing.assert_close(seen.top_weights, torch.full((1, 1, 3, 3), 1 / 3))
+    torch.testing.assert_close(seen.entropy, torch.full((1, 1, 3), float(np.log(3))))
+
+
+def test_rows_may_be_asked_in_any_way():
+    query, key, value = (torch.randn(1, 2, n, 5) for n in (4, 7, 7))
+    whole = regard.observe(query, key, value, rows=range(4)).rows
+    for rows in (
+        [3, 0, 3],
+        (3, 0, 3),
+        torch.tensor([3, 0, 3]),
+        torch.tensor([3, 0, 3], dtype=torch.uint8),
+        [-1, -4, 3],
+    ):
+        assert torch.equal(regard.observe(query, key, value, rows=rows).rows, whole[:, :, [3, 0, 3]])
+
+
+def test_half_precision_is_computed_in_float32_also_under_autocast():
+    query, key, value = torch.randn(3, 1, 2, 5, 7)
+    plain = regard.observe(query, key, value)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = regard.observe(query, key, value)
+    assert inside.lse.dtype == torch.float32
+    assert torch.equal(inside.lse, plain.lse)
+    assert torch.equal(inside.output, plain.output)
