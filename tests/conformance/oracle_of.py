@@ -1,4 +1,4 @@
-"""The oracle of each mechanism, under its name in the catalogue. A new row needs one here, and is then tried on everything.
+"""The oracle of each mechanism, under its name in the catalogue. A new row needs one here; the rest follows.
 
 Each takes (query, key, value, allowed, parameters) in float64, parameters by their names in the module, and gives the
 output. Gradients are the hand-derived ones of the dot product and of additive attention, and two that follow from them:

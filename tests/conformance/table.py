@@ -13,7 +13,8 @@ MEANING = {
     "what was got and what to do.",
     "determinism": "The same inputs give the same bits, forward and backward, when called again.",
     "agreement": "Output and gradients agree with an oracle: NumPy, float64, written from the paper, sharing no code.",
-    "statistics": "What `observe` reports (entropy, received weight, largest weights, rows, log-sum-exp) agrees with the oracle.",
+    "statistics": "What `observe` reports (entropy, received weight, largest weights, rows, log-sum-exp) agrees with "
+    "the oracle.",
 }
 WITHOUT_MASKS = ("refusals",)
 
@@ -21,16 +22,18 @@ HEAD = """\
 # What was proved
 
 This page is written by the test suite, and a test fails when it is out of date. To prove it all again:
-`make conformance`. Each line of the table is one test. It tries every mask of the list below at
-{layouts} layouts: {sizes}.
+`make conformance`. Each dtype in a line of the table is one test. It tries every mask of the list below, at
+these {layouts} layouts (determinism at the last of them):
+
+{sizes}
 
 {meanings}
 
 Not promised:
 
-- `sdpa` and `flex` on a GPU multiply weights of 0 with values. There the first promise holds for numbers that cannot overflow
-  a score, and for keys that are hidden from every query (padding). NaN or Inf in a key that only some queries may
-  see can reach the others. On a CPU it holds for `sdpa` too.
+- `sdpa` and `flex` on a GPU multiply weights of 0 with values. There the first promise holds for numbers that
+  cannot overflow a score, and for keys that are hidden from every query (padding). NaN or Inf in a key that only
+  some queries may see can reach the others. On a CPU it holds for `sdpa` too.
 - `flex` needs a GPU. Its lines are run by `pytest -m gpu` on a machine that has one, and are not in this table.
 - The same bits with another number of threads, another machine or another version of torch.
 - Dropout draws random numbers: the same seed is needed for the same bits.
@@ -41,8 +44,8 @@ How close is close is said, and derived from the dtypes, in `tests/conformance/t
 
 def render(claims: Sequence[Claim]) -> str:
     """The page, in Markdown."""
-    sizes = "; ".join(
-        f"batch {at.batch}, {at.heads} heads over {at.key_heads} of keys, {at.queries} queries, {at.keys} keys, "
+    sizes = "\n".join(
+        f"- batch {at.batch}, {at.heads} heads over {at.key_heads} of keys, {at.queries} queries, {at.keys} keys, "
         f"head_dim {at.head_dim}, value_dim {at.value_dim}"
         for at in LAYOUTS
     )

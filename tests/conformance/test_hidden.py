@@ -1,9 +1,9 @@
 """Promise 1: what the mask forbids has no influence, whatever it holds: no bit of the output, no bit of a gradient.
 
-A few rows are looked at, one in each text and group of heads that share keys: the gradient comes from them alone. Then all
-that the mask hides from them is overwritten, in keys, values and bias, and so are the other queries. Nothing that the
-rows have to do with may change by one bit, and what was overwritten has a gradient of exactly 0. Each mask meets each
-kind of number, spread over the layouts and rounds.
+A few rows are looked at, one in each text and group of heads that share keys: the gradient comes from them alone.
+Then all that the mask hides from them is overwritten, in keys, values and bias, and so are the other queries.
+Nothing that the rows have to do with may change by one bit, and what was overwritten has a gradient of exactly 0.
+Each mask meets each kind of number, spread over the layouts and rounds.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """``observe``: the output and every statistic against the oracle, in tiles so small that each call has many.
 
-Promised beside the five: what observe reports is exact. Tolerances are those of promise 5 for sums in float32 (float64 in
-float64); the statistics are never rounded to half precision. Equal weights may come in any order, so the
+Promised beside the five: what observe reports is exact. Tolerances are those of promise 5 for sums in float32
+(float64 in float64); the statistics are never rounded to half precision. Equal weights may come in any order, so the
 keys of the largest weights are checked by the weights they have.
 """
 

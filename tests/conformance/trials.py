@@ -116,7 +116,7 @@ def _global_flags(at: Layout) -> np.ndarray:
 
 
 def _blocks(at: Layout, mask: masks.Mask) -> np.ndarray:
-    """What was drawn is not for an oracle to know; that each query block sees so many key blocks is a test of the masks."""
+    """What was drawn is not for an oracle to know; that each row has so many blocks is a property of its own."""
     return mask.dense(at.queries, at.keys).numpy()
 
 

@@ -1,5 +1,9 @@
 """A cache changes how often keys are computed, never what comes out: for any split of the text, and for branches."""
 
+import subprocess
+import sys
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -36,7 +40,7 @@ def layer_of(position: str, mechanism: str = "dot_product") -> MultiHeadAttentio
 
 def pieces(tokens: torch.Tensor, at: list[int]):
     edges = [0, *at, tokens.shape[1]]
-    return [tokens[:, start:stop] for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+    return [tokens[:, start:stop] for start, stop in pairwise(edges)]
 
 
 @pytest.mark.parametrize("mask", MASKS)
@@ -129,10 +133,8 @@ def test_a_cache_may_be_used_while_only_the_query_learns() -> None:
 
 
 def test_random_blocks_are_the_same_in_another_process(tmp_path) -> None:
-    import subprocess
-    import sys
-
-    code = "from regard import masks; print(masks.random_blocks(2, block=3, seed=11, heads=2).dense(13, 13).int().tolist())"
+    made = "masks.random_blocks(2, block=3, seed=11, heads=2)"
+    code = f"from regard import masks; print({made}.dense(13, 13).int().tolist())"
     there = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
     ).stdout

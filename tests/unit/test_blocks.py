@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from oracles import blocks as oracle
-from oracles import masks as mask_oracle
 from torch import nn
 from torch.testing import assert_close
 
+from oracles import blocks as oracle
+from oracles import masks as mask_oracle
 from regard import masks, positions
 from regard.errors import OptionError
 from regard.layers import (
@@ -72,7 +72,9 @@ class TestTorch:
 
     def test_encoder(self, norm, activation):
         theirs = shuffled(nn.TransformerEncoderLayer(WIDTH, HEADS, **self.options(norm, activation)).eval())
-        ours = loaded(encoder_block(WIDTH, HEADS, INNER, norm=norm, activation=activation, epsilon=1e-3), theirs, ENCODER)
+        ours = loaded(
+            encoder_block(WIDTH, HEADS, INNER, norm=norm, activation=activation, epsilon=1e-3), theirs, ENCODER
+        )
         tokens, real = randn(2, 7, WIDTH), ~PADDED
         assert_close(ours(tokens), theirs(tokens))
         mask = masks.causal() & masks.from_multihead_attention(key_padding_mask=PADDED)
@@ -81,7 +83,9 @@ class TestTorch:
 
     def test_decoder(self, norm, activation):
         theirs = shuffled(nn.TransformerDecoderLayer(WIDTH, HEADS, **self.options(norm, activation)).eval())
-        ours = loaded(decoder_block(WIDTH, HEADS, INNER, norm=norm, activation=activation, epsilon=1e-3), theirs, DECODER)
+        ours = loaded(
+            decoder_block(WIDTH, HEADS, INNER, norm=norm, activation=activation, epsilon=1e-3), theirs, DECODER
+        )
         tokens, memory = randn(2, 7, WIDTH), randn(2, 5, WIDTH)
         memory_mask = masks.from_multihead_attention(key_padding_mask=MEMORY_PADDED)
         wanted = theirs(
@@ -94,7 +98,9 @@ class TestTorch:
 
     def test_gradients(self, norm, activation):
         theirs = shuffled(nn.TransformerEncoderLayer(WIDTH, HEADS, dropout=0.0, **self.options(norm, activation)))
-        ours = loaded(encoder_block(WIDTH, HEADS, INNER, norm=norm, activation=activation, epsilon=1e-3), theirs, ENCODER)
+        ours = loaded(
+            encoder_block(WIDTH, HEADS, INNER, norm=norm, activation=activation, epsilon=1e-3), theirs, ENCODER
+        )
         tokens = randn(2, 7, WIDTH)
         for block in (theirs, ours):
             block(tokens).square().sum().backward()
@@ -176,7 +182,10 @@ class TestDecoderCache:
 
 class TestDropout:
     def test_everywhere_it_was_asked_for(self):
-        for block in (encoder_block(WIDTH, HEADS, INNER, dropout=0.25), decoder_block(WIDTH, HEADS, INNER, dropout=0.25)):
+        for block in (
+            encoder_block(WIDTH, HEADS, INNER, dropout=0.25),
+            decoder_block(WIDTH, HEADS, INNER, dropout=0.25),
+        ):
             found = {name: module.p for name, module in block.named_modules() if isinstance(module, nn.Dropout)}
             wanted = {name for name, _ in block.named_children() if name.endswith("_residual")} | {"feed_forward"}
             assert found == {f"{name}.dropout": 0.25 for name in wanted}

@@ -154,7 +154,9 @@ class TestMessages:
                 (key, value[..., :4]),
                 (key.double(), value.double()),
             ):
-                with pytest.raises(ShapeError, match=r"(?s)do not fit the cache.*like \(2, 3, 3, [57]\) torch\.float32 on cpu"):
+                with pytest.raises(
+                    ShapeError, match=r"(?s)do not fit the cache.*like \(2, 3, 3, [57]\) torch\.float32 on cpu"
+                ):
                     cache.extended(*other)
 
     @pytest.mark.parametrize("learning", [True, False])

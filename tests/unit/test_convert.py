@@ -171,7 +171,9 @@ class TestAdditive:
         for value in (-10_000.0, 0.5, torch.inf, torch.nan):
             mask = torch.zeros(QUERIES, KEYS)
             mask[1, 2] = value
-            with pytest.raises(OptionError, match=rf"(?s)is a bias.*0 \(may attend\) and -inf.*such as {value:g}.*bias="):
+            with pytest.raises(
+                OptionError, match=rf"(?s)is a bias.*0 \(may attend\) and -inf.*such as {value:g}.*bias="
+            ):
                 convert(mask)
 
     @pytest.mark.parametrize("convert", [masks.from_multihead_attention, masks.from_sdpa])

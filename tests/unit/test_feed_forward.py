@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from oracles import blocks as oracle
 from torch.nn import functional
 from torch.testing import assert_close
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 
+from oracles import blocks as oracle
 from regard.errors import OptionError
 from regard.layers import ACTIVATIONS, FeedForward
 
@@ -37,7 +37,9 @@ def test_oracle(activation, bias):
     layer, tokens = FeedForward(6, 11, activation=activation, bias=bias).double(), torch.randn(2, 5, 6).double()
     gate = None if layer.gate is None else linear_of(layer.gate)
     given = oracle.FeedForward(linear_of(layer.up), linear_of(layer.down), activation, gate)
-    assert_close(layer(tokens).detach(), torch.from_numpy(oracle.feed_forward(tokens.numpy(), given)), rtol=0, atol=1e-12)
+    assert_close(
+        layer(tokens).detach(), torch.from_numpy(oracle.feed_forward(tokens.numpy(), given)), rtol=0, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)

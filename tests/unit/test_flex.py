@@ -43,12 +43,15 @@ MASKS = {
     "all hidden": lambda queries, keys: masks.padding([keys, 0]),
     "joined": lambda queries, keys: masks.causal() & (masks.window(5, 0) | masks.global_tokens([1])),
     "not": lambda queries, keys: ~masks.causal() | masks.padding([keys // 3, 1], side="left"),
-    "documents": lambda queries, keys: masks.documents(torch.arange(BATCH * keys).view(BATCH, keys) // 5),
+    "documents": lambda queries, keys: masks.documents(
+        torch.arange(BATCH * keys).view(BATCH, keys) // 5,
+        query_ids=torch.arange(BATCH * queries).view(BATCH, queries) // 3,
+    ),
     "by batch": per_batch,
     "by head": per_head,
     "by both": lambda queries, keys: per_batch(queries, keys) & per_head(queries, keys),
 }
-LENGTHS = [(5, 5), (3, 7), (7, 3), (127, 131), (131, 257)]  # a block has 128
+LENGTHS = [(5, 5), (7, 3), (127, 131), (131, 257)]  # a block has 128
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -75,11 +78,12 @@ def test_scale(scale):
 
 @pytest.mark.parametrize("make", [lambda: positions.ALiBi(HEADS), lambda: positions.T5Buckets(HEADS)])
 def test_distances(make):
-    for queries, keys in LENGTHS[:4]:
+    for queries, keys in LENGTHS[:3]:
         bias, given = make(), tensors(queries, keys)
         for mask in (None, masks.causal()):
             wanted = regard.attention(*given, mask=mask, bias=bias, impl="reference")
-            assert_close(uncompiled(*given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
+            with torch.no_grad():  # a CPU has no backward of FlexAttention
+                assert_close(uncompiled(*given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
 
 
 def test_one_slope_for_all_heads():
@@ -163,6 +167,12 @@ class TestRefusals:
         with pytest.raises(RefusedError, match=r"(?s)'flex' refuses"):
             regard.observe(*tensors(5, 7), impl="flex")
 
+    @pytest.mark.gpu
+    def test_nothing_on_a_gpu(self):
+        for lengths in ((0, 5), (5, 0)):
+            with pytest.raises(RefusedError, match="at least one query and one key"):
+                regard.attention(*(tensor.cuda() for tensor in tensors(*lengths)), impl="flex")
+
     @pytest.mark.parametrize(
         ("options", "reason"),
         [
@@ -174,7 +184,9 @@ class TestRefusals:
     )
     @pytest.mark.gpu
     def test_on_a_gpu(self, options, reason):
-        given = [tensor.cuda().to(options.pop("dtype", torch.float32)) for tensor in tensors(5, 7)]
+        options = dict(options)
+        dtype = options.pop("dtype", torch.float32)
+        given = [tensor.to("cuda", dtype) for tensor in tensors(5, 7)]
         with pytest.raises(RefusedError, match=reason):
             regard.attention(*given, impl="flex", **options)
 

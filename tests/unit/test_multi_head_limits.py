@@ -104,7 +104,9 @@ class TestFromTorch:
 
     @pytest.mark.usefixtures("as_users_call")
     def test_refuses_other_modules(self):
-        with pytest.raises(OptionError, match=r"(?s)expected: an nn\.MultiheadAttention.*got: +TransformerEncoderLayer"):
+        with pytest.raises(
+            OptionError, match=r"(?s)expected: an nn\.MultiheadAttention.*got: +TransformerEncoderLayer"
+        ):
             regard.MultiHeadAttention.from_torch(nn.TransformerEncoderLayer(WIDTH, HEADS, batch_first=True))
 
 
@@ -127,7 +129,10 @@ class TestMessages:
             ({"dropout": 1.0}, r"dropout.*0 <= dropout < 1.*got: +1\.0"),
             ({"mechanism": "dotproduct"}, r"unknown mechanism 'dotproduct'.*additive, dot_product.*mean 'dot_product'"),
             ({"mechanism": 3}, r"neither a name nor a mechanism.*regard\.catalogue.*got: +3"),
-            ({"position": positions.Sinusoidal(12)}, r"Sinusoidal is not a position inside.*Rotary.*added to the embed"),
+            (
+                {"position": positions.Sinusoidal(12)},
+                r"Sinusoidal is not a position inside.*Rotary.*added to the embed",
+            ),
             ({"position": positions.Learned(5, 12)}, r"Learned is not a position inside attention"),
             ({"position": "rotary"}, r"str is not a position inside attention"),
         ],

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from oracles import blocks as oracle
-from oracles import positions as position_oracle
 from torch.testing import assert_close
 
 import regard
+from oracles import blocks as oracle
+from oracles import positions as position_oracle
 from regard import masks, positions
 
 WIDTH, HEADS = 12, 3

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from oracles import positions as oracle
-from oracles import rotary as rotary_oracle
 from torch import nn
 from torch.testing import assert_close
 from transformers import T5Config
@@ -14,6 +12,8 @@ from transformers.models.gptj.modeling_gptj import create_sinusoidal_positions
 from transformers.models.t5.modeling_t5 import T5Attention
 
 import regard
+from oracles import positions as oracle
+from oracles import rotary as rotary_oracle
 from regard import masks, positions
 from regard.contract import Frame
 

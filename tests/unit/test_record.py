@@ -104,7 +104,10 @@ def test_dropout_does_not_show():
     "position", [positions.Rotary(4), positions.ALiBi(HEADS), positions.ShawRelative(4, 2)], ids=repr
 )
 def test_positions_count(position):
-    layer, tokens = regard.MultiHeadAttention(WIDTH, HEADS, position=position).double(), torch.randn(1, 7, WIDTH).double()
+    layer, tokens = (
+        regard.MultiHeadAttention(WIDTH, HEADS, position=position).double(),
+        torch.randn(1, 7, WIDTH).double(),
+    )
     with regard.record(layer) as seen:
         output = layer(tokens)
     assert_close(layer.output_projection(seen[0].observe().output.transpose(1, 2).flatten(2)), output)

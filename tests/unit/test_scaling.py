@@ -4,12 +4,12 @@ import math
 
 import pytest
 import torch
-from oracles import rotary as oracle
 from torch.testing import assert_close
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
+from oracles import rotary as oracle
 from regard import positions
 from regard.errors import OptionError
 
@@ -20,7 +20,10 @@ PEERS = [
     (positions.LinearScaling(3.5), {"rope_type": "linear"}),
     (positions.DynamicScaling(3.5, TRAINED), {"rope_type": "dynamic"}),
     (positions.YarnScaling(3.5, TRAINED), {"rope_type": "yarn"}),
-    (positions.YarnScaling(3.5, TRAINED, fast=7.0, slow=2.0), {"rope_type": "yarn", "beta_fast": 7.0, "beta_slow": 2.0}),
+    (
+        positions.YarnScaling(3.5, TRAINED, fast=7.0, slow=2.0),
+        {"rope_type": "yarn", "beta_fast": 7.0, "beta_slow": 2.0},
+    ),
     (
         positions.Llama3Scaling(3.5, TRAINED),
         {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0},
@@ -93,7 +96,7 @@ def test_rotary_as_llama_turns(scaling, parameters):
         cosine, sine = LlamaRotaryEmbedding(config_of(parameters, 10_000.0, 22))(tokens, torch.arange(length)[None])
         theirs, _ = apply_rotary_pos_emb(tokens, tokens, cosine, sine)
         ours = positions.Rotary(22, scaling=scaling)(tokens)
-        # Their angles are float32: one of 255 radians is off by a few 2^-24 of itself, some 5e-5, times a token of up to 4.
+        # Their angles are float32: one of 255 radians is off by a few 2^-24 of itself, times a token of up to 4.
         assert_close(ours, theirs, rtol=0, atol=2e-4)
 
 
@@ -115,7 +118,9 @@ def test_dynamic_counts_the_offset():
 
 def test_dynamic_within_the_trained_length_is_plain():
     tokens = torch.randn(1, 31, 6)
-    assert torch.equal(positions.Rotary(6, scaling=positions.DynamicScaling(4.0, 31))(tokens), positions.Rotary(6)(tokens))
+    assert torch.equal(
+        positions.Rotary(6, scaling=positions.DynamicScaling(4.0, 31))(tokens), positions.Rotary(6)(tokens)
+    )
 
 
 def test_dynamic_keeps_a_single_pair():
@@ -143,7 +148,9 @@ def test_linear_stretches_positions():
 def test_scalings_are_values():
     assert positions.LinearScaling(2.0) == positions.LinearScaling(2.0)
     assert len({positions.YarnScaling(2.0, 31), positions.YarnScaling(2.0, 31), positions.YarnScaling(2.0, 37)}) == 2
-    assert "YarnScaling(factor=2.0, trained_length=31" in repr(positions.Rotary(6, scaling=positions.YarnScaling(2.0, 31)))
+    assert "YarnScaling(factor=2.0, trained_length=31" in repr(
+        positions.Rotary(6, scaling=positions.YarnScaling(2.0, 31))
+    )
 
 
 @pytest.mark.usefixtures("as_users_call")

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, ClassVar, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
@@ -32,13 +32,15 @@ class Flex(Implementation):
     name: ClassVar[str] = "flex"
 
     def refuses(self, request: Request) -> str | None:
-        """CPUs, dropout, float64, and position terms that need the query or the weights."""
+        """CPUs, dropout, float64, empty tensors, and position terms that need the query or the weights."""
         if request.device.type != "cuda":
             return f"flex runs on a CUDA GPU here, and the tensors are on {request.device}"
         if request.dropout > 0.0:
             return "FlexAttention has no dropout"
         if request.query.dtype == torch.float64:
             return "FlexAttention has no float64"
+        if request.query.numel() == 0 or request.key.numel() == 0:
+            return "FlexAttention needs at least one query and one key"
         if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
             name = type(request.bias).__name__
             return f"FlexAttention takes a bias of the pair, and {name} needs the queries or the weights"
@@ -53,11 +55,10 @@ def flex(request: Request, kernel: Callable[..., Any]) -> Float[Tensor, "batch h
     """The request put into FlexAttention's terms; ``kernel`` is ``flex_attention``, compiled or not."""
     key, value = request.key, request.value
     if request.mask is not None:
-        allowed = request.mask
-        if not allowed.depends_on_query:  # padding: what it hides is hidden from all, so nothing there may matter
-            seen = allowed.dense(request.frame.queries, request.frame.keys, device=request.device)[:, :1, 0, :, None]
-            if allowed.heads is None:
-                key, value = key.masked_fill(~seen, 0.0), value.masked_fill(~seen, 0.0)
+        seen = seen_keys(request)
+        if not bool(seen.all()):  # a key hidden from every query may hold NaN, and a weight of 0 times NaN is NaN
+            hidden = ~seen[..., None].to(request.device)
+            key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
     output: Tensor = kernel(
         request.query,
         key,
@@ -89,6 +90,20 @@ def block_mask(request: Request) -> BlockMask:
         mask_mod=request.mask.mask_mod(queries, keys, device=request.device),
         seq_lengths=(queries, keys),
     )
+
+
+def seen_keys(request: Request) -> Bool[Tensor, "#batch #key_heads keys"]:
+    """Which keys some query may see, read off the tile map; on the CPU."""
+    assert request.mask is not None
+    tiles = request.mask.tiles(request.frame.queries, request.frame.keys, tile=_BLOCK)
+    # One bit of every word at a time: unpacked whole, the bitmaps of a random mask would take 64 times their memory.
+    columns = torch.stack([(tiles.bitmaps >> bit & 1).bool().any(1) for bit in range(64)], dim=-1).flatten(1)
+    columns = torch.cat([columns, torch.ones(1, _BLOCK, dtype=torch.bool)])  # -1 takes the last: the full tile
+    group = torch.repeat_interleave(tiles.row_start[:, -1] - tiles.row_start[:, 0])
+    counts = torch.zeros(tiles.batch * tiles.heads, tiles.key_tiles, _BLOCK, dtype=torch.int32)
+    counts.index_put_((group, tiles.key_tile.long()), columns[tiles.bitmap.long()].int(), accumulate=True)
+    seen = (counts > 0).flatten(1)[:, : request.frame.keys].unflatten(0, (tiles.batch, tiles.heads))
+    return seen.unflatten(1, (-1, request.group)).any(2) if tiles.heads > 1 else seen
 
 
 def _score_mod(request: Request) -> ScoreMod | None:

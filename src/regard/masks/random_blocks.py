@@ -51,6 +51,8 @@ class RandomBlocks(Mask):
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """From the number of drawn blocks among those a tile touches (a table of running sums)."""
+        if grid.frame.keys == 0:
+            return grid.partial()
         drawn = self._draw(grid.frame.keys)
         sums = torch.nn.functional.pad(drawn.long().cumsum(1).cumsum(2), (1, 0, 1, 0))
         low = (grid.first_query + grid.frame.offset).clamp(min=0).flatten() // self.block
