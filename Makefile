@@ -21,7 +21,7 @@ test: $(VENV)/.test browser  ## the whole suite, set-up included; under 10 minut
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
-	$(BIN)/python -m mkdocs build --strict --quiet --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu"
 
 test-slow: $(VENV)/.test browser  ## the tests that take longer; run nightly
@@ -37,7 +37,7 @@ format: $(VENV)/.test  ## put files in the project's format
 	$(BIN)/python -m ruff format .
 
 docs: $(VENV)/.test  ## build the documentation into site/
-	$(BIN)/python -m mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 docs-serve: $(VENV)/.test  ## read the documentation while writing it
 	$(BIN)/python -m mkdocs serve

@@ -50,9 +50,7 @@ def main() -> None:
 
     forth, back = " ".join(WORDS), " ".join(WORDS[::-1])
     print(f"1. Embeddings of {forth}: {tuple(embedded(WORDS).shape)} = (length, width)")
-    print(
-        f"2. Sinusoidal positions: {tuple(sinusoidal(3).shape)}. Left columns turn fast, right ones slowly:"
-    )
+    print(f"2. Sinusoidal positions: {tuple(sinusoidal(3).shape)}. Left columns turn fast, right ones slowly:")
     for place, row in enumerate(sinusoidal(3).tolist()):
         print(f"   place {place}  " + " ".join(f"{number:6.3f}" for number in row))
     print("3. Their sum has the same shape: each vector now says which word it is and where it stands.\n")

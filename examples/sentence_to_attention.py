@@ -68,9 +68,7 @@ def main() -> None:
         print(f"   {token:>6} " + " ".join(f"{weight:.3f}" for weight in row))
 
     output = attention(x)
-    print(
-        f"5. Output  {tuple(output.shape)} = (batch, length, width): the same shape, so layers can be stacked"
-    )
+    print(f"5. Output  {tuple(output.shape)} = (batch, length, width): the same shape, so layers can be stacked")
 
 
 if __name__ == "__main__":

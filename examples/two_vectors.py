@@ -32,9 +32,7 @@ def context_of(weights: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return weights @ value
 
 
-def with_regard(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def with_regard(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Weights and context in one call; regard takes (batch, heads, length, head_dim), so two 1s are added."""
     seen = regard.observe(query[None, None], key[None, None], value[None, None], rows=[0, 1])
     return seen.rows[0, 0], seen.output[0, 0]

@@ -47,9 +47,7 @@ def measure(head_dim: int, scale: float) -> Measured:
 
 
 def main() -> None:
-    print(
-        f"Random queries against {KEYS} random keys: how far the scores spread, how much weight the heaviest"
-    )
+    print(f"Random queries against {KEYS} random keys: how far the scores spread, how much weight the heaviest")
     print("key takes, and the slope of softmax, by which the layer learns (0: it cannot).\n")
     print("            scores q . k                  scores q . k / sqrt(d)")
     print("    d   variance  heaviest  slope       variance  heaviest  slope")

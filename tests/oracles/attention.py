@@ -34,9 +34,7 @@ class Observation(NamedTuple):
     lse: np.ndarray  # (batch, heads, queries): log of the sum of exp(scores), -inf for an empty row
     entropy: np.ndarray  # (batch, heads, queries): -sum of weight log(weight), 0 for an empty row
     received: np.ndarray  # (batch, heads, keys): each key's weight, summed over queries
-    top_keys: (
-        np.ndarray
-    )  # (batch, heads, queries, top): heaviest first, of equals the lower index; -1 for no more
+    top_keys: np.ndarray  # (batch, heads, queries, top): heaviest first, of equals the lower index; -1 for no more
     top_weights: np.ndarray  # (batch, heads, queries, top); 0 where there are no more keys
     rows: np.ndarray  # (batch, heads, asked rows, keys)
 
@@ -128,9 +126,7 @@ def sum_to(gradient: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return gradient.sum(axis=repeated, keepdims=True).reshape(shape)
 
 
-def _visible(
-    query: np.ndarray, key: np.ndarray, allowed: np.ndarray | None, bias: np.ndarray | None
-) -> np.ndarray:
+def _visible(query: np.ndarray, key: np.ndarray, allowed: np.ndarray | None, bias: np.ndarray | None) -> np.ndarray:
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     return visible if bias is None else visible & (bias != -np.inf)
 

@@ -110,6 +110,4 @@ def t5_buckets(
 ) -> np.ndarray:
     """The bucket of each pair: (queries, keys)."""
     pairs = distances(queries, keys)
-    return np.array(
-        [[t5_bucket(int(pair), bidirectional, buckets, farthest) for pair in row] for row in pairs]
-    )
+    return np.array([[t5_bucket(int(pair), bidirectional, buckets, farthest) for pair in row] for row in pairs])

@@ -48,9 +48,7 @@ def ntk(head_dim: int, factor: float, base: float = 10_000.0) -> np.ndarray:
     return frequencies(head_dim, base * factor ** (head_dim / (head_dim - 2)))
 
 
-def dynamic_ntk(
-    head_dim: int, factor: float, trained_length: int, length: int, base: float = 10_000.0
-) -> np.ndarray:
+def dynamic_ntk(head_dim: int, factor: float, trained_length: int, length: int, base: float = 10_000.0) -> np.ndarray:
     """NTK-aware scaling by how far this input goes beyond the trained length (Peng 2023, section 3.3).
 
     The paper's factor is length / trained_length, which is `factor` 1 here; checkpoints may hold another, and

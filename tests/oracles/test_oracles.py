@@ -112,14 +112,10 @@ class TestDotProduct:
         upstream = random.normal(size=(BATCH, 6, QUERIES, VALUE_DIM))
 
         def loss(query, key, value, bias):
-            return float(
-                (attention.attention(query, key, value, allowed, bias, scale=0.3)[0] * upstream).sum()
-            )
+            return float((attention.attention(query, key, value, allowed, bias, scale=0.3)[0] * upstream).sum())
 
         ours = attention.backward(query, key, value, upstream, allowed, bias, scale=0.3)
-        for gradient, expected in zip(
-            ours, differences.gradients(loss, query, key, value, bias), strict=True
-        ):
+        for gradient, expected in zip(ours, differences.gradients(loss, query, key, value, bias), strict=True):
             assert gradient.shape == expected.shape
             np.testing.assert_allclose(gradient, expected, atol=1e-10)
 
@@ -158,9 +154,7 @@ class TestAdditive:
         query, key, value = inputs(random, heads=4, key_heads=2)
         allowed = mask_with_empty_row_and_hidden_key(random)
         upstream = random.normal(size=(BATCH, 4, QUERIES, VALUE_DIM))
-        weights = [random.normal(size=(4, HIDDEN, HEAD_DIM)) / 3 for _ in range(2)] + [
-            random.normal(size=(4, HIDDEN))
-        ]
+        weights = [random.normal(size=(4, HIDDEN, HEAD_DIM)) / 3 for _ in range(2)] + [random.normal(size=(4, HIDDEN))]
 
         def loss(*arguments):
             return float((additive.attention(*arguments, allowed)[0] * upstream).sum())

@@ -128,10 +128,7 @@ class TestPaddingAndCausal:
         example = load("padding_and_causal")
         weights = example.weights_under(example.both_masks(), example.random_tokens())
         may = torch.tensor(
-            [
-                [[mark == "x" for mark in row] for row in rows]
-                for rows in example.picture(example.both_masks())
-            ]
+            [[[mark == "x" for mark in row] for row in rows] for rows in example.picture(example.both_masks())]
         )
         assert ((weights[:, 0] > 0) == may).all()
         torch.testing.assert_close(weights.sum(-1), torch.ones(2, 1, 5))

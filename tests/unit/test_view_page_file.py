@@ -73,6 +73,6 @@ def test_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
 
 def test_what_the_system_refuses_is_said_plainly(tmp_path: Path) -> None:
     # A name that no file system takes: the same path as a full disk or a missing permission, also for root.
-    with pytest.raises(OptionError, match="cannot be written"):
+    with pytest.raises(OutputError, match="cannot be written"):
         write_page([read()], tmp_path / ("long" * 61 + ".html"))
     assert list(tmp_path.iterdir()) == []

@@ -136,6 +136,7 @@ def _all_tiles(problem: Problem, top: int) -> Columns:
     """
     whole: Columns | None = None
     tiles = _tiles(problem)
+    done = 0
     for rows in tiles:
         part = _tile(problem, rows, top)
         if whole is None:
@@ -143,8 +144,9 @@ def _all_tiles(problem: Problem, top: int) -> Columns:
             made = [column.new_zeros(*column.shape[:2], length, *column.shape[3:]) for column in part[:-1]]
             whole = (made[0], made[1], made[2], made[3], made[4], torch.zeros_like(part[-1]))
         for into, column in zip(whole[:-1], part[:-1], strict=True):
-            into[:, :, rows[0] : rows[0] + rows.shape[0]] = column
+            into.narrow(2, done, rows.shape[0]).copy_(column)
         whole[-1].add_(part[-1])
+        done += rows.shape[0]
     return _tile(problem, tiles[0], top) if whole is None else whole
 
 
@@ -157,7 +159,7 @@ def _tile(problem: Problem, rows: Int[Tensor, " rows"], top: int) -> Columns:
     hidden = bad[..., None] if allowed is None else bad[..., None] | ~allowed
     scores = scores.masked_fill(hidden, -torch.inf)
     # H = -sum w ln w; where w is 0, so is its share, and the 1 keeps its gradient finite too.
-    entropy = -(weights * weights.masked_fill(weights == 0, 1.0).log()).sum(-1)
+    entropy = (weights * -weights.masked_fill(weights == 0, 1.0).log()).sum(-1)
     best, top_keys = scores.topk(min(top, scores.shape[-1]), dim=-1)
     top_weights = weights.gather(-1, top_keys)
     top_keys = top_keys.masked_fill(best == -torch.inf, -1)
