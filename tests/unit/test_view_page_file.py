@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from regard.errors import DataError, OptionError, OutputExistsError
+from regard.errors import DataError, OptionError, OutputError, OutputExistsError
 from regard.view.page import page_of, refuse_output, write_page
 from regard.view.reading import LayerReading, Reading, Tokens
 
