@@ -1,5 +1,7 @@
 """regard: attention you can trust, fast, and open to the eye."""
 
+from importlib.metadata import version as _version
+
 from regard import masks, positions
 from regard.attention import attention, why
 from regard.catalogue import catalogue, mechanism
@@ -9,6 +11,8 @@ from regard.layers import MultiHeadAttention
 from regard.models import load
 from regard.observe import observe
 from regard.record import record
+
+__version__ = _version("regard")
 
 __all__ = [
     "Choice",

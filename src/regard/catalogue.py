@@ -89,7 +89,7 @@ def mechanism(name: str, *, heads: int, head_dim: int, **options: Any) -> Mechan
 
     ``options`` are the mechanism's own; an unknown name or option is an OptionError that lists the valid ones.
     """
-    if name not in _BY_NAME:
+    if not isinstance(name, str) or name not in _BY_NAME:
         raise unknown("mechanism", name, _BY_NAME)
     entry = _BY_NAME[name]
     for option in options:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral
 from typing import ClassVar
 
 
@@ -88,7 +89,7 @@ class MissingPackageError(RegardError, ImportError):
 
 def check_count(name: str, number: object, *, least: int = 1) -> None:
     """Raise OptionError unless ``number`` is an integer of at least ``least``."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
         raise OptionError(
             f"wrong {name}",
             expected=f"an integer of {least} or more",
@@ -105,5 +106,5 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:
         f"unknown {kind} {name!r}",
         expected="one of " + ", ".join(options) if options else f"no {kind} at all",
         got=repr(name),
-        do=f"did you mean {near[0]!r}?" if near else f"choose a {kind} from the list",
+        do=f"did you mean {near[0]!r}?" if near else "choose one from the list",
     )

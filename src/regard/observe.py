@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from regard.contract import Observation
+from regard.errors import check_count
 from regard.kernels.request import Bias
 from regard.kernels.select import implementation
 from regard.masks.base import Mask
-from regard.shapes import check_top, checked, query_rows
+from regard.shapes import checked, query_rows
 
 
 def observe(
@@ -38,6 +39,6 @@ def observe(
     Raises: as ``regard.attention``; OptionError also for a ``top`` below 0 or a row that is not there.
     """
     request = checked(query, key, value, mask=mask, bias=bias, scale=scale)
-    check_top(top)
+    check_count("top", top, least=0)
     chosen = implementation(impl, request, observing=True)
     return chosen.observe(request, top, query_rows(rows, request.frame.queries, request.device))

@@ -15,19 +15,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
 from regard.contract import Observation
-from regard.errors import OptionError
+from regard.errors import OptionError, RegardError
 from regard.kernels.request import Bias
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class SeenLayer:
     """One call of one attention layer.
 
@@ -41,6 +41,10 @@ class SeenLayer:
     value: Tensor
     mask: Mask | None
     bias: Bias | None
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{side} {tuple(getattr(self, side).shape)}" for side in ("query", "key", "value"))
+        return f"SeenLayer({self.name!r}, {type(self.mechanism).__name__}, {shapes}, mask={self.mask!r})"
 
     def weights(self, rows: Sequence[int] | Tensor | None = None) -> Tensor:
         """Exact weights (batch, heads, rows, keys) of some or all queries, computed now."""
@@ -64,6 +68,9 @@ class Seen(Sequence[SeenLayer]):
     def __init__(self) -> None:
         self._calls: list[SeenLayer] = []
 
+    def __repr__(self) -> str:
+        return "Seen(" + ", ".join(call.name or "attention" for call in self._calls) + ")"
+
     def __len__(self) -> int:
         return len(self._calls)
 
@@ -71,6 +78,14 @@ class Seen(Sequence[SeenLayer]):
         return iter(self._calls)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, int) and not -len(self) <= index < len(self):
+            # An IndexError as well, which is how Python finds the end of a sequence.
+            raise MissingLayerError(
+                f"attention layer {index} was not called",
+                expected=f"an index below {len(self)}" if self._calls else "a call of the model inside the `with`",
+                got=str(index),
+                do="len(seen) tells how many calls there were",
+            )
         if not isinstance(index, str):
             return self._calls[index]
         named = [call for call in self._calls if call.name == index]
@@ -85,12 +100,26 @@ class Seen(Sequence[SeenLayer]):
         return named[-1]
 
 
+@final
+class MissingLayerError(RegardError, IndexError):
+    """An attention layer that was not called."""
+
+    exit_code = 2
+
+
 @contextmanager
 def record(model: nn.Module) -> Iterator[Seen]:
     """Listen to every attention layer of ``model`` while the context is open; gives a ``Seen``.
 
     Raises OptionError for a model in which no layer can be listened to.
     """
+    if not isinstance(model, nn.Module):
+        raise OptionError(
+            "record listens to a model",
+            expected="a torch.nn.Module",
+            got=repr(model),
+            do='load one first: model = regard.load("minilm")',
+        )
     mechanisms = [(name, module) for name, module in model.named_modules() if isinstance(module, Mechanism)]
     if not mechanisms:
         raise OptionError(
@@ -121,7 +150,7 @@ def _listener(seen: Seen, name: str) -> Any:
                 key=given["key"].detach(),
                 value=given["value"].detach(),
                 mask=given.get("mask"),
-                bias=given.get("bias"),
+                bias=bias.detach() if isinstance(bias := given.get("bias"), Tensor) else bias,
             )
         )
 

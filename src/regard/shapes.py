@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
+from typing import SupportsFloat, TypeGuard
 
 import torch
 from torch import Tensor
@@ -51,9 +53,9 @@ def check_mask(mask: object) -> None:
     )
 
 
-def check_dropout(dropout: float) -> None:
+def check_dropout(dropout: object) -> None:
     """Raise OptionError unless 0 <= dropout < 1."""
-    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0.0 <= dropout < 1.0:
+    if not _is_number(dropout) or not 0.0 <= float(dropout) < 1.0:
         raise OptionError(
             "dropout is a probability",
             expected="0 <= dropout < 1",
@@ -62,9 +64,9 @@ def check_dropout(dropout: float) -> None:
         )
 
 
-def check_scale(scale: float | None) -> None:
+def check_scale(scale: object) -> None:
     """Raise OptionError unless the scale is a finite number, or None."""
-    if scale is None or (isinstance(scale, int | float) and not isinstance(scale, bool) and math.isfinite(scale)):
+    if scale is None or (_is_number(scale) and math.isfinite(float(scale))):
         return
     raise OptionError(
         "scale is what scores are multiplied with",
@@ -74,15 +76,9 @@ def check_scale(scale: float | None) -> None:
     )
 
 
-def check_top(top: int) -> None:
-    """Raise OptionError for a number of weights below 0."""
-    if isinstance(top, bool) or not isinstance(top, int) or top < 0:
-        raise OptionError(
-            "top is a number of weights",
-            expected="an integer of 0 or more",
-            got=repr(top),
-            do="for example top=8",
-        )
+def _is_number(number: object) -> TypeGuard[SupportsFloat]:
+    """Python's and NumPy's real numbers, but no bool."""
+    return isinstance(number, Real) and not isinstance(number, bool)
 
 
 def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.device) -> Tensor | None:
@@ -91,10 +87,10 @@ def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.
         return None
     try:
         index = torch.as_tensor(rows, device=device)
-    except (TypeError, ValueError):  # not numbers
+    except (TypeError, ValueError, RuntimeError):  # not numbers
         index = torch.tensor(torch.nan)
-    whole = index.numel() == 0 or not (index.is_floating_point() or index.dtype == torch.bool)
-    index = index.long()
+    whole = index.numel() == 0 or not (index.is_floating_point() or index.is_complex() or index.dtype == torch.bool)
+    index = index.long() if whole else index
     if not whole or index.dim() != 1 or bool(((index < -queries) | (index >= queries)).any()):
         raise OptionError(
             "rows names queries that are not there",

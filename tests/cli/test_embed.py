@@ -215,7 +215,7 @@ class TestBadLines:
     def test_skipped_and_said(self, embed, bad):
         options, _ = bad
         done = embed(*options, "-o", "out.jsonl", "--skip-bad")
-        assert "left out: 1 lines, line 2" in done.stderr
+        assert "left out: 1 line, line 2" in done.stderr
         assert len(read_rows("out.jsonl")) == 2
         (skipped,) = read_rows("out.jsonl.skipped.jsonl")
         assert skipped["line"] == 2
@@ -234,13 +234,19 @@ class TestBadLines:
 
     def test_cut_when_asked_and_said(self, embed):
         done = embed("--truncate", "-o", "out.npy", data="short\n" + "word " * 31)
-        assert "cut at the model's limit: 1 texts, line 2" in done.stderr
+        assert "cut at the model's limit: 1 text, line 2" in done.stderr
 
     def test_a_line_without_end(self, embed, monkeypatch):
         monkeypatch.setattr("regard.text.lines.LONGEST_LINE", 100)
         done = embed("--skip-bad", data="a\n" + "b" * 1000 + "\nc\n")
         assert [row["text"] for row in rows(done.stdout)] == ["a", "c"]
         assert "line 2" in done.stderr
+
+    @pytest.mark.parametrize(("coding", "zero"), [("utf-16-le", 2), ("utf-16-be", 1)])
+    def test_utf_16_without_a_mark(self, embed, coding, zero):
+        with pytest.raises(DataError, match=r"line 1 of standard input[\s\S]*iconv -f UTF-16") as caught:
+            embed(data="one\ntwo\n".encode(coding))
+        assert f"byte 0x00 at byte {zero} of the line" in caught.value.got
 
 
 class TestBadInput:
@@ -277,6 +283,34 @@ class TestBadInput:
         model.save(tmp_path / "broken")
         with pytest.raises(CheckpointError, match="not finite"):
             embed("a", "-o", "out.npy", "--model", tmp_path / "broken")
+
+
+class TestBadOutput:
+    @pytest.mark.parametrize("folder", ["out.npy", "out.npy.offsets.npy", "out.npy.skipped.jsonl"])
+    def test_a_folder_is_refused_before_the_model_is_loaded(self, embed, folder):
+        Path(folder).mkdir()
+        with pytest.raises(OptionError, match="is a folder"):
+            embed("a", "--tokens", "--overwrite", "-o", "out.npy", "--model", "no such model")
+        assert names() == [folder]
+
+    def test_no_parent(self, embed):
+        with pytest.raises(OptionError, match="there is no folder nowhere"):
+            embed("a", "-o", "nowhere/out.npy", "--model", "no such model")
+
+    def test_name_and_format_disagree(self, embed):
+        with pytest.raises(OptionError, match="contradict"):
+            embed("a", "-o", "out.npy", "--format", "jsonl")
+        embed("a", "-o", "out.npy", "--format", "npy")
+        embed("a", "-o", "out.txt", "--format", "jsonl")
+        assert names() == ["out.npy", "out.txt"]
+
+    def test_one_row_is_no_plural(self, embed):
+        assert "1 row, 1 vector of 22 float32" in embed("a", "-o", "out.npy").stderr
+
+    def test_a_name_cannot_act_on_the_terminal(self, embed):
+        done = embed("a", "-o", "out\x1b[31m.npy")
+        assert "out⟨U+001B⟩[31m.npy: 1 row" in done.stderr
+        assert "\x1b[31m" not in done.stderr
 
 
 class Killed(BaseException):
@@ -357,9 +391,12 @@ class TestResume:
 
     @pytest.mark.parametrize(
         ("options", "message"),
-        [(("--batch", "3"), "batch: 32 then, 3 now"), (("--tokens",), "tokens"),
-         (("--format", "jsonl"), "format: 'npy' then"), (("--model", "minilm"), "fingerprint")],
-    )  # fmt: skip
+        [
+            (("--batch", "3"), "batch: 32 then, 3 now"),
+            (("--tokens",), "tokens"),
+            (("--model", "minilm"), "fingerprint"),
+        ],
+    )
     def test_other_options(self, interrupted, options, message):
         with pytest.raises(OutputExistsError, match=message):
             interrupted("--data", "in.txt", "-o", "out.npy", "--resume", *options)
@@ -369,6 +406,12 @@ class TestResume:
             "00000001.data",
             "00000001.json",
         ]
+
+    def test_another_format(self, embed, monkeypatch, small_chunks):
+        options = ("--data", write(LINES), "-o", "out.vectors", "--format")
+        assert self.stopped_at(embed, monkeypatch, 6, *options, "npy")
+        with pytest.raises(OutputExistsError, match="format: 'npy' then, 'jsonl' now"):
+            embed(*options, "jsonl", "--resume")
 
     def test_a_bad_line_can_be_skipped_when_resuming(self, embed, small_chunks):
         write([*LINES, "x" * 99])

@@ -106,6 +106,12 @@ def test_no_room_for_standard_output(embed):
     assert "Traceback" not in error
 
 
+def test_a_line_that_never_ends_is_not_read_to_its_end(embed):
+    code, _, error = finished(embed("--data", "/dev/zero"))
+    assert code == 3
+    assert "line 1 of /dev/zero is too long" in error
+
+
 def test_no_room_for_a_file(embed, many):
     limit = 300_000  # bytes a file may have: enough for the parts, too few for the output
     process = embed(

@@ -9,6 +9,7 @@ import pytest
 from opened import Opened, random_reading
 
 import regard.view.page
+from regard.view.findings import word_pairs
 from regard.view.reading import Reading
 
 WORDS = ["The", "cat", "sat", "on", "the", "mat", "because", "it", "was", "warm", "."]
@@ -404,3 +405,49 @@ def test_prints(show: Show) -> None:
     opened.page.emulate_media(media="print")
     assert not opened.page.locator(".place").is_visible()
     assert opened.page.pdf()[:5] == b"%PDF-"
+
+
+def test_words_outside_the_vocabulary_are_said(show: Show, minilm: Callable[[str], Reading]) -> None:
+    opened = show(minilm("我今天吃了一个苹果"))
+    assert opened.page.inner_text("#vocabulary").startswith("6 of 9 words are not in this model's vocabulary.")
+    unknown = set(opened.page.locator("#row .token.unknown bdi").all_inner_texts())
+    assert len(unknown) == 6
+    assert not unknown & set(opened.page.locator("#findings bdi").all_inner_texts())
+    assert not show(random_reading(WORDS)).page.locator("#vocabulary").is_visible()
+
+
+def test_a_finding_of_several_tokens_opens_at_the_strongest(show: Show, minilm: Callable[[str], Reading]) -> None:
+    reading = minilm("Seafarers feared the hydroelectricity because unaffable seamstresses sang it.")
+    opened = show(reading)
+    for number in range(opened.page.locator("#findings button").count()):
+        card = opened.page.locator("#findings button").nth(number)
+        asks, gets = card.locator("bdi").all_inner_texts()
+        card.click()
+        layer, head, query = (
+            int(re.search(rf"{name}=(\d+)", opened.page.url)[1]) for name in ("layer", "head", "token")
+        )
+        pairs = word_pairs(reading)
+        one, two = (next(word for word in pairs.query_words if word.label == label) for label in (asks, gets))
+        given = row_of(reading, layer, head, slice(None))[:, list(two.pieces)].sum(1)
+        assert query in one.pieces
+        assert given[query] == max(given[list(one.pieces)])
+        if len(one.pieces) + len(two.pieces) > 2:
+            assert re.search(r"As whole words: \w+ → \w+ \d+\.\d %\.$", opened.sentence())
+
+
+def test_a_long_text_scrolls_by_whole_lines(show: Show) -> None:
+    opened = show(random_reading(words(254)))
+    for top in (0, 300, 100_000):
+        opened.page.evaluate(f"document.querySelector('.tokens.long').scrollTop = {top}")
+        opened.page.wait_for_timeout(100)
+        cut = opened.page.evaluate(
+            """(() => {
+              const box = document.querySelector(".tokens.long").getBoundingClientRect();
+              const over = ({ top, bottom }, edge) => top < edge - 1 && bottom > edge + 1;
+              return [...document.querySelectorAll(".tokens.long .token")]
+                .map((token) => token.getBoundingClientRect())
+                .filter((token) => over(token, box.top) || over(token, box.bottom)).length;
+            })()"""
+        )
+        assert cut == 0
+    assert "scroll in it" in opened.page.inner_text("#marks")

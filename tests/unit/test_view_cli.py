@@ -84,8 +84,19 @@ def test_an_existing_page_is_refused_before_the_model_is_loaded(run: Run, tmp_pa
     assert run("hi there", "-o", "page.html", "--overwrite").exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("texts", "hinted"),
+    [(("The", "animal", "is"), True), (("The", "animal is"), False), (("The",), False), (("猫が", "犬が"), False)],
+)
+def test_words_that_may_be_one_sentence(run: Run, texts: tuple[str, ...], hinted: bool) -> None:
+    result = run(*texts)
+    assert result.exit_code == 0, result.exception
+    assert ('Quote it: "The animal is"' in result.stderr) == hinted
+
+
 def test_what_cannot_be_viewed_is_refused(run: Run, tmp_path: Path) -> None:
     assert "no text to view" in refused(run, DataError)
+    assert "standard input is read with --data -" in refused(run, DataError)
     assert "text 2 is empty" in refused(run, DataError, "hi", " \n")
     (tmp_path / "empty.txt").write_text("\n\n")
     assert "only blank lines" in refused(run, DataError, "--data", "empty.txt")

@@ -1,5 +1,7 @@
 """A word in several texts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -35,3 +37,14 @@ def test_a_word_is_the_mean_of_its_pieces() -> None:
 
 def test_no_shared_word() -> None:
     assert shared_words([read("a", np.ones((1, 1, 2))), read("b", np.ones((1, 1, 2)))]) == ()
+
+
+def test_function_words_and_unknown_words_are_not_compared() -> None:
+    first, second = (
+        read("The hedgehog is in Rome", np.ones((1, 5, 2))),
+        read("the hedgehog is in Rome", np.ones((1, 5, 2))),
+    )
+    assert [one.word for one in shared_words([first, second])] == ["hedgehog", "rome"]
+    pieces = ("the", "[UNK]", "is", "in", "rome")
+    unknown = Reading(replace(second.tokens, pieces=pieces), (), second.hidden)
+    assert [one.word for one in shared_words([first, unknown])] == ["rome"]

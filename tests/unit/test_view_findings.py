@@ -1,9 +1,11 @@
 """Findings: what position explains is left out, and the word behind the numbers comes first."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from regard.view.findings import attended_most, findings, weight_of_pair, word_pairs
+from regard.view.findings import attended_most, findings, strongest_pieces, weight_of_pair, word_pairs
 from regard.view.reading import LayerReading, Reading, Tokens
 
 WORDS = ["Mia", "fed", "the", "old", "dog", "since", "it", "was", "hungry"]
@@ -90,6 +92,8 @@ def test_pieces_are_averaged_for_the_query_and_summed_for_the_key() -> None:
     expected = ((0.6 + 0.1) + (0.2 + 0.4)) / 2
     assert pairs.weight[0, 0, 1] == pytest.approx(expected, abs=1e-6)
     assert weight_of_pair(reading, pairs.query_words[0], pairs.key_words[1], 0, 0) == pytest.approx(expected, abs=1e-6)
+    # un gives sea and farers 0.6 + 0.1, affable 0.2 + 0.4; of un's two shares the one of sea is larger.
+    assert strongest_pieces(reading, pairs.query_words[0], pairs.key_words[1], 0, 0) == (0, 2)
     # rest -> unaffable, distances -4 and -3. No other pair is 4 back: an even share, 1/5.
     # One other pair is 3 back, farers -> un: 0.1.
     assert pairs.usual[0, 2, 0] == pytest.approx(1 / 5 + 0.1, abs=1e-6)
@@ -104,3 +108,13 @@ def test_a_text_of_one_word_has_no_findings() -> None:
     pairs = word_pairs(Reading(one, (LayerReading("one", eye, eye, eye, 1.0),), np.zeros((2, 3, 3), dtype=np.float32)))
     assert findings(pairs) == ()
     assert attended_most(pairs) == ()
+
+
+def test_words_outside_the_vocabulary_find_nothing() -> None:
+    known = read(layer(looking("it", "dog", 0.6), looking("it", "dog", 0.7), looking("was", "Mia", 0.8)))
+    pieces = tuple("[UNK]" if piece in ("dog", "was") else piece for piece in known.tokens.pieces)
+    reading = Reading(replace(known.tokens, pieces=pieces), known.layers, known.hidden)
+    pairs = word_pairs(reading)
+    assert findings(pairs) == ()
+    met = {WORDS[number] for one in attended_most(pairs) for number in (one.query_word, one.key_word)}
+    assert met <= set(WORDS) - {"dog", "was"}

@@ -1,12 +1,13 @@
 """The terminal view, as plain text."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 from rich.console import Console
 
 from regard.view.reading import LayerReading, Reading, Tokens
-from regard.view.terminal import print_reading, print_shared
+from regard.view.terminal import print_reading, print_readings, print_shared
 
 
 def read(words: list[str], *, dropped: int = 0) -> Reading:
@@ -44,7 +45,7 @@ def test_each_word_and_what_it_attends_to() -> None:
     assert "█" * 16 in " ".join(lines)
     finding = next(line for line in lines if line.startswith("they → dogs"))
     assert "82.0 % in 1·1" in finding
-    assert finding.rstrip().endswith("of 4 heads")
+    assert finding.rstrip().endswith("of 4")
 
 
 def test_text_is_text() -> None:
@@ -66,3 +67,36 @@ def test_one_word_and_many_words() -> None:
         Reading(Tokens("hi", ("hi",), ((0, 2),), (False,)), (), np.ones((1, 1, 2), dtype=np.float32))
     )
     assert "… and 7 more words" in printed(read([f"w{at}" for at in range(47)]))
+
+
+def test_many_texts_have_a_line_each() -> None:
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    print_readings([read([f"dogs{at}", "bark", "since", "they", "may"]) for at in range(11)], console)
+    lines = console.file.getvalue().splitlines()
+    assert lines[0].split() == ["stands", "out", "share", "layer", "head", "text"]
+    for at, line in enumerate(lines[1:12]):
+        assert line.split()[:8] == [str(at + 1), "since", "→", f"dogs{at}", "82.0", "%", "1", "0"]
+        assert line.rstrip().endswith(f"dogs{at} bark since they may")
+
+
+def test_few_texts_have_their_tables_in_80_columns() -> None:
+    console = Console(file=io.StringIO(), width=80, highlight=False)
+    print_readings([read(["dogs", "bark", "since", "they", "may"]), read(["Dogs", "ring", "and", "run"])], console)
+    lines = console.file.getvalue().splitlines()
+    header = next(line for line in lines if line.startswith("pair of words"))
+    assert header.split() == ["pair", "of", "words", "share", "layer", "head", "usual", "also", "first", "in"]
+    assert any(line.startswith("dogs  1, 2") for line in lines)
+
+
+def test_words_from_right_to_left_keep_their_order() -> None:
+    lines = printed(read(["הילד", "אכל", "תפוח", "may"])).splitlines()
+    assert any(line.startswith("\u2068תפוח\u2069 → \u2068הילד\u2069") for line in lines)
+    assert any(line.startswith("may → \u2068הילד\u2069") for line in lines)
+
+
+def test_unknown_words_are_counted_and_left_out() -> None:
+    whole = read(["dogs", "bark", "since", "they", "may"])
+    pieces = ("[UNK]", "bark", "[UNK]", "they", "may")
+    shown = printed(Reading(replace(whole.tokens, pieces=pieces), whole.layers, whole.hidden))
+    assert "2 of 5 words are not in this model's vocabulary." in shown
+    assert "dogs" not in "".join(shown.splitlines()[1:])

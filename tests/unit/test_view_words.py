@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.view.reading import Tokens
-from regard.view.words import words_of
+from regard.view.words import vocabulary_gap, words_of
 
 
 def tokens(text: str, *pieces: str) -> Tokens:
@@ -45,7 +45,17 @@ def test_an_unknown_token_is_still_its_word() -> None:
     unknown = Tokens(
         "see 🦔x", ("[CLS]", "see", "[UNK]", "[SEP]"), ((0, 0), (0, 3), (4, 6), (0, 0)), (True, False, False, True)
     )
-    assert [word.text for word in words_of(unknown)] == ["see", "🦔x"]
+    found = words_of(unknown)
+    assert [(word.text, word.known) for word in found] == [("see", True), ("🦔x", False)]
+    assert vocabulary_gap(found) == "1 of 2 words is not in this model's vocabulary."
+    assert vocabulary_gap(found[:1]) == ""
+
+
+def test_words_that_stand_again_are_numbered() -> None:
+    pieces = ["The", "cat", ",", "the", "dog", ",", "the", "Cat"]
+    found = words_of(tokens(" ".join(pieces), *pieces))
+    # "The" counts, but needs no number: nothing else is spelled so.
+    assert [word.label for word in found] == ["The", "cat", ",", "the (2)", "dog", ",", "the (3)", "Cat"]
 
 
 def test_a_token_without_a_span_is_its_own() -> None:

@@ -82,7 +82,7 @@ def embed(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
 ) -> None:
     """Turn texts into vectors: one for each text, or with --tokens one for each token in its context."""
-    from regard.text.embedding_job import Options
+    from regard.text.embedding_job import Options, amount
 
     options = Options(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
     name = _format_name(form, out)
@@ -102,7 +102,8 @@ def embed(
             after = _begun(parts, _asked(name, field, embedder, options), resume=resume)
             summary = _write(lines, embedder, options, written, parts, after)
             kind = f"{model}, " + ("last layer" if tokens else str(embedder.pooling))
-            _say(f"{out}: {summary.rows:,} rows, {summary.vectors:,} vectors of {written.width} float32 ({kind})")
+            rows, vectors = amount(summary.rows, "row"), amount(summary.vectors, "vector")
+            _say(f"{out}: {rows}, {vectors} of {written.width} float32 ({kind})")
     _report(summary, out)
 
 
@@ -117,14 +118,23 @@ def _format_name(form: str | None, out: Path | None) -> str:
             got="no --out",
             do=f"add -o vectors.{form}",
         )
-    if form is None and out is not None and out.suffix.lower().removeprefix(".") not in ("npy", "jsonl", "parquet"):
+    suffix = "" if out is None else out.suffix.lower().removeprefix(".")
+    known = suffix in ("npy", "jsonl", "parquet")
+    if form is not None and known and form != suffix:
+        raise OptionError(
+            f"--format {form} and the name {str(out)!r} contradict each other",
+            expected="one format",
+            got=f"{form} and .{suffix}",
+            do=f"name the output .{form}, or leave out --format",
+        )
+    if form is None and out is not None and not known:
         raise OptionError(
             f"the name {out.name!r} does not say which format to write",
             expected="a name ending in .npy, .jsonl or .parquet",
             got=f"the suffix {out.suffix!r}",
             do="choose such a name, or add --format",
         )
-    name = form or ("jsonl" if out is None else out.suffix.lower().removeprefix("."))
+    name = form or suffix or "jsonl"
     format_of(name).check_installed()
     return name
 
@@ -143,6 +153,12 @@ def _parts(out: Path, name: str, options: Options, data: str | None, *, resume: 
         raise OptionError(
             "input and output are the same file", expected="two files", got=str(out), do="choose another --out"
         )
+    written = (out, *format_of(name)(tokens=options.tokens).companions(out), skipped_path(out))
+    for path in written:
+        if path.is_dir():
+            raise OptionError(
+                f"{path} is a folder", expected="the name of a file", got="a folder", do="choose another name"
+            )
     parts = Parts(out)
     if parts.begun and not (resume or overwrite):
         raise OutputExistsError(
@@ -151,8 +167,7 @@ def _parts(out: Path, name: str, options: Options, data: str | None, *, resume: 
             got="neither",
             do="add --resume to go on from there, or --overwrite to start again",
         )
-    there = [path for path in (out, *format_of(name)(tokens=options.tokens).companions(out)) if os.path.lexists(path)]
-    there += [skipped_path(out)] if options.skip_bad and skipped_path(out).exists() else []
+    there = [path for path in (written if options.skip_bad else written[:-1]) if os.path.lexists(path)]
     if there and not overwrite and not parts.begun:
         raise OutputExistsError(
             f"{there[0]} exists already",
@@ -179,7 +194,7 @@ def _lines(texts: list[str], data: str | None, field: str | None) -> Iterator[So
     if texts:
         yield list(arguments(texts))
         return
-    if data is None and sys.stdin.isatty():
+    if data is None and sys.stdin is not None and sys.stdin.isatty():
         raise OptionError(
             "there is no text", expected="texts, --data FILE, or standard input", got="nothing",
             do='try: regard embed "I ate an apple."',
@@ -308,19 +323,19 @@ def _stop_writing(error: OSError, parts: Parts | None) -> NoReturn:
 
 def _report(summary: Summary, out: Path | None) -> None:
     """Nothing was left out or cut in silence."""
+    from regard.text.embedding_job import amount, skipped_path
+
     if summary.truncated:
         _say(
-            f"cut at the model's limit: {summary.truncated:,} texts, "
+            f"cut at the model's limit: {amount(summary.truncated, 'text')}, "
             + _numbers(summary.first_truncated, summary.truncated)
         )
     if summary.skipped:
         first = [skipped.line for skipped in summary.first_skipped]
-        _say(f"left out: {summary.skipped:,} lines, {_numbers(first, summary.skipped)}")
+        _say(f"left out: {amount(summary.skipped, 'line')}, {_numbers(first, summary.skipped)}")
         for skipped in summary.first_skipped[:3]:
             _say("  " + skipped.problem.splitlines()[0])
         if out is not None:
-            from regard.text.embedding_job import skipped_path
-
             _say(f"  all of them: {skipped_path(out)}")
 
 
@@ -330,4 +345,6 @@ def _numbers(first: list[int], count: int) -> str:
 
 
 def _say(message: str) -> None:
-    print(message, file=sys.stderr)
+    from regard.view.visible import visible
+
+    print(visible(message), file=sys.stderr)

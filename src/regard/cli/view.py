@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -62,12 +63,14 @@ def view(
     """
     from regard.cli.pipe import PipedConsole
     from regard.view.page import refuse_output, write_page
-    from regard.view.terminal import print_reading, print_shared
+    from regard.view.terminal import print_readings
+    from regard.view.visible import visible
 
     path = Path("attention.html") if open_page and out is None else out
     if path is not None:
         refuse_output(path, overwrite=overwrite)
     named = _texts(texts or [], data, field)
+    _hint_at_quotes(texts or [])
 
     from regard.models import load
     from regard.view.read import read
@@ -75,16 +78,15 @@ def view(
     loaded = load(model)
     readings = [read(loaded, text, truncate=truncate, name=name) for name, text in named]
     console = PipedConsole(highlight=False, markup=False)
-    for number, reading in enumerate(readings, start=1):
-        print_reading(reading, console, number=number if len(readings) > 1 else None)
-        console.print()
-    if len(readings) > 1:
-        print_shared(readings, console)
+    print_readings(readings, console)
     if path is None:
         console.print("For the page with every layer and head, add: -o attention.html", style="dim")
         return
     written = write_page(readings, path, model=model, overwrite=overwrite)
-    console.print(f"Page: {written} ({written.stat().st_size / 1000:,.0f} kB); open it in any browser.", soft_wrap=True)
+    console.print(
+        f"Page: {visible(str(written))} ({written.stat().st_size / 1000:,.0f} kB); open it in any browser.",
+        soft_wrap=True,
+    )
     if open_page:
         typer.launch(str(written))
 
@@ -106,11 +108,20 @@ def _texts(arguments: list[str], data: Path | None, field: str | None) -> list[t
     if not found:
         raise DataError(
             "there is no text to view",
-            expected="one or more texts, or a file of texts",
+            expected="one or more texts, or a file of texts (standard input is read with --data -)",
             got="nothing" if data is None else f"only blank lines in {data}",
             do='try: regard view "I ate an apple."',
         )
     return found
+
+
+def _hint_at_quotes(texts: list[str]) -> None:
+    """A sentence without quotes reaches us as many words; languages without spaces are not meant."""
+    if len(texts) > 1 and all(text.isascii() and len(text.split()) == 1 for text in texts):
+        from regard.view.visible import visible
+
+        sentence = visible(" ".join(texts))
+        print(f'These are {len(texts)} texts of one word. One sentence? Quote it: "{sentence}"', file=sys.stderr)
 
 
 def _checked(line: Line) -> tuple[str, str]:

@@ -32,9 +32,11 @@ class Isolated:
     def bad_rows(
         self, allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None, rows: Tensor
     ) -> Bool[Tensor, "batch heads rows"]:
-        """Which of the queries ``rows`` hold or may see a token that is not finite."""
-        seen = self.bad_key[:, :, None, :] if allowed is None else self.bad_key[:, :, None, :] & allowed
-        return self.bad_query[:, :, rows] | seen.any(-1)
+        """Which of the queries ``rows`` may see something, and hold or may see a token that is not finite."""
+        bad_query, bad_key = self.bad_query[:, :, rows], self.bad_key[:, :, None, :]
+        if allowed is None:
+            return bad_query | bad_key.any(-1)
+        return (bad_query & allowed.any(-1)) | (bad_key & allowed).any(-1)
 
 
 def isolate(

@@ -50,7 +50,7 @@ def implementation(name: str, request: Request, *, observing: bool = False) -> I
     """
     if name == "auto":
         return IMPLEMENTATIONS["reference" if observing else choose(request).impl]
-    if name not in IMPLEMENTATIONS:
+    if not isinstance(name, str) or name not in IMPLEMENTATIONS:
         raise unknown("impl", name, ["auto", *IMPLEMENTATIONS])
     chosen = IMPLEMENTATIONS[name]
     reason = chosen.refuses_to_observe(request) if observing else chosen.refuses(request)

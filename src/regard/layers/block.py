@@ -113,8 +113,9 @@ class DecoderBlock(nn.Module):
     ) -> Tensor | tuple[Tensor, DecoderCache]:
         """(batch, length, width) -> the same shape; with a cache, a pair of it and the longer cache.
 
-        ``memory`` (batch, keys, key_width) is what cross-attention looks at; with a cache it is needed in the
-        first call only. ``mask`` is over the tokens (those in the cache included): usually ``masks.causal()``.
+        ``memory`` (batch, keys, key_width) is what cross-attention looks at; with a cache it is needed in the first
+        call only, and later ones do not look at it again. ``mask`` is over the tokens (those in the cache included):
+        usually ``masks.causal()``.
         """
         if memory is not None and self.cross_attention is None:
             raise OptionError(
@@ -122,6 +123,13 @@ class DecoderBlock(nn.Module):
                 expected="memory=None",
                 got=f"memory {tuple(memory.shape)}",
                 do="build it with cross_attention=True",
+            )
+        if cache is not None and not isinstance(cache, DecoderCache):
+            raise OptionError(
+                "this is no cache of a decoder block",
+                expected="a DecoderCache: DecoderCache(), or what an earlier call returned",
+                got=type(cache).__name__,
+                do="start with cache=DecoderCache()",
             )
         old = DecoderCache() if cache is None else cache
         offset, own, remembered = old.own.length, old.own, old.memory
@@ -191,7 +199,11 @@ def decoder_block(
     position: Rotation | PairBias | None = None,
     cross_attention: bool = True,
 ) -> DecoderBlock:
-    """A decoder block from numbers; ``cross_attention=False`` gives the block of a decoder-only model."""
+    """A decoder block from numbers; ``cross_attention=False`` gives the block of a decoder-only model.
+
+    ``mechanism``, ``position`` and ``key_value_heads`` are those of self-attention; cross-attention is scaled dot
+    product with all heads.
+    """
     return DecoderBlock(
         attention=MultiHeadAttention(
             width,

@@ -3,9 +3,10 @@
     cache = KeyValueCache.empty()
     output, cache = attention(tokens, mask=causal(), cache=cache)
 
-A cache never changes: ``extended`` gives a new one. Storage grows by doubling and is shared between a cache
-and the one made from it, so under ``torch.no_grad`` a step costs the new tokens only. Extending an older cache
-once more (beam search, branches) copies first, and so does a step that may be differentiated.
+A cache never changes: ``extended`` gives a new one. The first tensors it is given it keeps, without a copy. Storage
+grows by doubling and is shared between a cache and the one made from it, so under ``torch.no_grad`` a step costs the
+new tokens only. Extending an older cache once more (beam search, branches) copies first, and so does a step that may
+be differentiated.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The feed-forward layer of a block, applied to each token alone.
 
-    FFN(x)   = act(x W_1 + b_1) W_2 + b_2                       Vaswani et al. 2017, equation 2
-    gated(x) = (act(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2     Shazeer 2020, "GLU variants improve
-    Transformer", equation 6
+    FFN(x)   = act(x W_1 + b_1) W_2 + b_2
+    gated(x) = (act(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2
 
+Vaswani et al. 2017, equation 2; Shazeer 2020, "GLU variants improve Transformer", equation 6. Shapes:
 (batch, length, width) -> (batch, length, inner) -> (batch, length, width).
 """
 
@@ -16,7 +16,7 @@ from typing import final
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.errors import check_count, unknown
+from regard.errors import ShapeError, check_count, unknown
 from regard.shapes import check_dropout
 
 _PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
@@ -59,7 +59,14 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(inner, width, bias=bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(batch, length, width) -> the same shape."""
+        """(batch, length, width) -> the same shape. Raises ShapeError for another width."""
+        if tokens.dim() < 1 or tokens.shape[-1] != self.up.in_features:
+            raise ShapeError(
+                "tokens do not fit the feed-forward layer",
+                expected=f"(batch, length, {self.up.in_features})",
+                got=str(tuple(tokens.shape)),
+                do="build the layer with the width of its tokens",
+            )
         inner = self.up(tokens)
         if self.gate is None:
             inner = _PLAIN[self.activation](inner)

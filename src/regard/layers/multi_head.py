@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from regard.catalogue import mechanism as mechanism_of
 from regard.contract import Frame
-from regard.errors import DtypeError, OptionError, RefusedError, ShapeError, check_count
+from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError, check_count
 from regard.layers.cache import KeyValueCache
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
@@ -75,6 +75,13 @@ class MultiHeadAttention(nn.Module):
         self.key_projection = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
         self.value_projection = nn.Linear(value_width, key_value_heads * self.head_dim, bias=bias)
         self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bias)
+        if isinstance(mechanism, Mechanism) and dropout != 0.0:
+            raise OptionError(
+                "dropout is given for a mechanism that was made already",
+                expected="dropout=0.0, or the mechanism's name",
+                got=f"dropout={dropout} and a {type(mechanism).__name__}",
+                do=f"give it to the mechanism: regard.mechanism(..., dropout={dropout})",
+            )
         if isinstance(mechanism, str):
             mechanism = mechanism_of(mechanism, heads=heads, head_dim=self.head_dim, dropout=dropout)
         if not isinstance(mechanism, Mechanism):
@@ -137,6 +144,8 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         check_mask(mask)
+        if cache is not None:
+            _check_cache(cache)
         queries = self._heads_of(query, self.query_projection, "query")
         keys = self._heads_of(key, self.key_projection, "key")
         values = self._heads_of(value, self.value_projection, "value")
@@ -161,6 +170,7 @@ class MultiHeadAttention(nn.Module):
         ``offset`` is the position of the first query, where positions rotate; None puts the last query on the last key.
         """
         check_mask(mask)
+        _check_cache(memory)
         queries = self._heads_of(query, self.query_projection, "query")
         queries = self._turned(queries, Frame(query.shape[1], memory.length).offset if offset is None else offset)
         return self._mixed(queries, memory.key, memory.value, mask)
@@ -200,12 +210,26 @@ class MultiHeadAttention(nn.Module):
 
     def _heads_of(self, tokens: Tensor, projection: nn.Linear, name: str) -> Tensor:
         """(batch, length, width) -> (batch, heads, length, head_dim)."""
+        if not isinstance(tokens, Tensor):
+            raise DtypeError(
+                f"{name} is no tensor",
+                expected=f"a tensor (batch, length, {projection.in_features})",
+                got=type(tokens).__name__,
+                do="a mask is given by name: mask=..." if isinstance(tokens, Mask) else "use torch.as_tensor",
+            )
         if tokens.dim() != 3 or tokens.shape[-1] != projection.in_features:
             raise ShapeError(
                 f"{name} tokens do not fit the layer",
                 expected=f"(batch, length, {projection.in_features})",
                 got=str(tuple(tokens.shape)),
                 do="put the batch first, and build the layer with the width of its tokens",
+            )
+        if tokens.device != projection.weight.device:
+            raise DeviceError(
+                f"{name} tokens and the layer are on different devices",
+                expected=str(projection.weight.device),
+                got=str(tokens.device),
+                do="move the tokens, or the layer, with .to(device)",
             )
         if tokens.dtype != projection.weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
             raise DtypeError(
@@ -299,12 +323,23 @@ def _check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | N
         )
 
 
+def _check_cache(cache: object) -> None:
+    if not isinstance(cache, KeyValueCache):
+        raise OptionError(
+            "this is no cache of keys and values",
+            expected="a KeyValueCache: KeyValueCache.empty(), what an earlier call returned, or what remember gave",
+            got=type(cache).__name__,
+            do="start with cache=KeyValueCache.empty()",
+        )
+
+
 def _check_position(position: object) -> None:
     if position is None or isinstance(position, Rotation | PairBias):
         return
+    name = position.__name__ + ", a class" if isinstance(position, type) else type(position).__name__
     raise OptionError(
-        f"{type(position).__name__} is not a position inside attention",
-        expected="positions.Rotary, ALiBi, T5Buckets or ShawRelative, or None",
-        got=type(position).__name__,
+        f"{name} is not a position inside attention",
+        expected="an instance of positions.Rotary, ALiBi, T5Buckets or ShawRelative, or None",
+        got=name,
         do="Sinusoidal and Learned positions are added to the embeddings, before the layer",
     )

@@ -23,13 +23,16 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import OptionError, ShapeError
+from regard.errors import DtypeError, OptionError, ShapeError
 
 if TYPE_CHECKING:
     from regard.masks.tiles import TileGrid, TileMap
 
 Rule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(batch, head, query, key) index tensors that broadcast together -> bool of their common shape."""
+
+
+_TILE_MAPS_KEPT = 8  # a step of decoding has lengths of its own, so they would pile up
 
 
 class Mask(ABC):
@@ -70,7 +73,7 @@ class Mask(ABC):
 
         ``rows`` asks for some queries only, by index.
         """
-        query = torch.arange(queries, device=device) if rows is None else rows.to(device=device)
+        query = torch.arange(queries, device=device) if rows is None else torch.as_tensor(rows, device=device)
         batch = torch.arange(1 if self.batch is None else self.batch, device=device)
         head = torch.arange(1 if self.heads is None else self.heads, device=device)
         key = torch.arange(keys, device=device)
@@ -78,19 +81,39 @@ class Mask(ABC):
         if not self.depends_on_query:
             query = query[:1]
         allowed = rule(batch[:, None, None, None], head[:, None, None], query[:, None], key)
+        if allowed.dtype != torch.bool:
+            raise DtypeError(
+                f"the rule of {self!r} gives no bool",
+                expected="torch.bool, True where a query may attend",
+                got=str(allowed.dtype),
+                do="compare in mask_mod: `tensor != 0`",
+            )
         return allowed.reshape((1,) * (4 - allowed.dim()) + allowed.shape)
 
     def tiles(self, queries: int, keys: int, *, tile: int = 64) -> TileMap:
-        """The block structure: the tiles that are not empty, row by row. Computed once for each pair of lengths."""
+        """The block structure: the tiles that are not empty, row by row; kept for the last few pairs of lengths."""
         from regard.masks.tiles import build_tile_map
 
-        if (queries, keys, tile) not in self._tile_maps:
-            self._tile_maps[queries, keys, tile] = build_tile_map(self, Frame(queries, keys), tile)
-        return self._tile_maps[queries, keys, tile]
+        known, lengths = self._tile_maps, (queries, keys, tile)
+        if lengths not in known:
+            if len(known) >= _TILE_MAPS_KEPT:
+                known.pop(next(iter(known)))
+            known[lengths] = build_tile_map(self, Frame(queries, keys), tile)
+        return known[lengths]
 
     @cached_property
     def _tile_maps(self) -> dict[tuple[int, int, int], TileMap]:
         return {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Without what can be computed again."""
+        cached = {
+            name
+            for kind in type(self).__mro__
+            for name, part in vars(kind).items()
+            if isinstance(part, cached_property)
+        }
+        return {name: part for name, part in vars(self).items() if name not in cached}
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         """Raise ShapeError unless the mask fits tensors of these sizes."""
@@ -109,6 +132,12 @@ class Mask(ABC):
                 do="give the mask one entry a query head, or 1 for all heads",
             )
         self.mask_mod(queries, keys)
+
+    def __rand__(self, other: object) -> Mask:
+        return _mask(other, "&")
+
+    def __ror__(self, other: object) -> Mask:
+        return _mask(other, "|")
 
     def __and__(self, other: Mask) -> Mask:
         from regard.masks.compose import And
@@ -136,16 +165,18 @@ class Mask(ABC):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Mask):
             return NotImplemented
-        return type(self) is type(other) and self._identity == other._identity
+        if self is other:
+            return True
+        return type(self) is type(other) and self._identity is not None and self._identity == other._identity
 
     def __hash__(self) -> int:
-        return hash((type(self), self._identity))
+        return hash((type(self), self._identity or id(self)))
 
     @cached_property
-    def _identity(self) -> tuple[object, ...]:
-        """What makes two masks of a class equal: their fields, or nothing but being the same object."""
+    def _identity(self) -> tuple[object, ...] | None:
+        """What makes two masks of a class equal: their fields; None where only being the same object does."""
         names = getattr(type(self), "__dataclass_fields__", None)
-        return (id(self),) if names is None else tuple(_frozen(getattr(self, name)) for name in names)
+        return None if names is None else tuple(_frozen(getattr(self, name)) for name in names)
 
 
 def _frozen(part: object) -> object:

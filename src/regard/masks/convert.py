@@ -84,7 +84,7 @@ def from_transformers(attention_mask: Tensor) -> Mask:
     return keep((attention_mask != 0)[:, None, None, :])
 
 
-def _allowed(additive: Tensor) -> Bool[Tensor, ...]:
+def _allowed(additive: Tensor) -> Bool[Tensor, "..."]:
     """True where an additive mask adds nothing; refuses values that are neither 0 nor a ban."""
     if not additive.is_floating_point():
         raise DtypeError(
@@ -93,7 +93,10 @@ def _allowed(additive: Tensor) -> Bool[Tensor, ...]:
             got=str(additive.dtype),
             do="turn integers into bool, minding which value means may attend",
         )
-    banned = additive <= torch.finfo(additive.dtype).min
+    # A mask written in one dtype and cast to another bans with the first one's lowest value.
+    lowest = [torch.finfo(dtype).min for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
+    bans = torch.tensor(lowest, dtype=torch.float64, device=additive.device)
+    banned = torch.isin(additive.double(), bans) | (additive == -torch.inf)
     free = additive == 0
     if not bool((banned | free).all()):
         raise OptionError(

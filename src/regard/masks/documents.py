@@ -18,6 +18,7 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import DtypeError, ShapeError
 from regard.masks.base import Mask, Rule
+from regard.masks.given import as_tensor
 from regard.masks.tiles import TileGrid
 
 
@@ -80,9 +81,9 @@ def documents(
     ``ids`` (batch, keys) or (keys,) integers, of the keys. Queries are the last of them, or have ``query_ids``
     of their own where they are another sequence (cross-attention over packed pairs).
     """
-    tensors = [torch.as_tensor(side) for side in (ids, query_ids) if side is not None]
+    tensors = [as_tensor(side, "ids", "integers, one a token") for side in (ids, query_ids) if side is not None]
     for tensor in tensors:
-        if tensor.is_floating_point() or tensor.dtype == torch.bool:
+        if tensor.numel() and (tensor.is_floating_point() or tensor.dtype == torch.bool):
             raise DtypeError(
                 "document ids are integers",
                 expected="an integer dtype",

@@ -19,6 +19,7 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import OptionError, ShapeError
 from regard.masks.base import Mask, Rule
+from regard.masks.given import as_tensor
 from regard.masks.tiles import TileGrid
 
 
@@ -71,7 +72,7 @@ def global_tokens(positions: Sequence[int] | Int[Tensor, " tokens"] | Bool[Tenso
 
     ``positions``: indices of keys, the same for the whole batch; or a bool tensor (batch, length), True where global.
     """
-    tensor = torch.as_tensor(positions)
+    tensor = as_tensor(positions, "positions", "a list of indices, or a bool tensor (batch, length)")
     if tensor.dtype == torch.bool:
         if tensor.dim() not in (1, 2):
             raise ShapeError(

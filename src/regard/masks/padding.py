@@ -15,8 +15,9 @@ import torch
 from jaxtyping import Int, Int8
 from torch import Tensor
 
-from regard.errors import DtypeError, OptionError, ShapeError, unknown
+from regard.errors import DtypeError, OptionError, ShapeError, check_count, unknown
 from regard.masks.base import Mask, Rule
+from regard.masks.given import as_tensor
 from regard.masks.tensor import keep
 from regard.masks.tiles import TileGrid
 
@@ -75,7 +76,7 @@ def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["ri
     """
     if side not in ("right", "left"):
         raise unknown("padding side", side, ("left", "right"))
-    tensor = torch.as_tensor(lengths).clone()
+    tensor = as_tensor(lengths, "lengths", "one whole number a batch entry").clone()
     if tensor.dim() != 1:
         raise ShapeError(
             "padding takes one length a batch entry",
@@ -100,8 +101,10 @@ def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["ri
     return Padding(tensor.long(), side)
 
 
-def padding_of(ids: Int[Tensor, "batch keys"], pad_id: int) -> Mask:
+def padding_of(ids: Tensor | Sequence[Sequence[int]], pad_id: int) -> Mask:
     """Hide the keys whose token id is ``pad_id``, on whichever side they stand. ``ids`` (batch, keys)."""
+    check_count("pad_id", pad_id, least=-(2**63))
+    ids = as_tensor(ids, "ids", "a matrix of token ids")
     if ids.dim() != 2:
         raise ShapeError(
             "padding_of takes a matrix of token ids",

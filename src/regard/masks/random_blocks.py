@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import OptionError
+from regard.errors import check_count
 from regard.masks.base import Mask, Rule
 from regard.masks.tiles import TileGrid
 
@@ -87,16 +87,8 @@ def random_blocks(count: int, *, block: int = 64, seed: int = 0, heads: int | No
 
     With fewer key blocks than ``count`` it sees them all. Join it to a window and global tokens by ``|``.
     """
-    for name, number, least in (
-        ("count", count, 0),
-        ("block", block, 1),
-        ("heads", 1 if heads is None else heads, 1),
-    ):
-        if isinstance(number, bool) or not isinstance(number, int) or number < least:
-            raise OptionError(
-                f"random_blocks: wrong {name}",
-                expected=f"an integer of {least} or more",
-                got=repr(number),
-                do="for example random_blocks(3, block=64, seed=0)",
-            )
-    return RandomBlocks(count, block, seed, heads)
+    check_count("count", count, least=0)
+    check_count("block", block)
+    check_count("seed", seed, least=0)
+    check_count("heads", 1 if heads is None else heads)
+    return RandomBlocks(count, block, seed, None if heads == 1 else heads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from regard.errors import DtypeError, ShapeError
 from regard.masks.base import Mask, Rule
+from regard.masks.given import as_tensor
 
 
 @final
@@ -52,20 +53,21 @@ class Keep(Mask):
         return rule
 
 
-def keep(tensor: Bool[Tensor, ...]) -> Mask:
-    """A mask from a bool tensor in which True means "may attend".
+def keep(tensor: Any) -> Mask:
+    """A mask from a bool tensor, array or nested list in which True means "may attend".
 
     Shape (queries, keys), or (batch, heads, queries, keys) with 1 where it is the same for all. The tensor is copied.
     """
     return Keep(_four(tensor, "keep").clone())
 
 
-def blocked(tensor: Bool[Tensor, ...]) -> Mask:
+def blocked(tensor: Any) -> Mask:
     """A mask from a bool tensor in which True means "may NOT attend"; shapes as for ``keep``."""
     return Keep(~_four(tensor, "blocked"))
 
 
-def _four(tensor: Tensor, name: str) -> Bool[Tensor, "batch heads queries keys"]:
+def _four(given: Any, name: str) -> Bool[Tensor, "batch heads queries keys"]:
+    tensor = as_tensor(given, f"what masks.{name} takes", "a bool tensor")
     if tensor.dtype != torch.bool:
         raise DtypeError(
             f"masks.{name} takes a bool tensor",

@@ -1,7 +1,6 @@
 """Additive attention: a small network with one hidden layer scores each pair.
 
-    score(q, k) = v . tanh(W_q q + W_k k)                       W_q, W_k (inner, head_dim), v (inner), one of
-    each a head
+    score(q, k) = v . tanh(W_q q + W_k k)         W_q, W_k (inner, head_dim) and v (inner), one of each a head
 
 Bahdanau et al. 2015, section 3.1 and appendix A.1.2 (there W_a and U_a).
 """
@@ -14,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.errors import check_count
 from regard.mechanisms.base import ScoredMechanism
 
 
@@ -24,6 +24,7 @@ class Additive(ScoredMechanism):
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0, inner: int | None = None) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         inner = head_dim if inner is None else inner
+        check_count("inner", inner)
         self.query_weight = nn.Parameter(torch.randn(heads, inner, head_dim) * head_dim**-0.5)
         self.key_weight = nn.Parameter(torch.randn(heads, inner, head_dim) * head_dim**-0.5)
         self.score_vector = nn.Parameter(torch.randn(heads, inner) * inner**-0.5)

@@ -21,7 +21,7 @@ from regard.errors import ShapeError, check_count
 from regard.kernels import scored, statistics
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
-from regard.shapes import check_dropout, check_top, checked, query_rows
+from regard.shapes import check_dropout, checked, query_rows
 
 
 class Mechanism(nn.Module, ABC):
@@ -151,7 +151,7 @@ class ScoredMechanism(Mechanism):
         rows: Sequence[int] | Tensor | None = None,
     ) -> Observation:
         """Output and statistics of the weights, before dropout."""
-        check_top(top)
+        check_count("top", top, least=0)
         problem = self.problem(query, key, value, mask, bias)
         return statistics.observe(
             problem, top=top, rows=query_rows(rows, query.shape[2], query.device), dtype=query.dtype

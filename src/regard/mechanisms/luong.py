@@ -16,11 +16,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.errors import check_count
 from regard.kernels.request import Bias
 from regard.kernels.select import implementation
 from regard.masks.base import Mask
 from regard.mechanisms.additive import additive_score
 from regard.mechanisms.base import ScoredMechanism
+from regard.positions.base import DistanceBias, PairBias
 
 
 @final
@@ -63,6 +65,8 @@ class LuongGeneral(ScoredMechanism):
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
     ) -> Tensor:
         """The output (batch, heads, queries, value_dim)."""
+        if isinstance(bias, PairBias) and not isinstance(bias, DistanceBias):
+            return super().forward(query, key, value, mask, bias=bias)  # such a bias reads q, and not q W
         request = self.checked(query, key, value, mask, bias, 1.0)
         # A query that is not finite is kept out of the product: its row would make the weight's gradient NaN.
         bad = ~query.isfinite().all(-1, keepdim=True)
@@ -78,6 +82,7 @@ class LuongConcat(ScoredMechanism):
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0, inner: int | None = None) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         inner = head_dim if inner is None else inner
+        check_count("inner", inner)
         self.weight = nn.Parameter(torch.randn(heads, inner, 2 * head_dim) * (2 * head_dim) ** -0.5)
         self.score_vector = nn.Parameter(torch.randn(heads, inner) * inner**-0.5)
 

@@ -154,6 +154,11 @@ class BertOutput:
     layers: tuple[Float[Tensor, "batch length width"], ...] | None = None
     pooled: Float[Tensor, "batch width"] | None = None
 
+    def __repr__(self) -> str:
+        layers = "None" if self.layers is None else f"{len(self.layers)} like it"
+        pooled = None if self.pooled is None else tuple(self.pooled.shape)
+        return f"BertOutput(hidden {tuple(self.hidden.shape)}, layers {layers}, pooled {pooled})"
+
 
 @final
 class Bert(nn.Module):
@@ -195,6 +200,13 @@ class Bert(nn.Module):
 
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
         """
+        if not isinstance(ids, Tensor):
+            raise DtypeError(
+                "a model reads token ids",
+                expected="ids (batch, length), a tensor of integers",
+                got=type(ids).__name__,
+                do="batch = model.tokenizer.encode(texts); model(batch.ids, mask=batch.mask)",
+            )
         tokens = self._embedded(ids, segments)
         kept = [tokens]
         for layer in self.layers:

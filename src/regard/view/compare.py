@@ -3,7 +3,8 @@
     cosine(a, b) = a . b / (|a| |b|)
 
 A word's vector is the mean of its pieces' vectors. Context is what makes the two differ, so the cosine falls
-where the layers mix it in (Ethayarajh 2019).
+where the layers mix it in (Ethayarajh 2019). Words that nearly every English text holds are left out, and so are
+words outside the vocabulary, which the model cannot tell apart.
 """
 
 from __future__ import annotations
@@ -16,6 +17,12 @@ from jaxtyping import Float64
 
 from regard.view.reading import Reading
 from regard.view.words import Word, words_of
+
+_ENGLISH = """a an the this that these those and or but nor so if because as than then when while
+    i me my you your he him his she her hers it its we us our they them their who which what
+    is are was were be been being am do does did has have had will would can could may might must shall should
+    not no of to in on at by for with from into onto about over under up down out off there here"""
+_FUNCTION_WORDS = frozenset(_ENGLISH.split())
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ def shared_words(readings: list[Reading]) -> tuple[SharedWord, ...]:
 def _first_occurrences(reading: Reading) -> dict[str, Word]:
     found: dict[str, Word] = {}
     for word in words_of(reading.tokens):
-        if word.is_word:
+        if word.is_word and word.known and word.text.casefold() not in _FUNCTION_WORDS:
             found.setdefault(word.text.casefold(), word)
     return found
 

@@ -7,7 +7,8 @@ A pair of words is scored by
 
 so heads that always look at the previous token, or at [SEP], explain themselves away, and one odd head is not
 enough. Words of several pieces: weights are averaged over the query's pieces and summed over the key's. Special
-tokens, punctuation, the same word (again) and direct neighbours are left out. Attention shows where a head looks,
+tokens, punctuation, words outside the vocabulary (all of them are one token to the model), the same word (again)
+and direct neighbours are left out. Attention shows where a head looks,
 not why the model decides (Jain and Wallace 2019), and the views say so.
 """
 
@@ -61,6 +62,11 @@ class WordPairs:
     places: tuple[tuple[int, int], ...]  # (layer, head) of each head number
     same_text: bool
 
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """All words, those looked at too where they are another text's."""
+        return self.query_words if self.same_text else self.query_words + self.key_words
+
     def finding(self, query_word: int, key_word: int) -> Finding:
         """The pair as a finding."""
         at = (slice(None), query_word, key_word)
@@ -78,9 +84,9 @@ class WordPairs:
         )
 
     def candidates(self, nearest: int) -> Bool[np.ndarray, "query_words key_words"]:
-        """Pairs of different proper words, at least ``nearest`` words apart where a text looks at itself."""
-        query = np.array([word.is_word for word in self.query_words], dtype=bool)
-        key = np.array([word.is_word for word in self.key_words], dtype=bool)
+        """Pairs of different, known, proper words, at least ``nearest`` words apart where a text looks at itself."""
+        query = np.array([word.is_word and word.known for word in self.query_words], dtype=bool)
+        key = np.array([word.is_word and word.known for word in self.key_words], dtype=bool)
         apart = np.abs(np.arange(len(query))[:, None] - np.arange(len(key))[None, :])
         far = apart >= nearest if self.same_text else np.ones_like(apart, dtype=bool)
         return np.asarray(query[:, None] & key[None, :] & far & ~self._alike())
@@ -147,6 +153,13 @@ def weight_of_pair(reading: Reading, query_word: Word, key_word: Word, layer: in
     """What one head gives from one word to another: mean over query pieces, sum over key pieces."""
     rows = reading.layers[layer].weights()[head][list(query_word.pieces)]
     return float(rows[:, list(key_word.pieces)].sum(axis=1).mean())
+
+
+def strongest_pieces(reading: Reading, query_word: Word, key_word: Word, layer: int, head: int) -> tuple[int, int]:
+    """The token of the query word that gives the key word most in one head, and the key's token it gives most."""
+    rows = reading.layers[layer].weights()[head][list(query_word.pieces)][:, list(key_word.pieces)]
+    query = int(rows.sum(axis=1).argmax())
+    return query_word.pieces[query], key_word.pieces[int(rows[query].argmax())]
 
 
 def _by_words(

@@ -25,11 +25,12 @@ from jaxtyping import Bool, Float32
 
 from regard.errors import DataError, OptionError, OutputError, OutputExistsError
 from regard.view.compare import shared_words
-from regard.view.findings import Finding, WordPairs, findings, weight_of_pair, word_pairs
+from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, weight_of_pair, word_pairs
 from regard.view.pack import ALPHABET, pack_bits, pack_fixed, pack_float32, rounded_to_fixed
 from regard.view.reading import LayerReading, Reading, Tokens
 from regard.view.statistics import statistics_of
 from regard.view.visible import direction_of, visible
+from regard.view.words import vocabulary_gap
 
 # Each file is one idea; a later one may use the names of the earlier ones.
 SCRIPTS = (
@@ -171,6 +172,7 @@ def _text(number: int, readings: list[Reading], pairs: list[WordPairs], letters:
         "keys": None if reading.keys is None else _tokens(reading.keys),
         "key_direction": direction_of(reading.key_tokens.text),
         "dropped": reading.dropped,
+        "vocabulary": vocabulary_gap(pairs[number].words),
         "layers": [_layer(layer, masks, letters) for layer in reading.layers],
         "masks": masks,
         "statistics": _statistics(reading),
@@ -190,7 +192,7 @@ def _tokens(tokens: Tokens) -> list[Json]:
         one |= {"piece": piece} if piece != surface else {}
         one |= {"gap": 1} if gap and token else {}
         one |= {"special": 1} if special else {}
-        one |= {"unknown": 1} if tokens.pieces[token] in ("[UNK]", "<unk>") and not special else {}
+        one |= {"unknown": 1} if tokens.unknown(token) else {}
         shown.append(one)
     return shown
 
@@ -233,11 +235,14 @@ def _statistics(reading: Reading) -> Json:
 def _finding(finding: Finding, number: int, readings: list[Reading], pairs: list[WordPairs]) -> Json:
     query = pairs[number].query_words[finding.query_word]
     key = pairs[number].key_words[finding.key_word]
+    # Of a word of several tokens the one is opened that shows the finding best.
+    asks, gets = strongest_pieces(readings[number], query, key, finding.looks[0].layer, finding.looks[0].head)
     return {
-        "from": visible(query.text),
-        "to": visible(key.text),
-        "query": query.pieces[0],
-        "key": key.pieces[0],
+        "from": visible(query.label),
+        "to": visible(key.label),
+        "query": asks,
+        "key": gets,
+        "pieces": [len(query.pieces), len(key.pieces)],
         "looks": [
             {"layer": look.layer, "head": look.head, "weight": round(look.weight, 6), "usual": round(look.usual, 6)}
             for look in finding.looks

@@ -16,6 +16,8 @@ from jaxtyping import Bool, Float32, Float64
 
 from regard.errors import DataError, ShapeError
 
+UNKNOWN = frozenset(("[UNK]", "<unk>"))  # the vocabularies' names for what they do not hold
+
 
 @dataclass(frozen=True)
 class Tokens:
@@ -46,6 +48,10 @@ class Tokens:
         """The token as the text writes it; the vocabulary's name where the text has nothing there."""
         start, end = self.spans[token]
         return self.pieces[token] if self.special[token] or start >= end else self.text[start:end]
+
+    def unknown(self, token: int) -> bool:
+        """Whether the vocabulary does not hold the token, so that the model reads it like any other such."""
+        return self.pieces[token] in UNKNOWN and not self.special[token]
 
 
 @dataclass(frozen=True, eq=False)

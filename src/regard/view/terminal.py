@@ -1,4 +1,7 @@
-"""The terminal view: for each word what it attends to most, the findings, and shared words layer by layer."""
+"""The terminal view: for each word what it attends to most, the findings, and shared words layer by layer.
+
+More than ``TABLES_SHOWN`` texts get one line each, the strongest finding, since tables for all would flood the screen.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,27 @@ from rich.text import Text
 from regard.view.compare import SharedWord, shared_words
 from regard.view.findings import Finding, WordPairs, attended_most, findings, word_pairs
 from regard.view.reading import Reading
-from regard.view.visible import visible
+from regard.view.visible import isolated, visible
+from regard.view.words import vocabulary_gap
 
 BAR_WIDTH = 20  # characters of a share of 100 %
 WORDS_SHOWN = 40
 SHARED_SHOWN = 8
+PAIR_WIDTH = 30  # characters of a pair of words where a text has one line
+TABLES_SHOWN = 10  # texts, up to which each has its tables
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def print_readings(readings: Sequence[Reading], console: Console) -> None:
+    """Prints every text, with its tables where there are few, and the words that several texts share."""
+    if len(readings) > TABLES_SHOWN:
+        _print_lines(readings, console)
+    else:
+        for number, reading in enumerate(readings, start=1):
+            print_reading(reading, console, number=number if len(readings) > 1 else None)
+            console.print()
+    if len(readings) > 1:
+        print_shared(readings, console)
 
 
 def print_reading(reading: Reading, console: Console, *, number: int | None = None) -> None:
@@ -28,6 +46,9 @@ def print_reading(reading: Reading, console: Console, *, number: int | None = No
         console.print(
             f"Cut: read the first {len(reading.tokens)} tokens, left out the last {reading.dropped}.", style="yellow"
         )
+    gap = vocabulary_gap(pairs.words)
+    if gap:
+        console.print(f"{gap} Such words are read as one unknown token, and left out here.", style="yellow")
     looks = attended_most(pairs)
     if not looks:
         console.print("There are no two words here that could look at each other.")
@@ -66,8 +87,8 @@ def _words_table(looks: Sequence[Finding], pairs: WordPairs, *, plain: bool) -> 
     for finding in looks:
         strongest = finding.looks[0]
         table.add_row(
-            Text(visible(pairs.query_words[finding.query_word].text)),
-            Text(visible(pairs.key_words[finding.key_word].text)),
+            Text(isolated(pairs.query_words[finding.query_word].label)),
+            Text(isolated(pairs.key_words[finding.key_word].label)),
             Text(f"{100 * strongest.weight:.1f} %"),
             Text(_bar(strongest.weight, plain=plain), style="cyan"),
             str(strongest.layer),
@@ -82,29 +103,65 @@ def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console
     console.print(Text("\nWhat stands out", style="bold"))
     table = Table(box=None, pad_edge=False)
     table.add_column("pair of words")
-    for name in ("share", "layer", "head", "usual there", "also", "first choice in"):
-        table.add_column(name, justify="right")
+    for name in ("share", "layer", "head", "usual", "also", "first in"):
+        table.add_column(name, justify="right", no_wrap=True)
     for finding in found:
         first, *others = finding.looks
-        pair = Text(visible(pairs.query_words[finding.query_word].text), style="bold")
-        pair.append(" -> " if console.options.ascii_only else " → ").append(
-            visible(pairs.key_words[finding.key_word].text)
-        )
         table.add_row(
-            pair,
+            _pair(finding, pairs, plain=console.options.ascii_only),
             f"{100 * first.weight:.1f} %",
             str(first.layer),
             str(first.head),
             f"{100 * first.usual:.1f} %",
             ", ".join(f"{100 * look.weight:.1f} % in {look.layer}·{look.head}" for look in others),
-            f"{finding.first_choice} of {finding.heads} heads",
+            f"{finding.first_choice} of {finding.heads}",
         )
     console.print(table)
     console.print(
-        "Ranked by share less what that head usually gives at that distance, averaged over the two strongest heads "
-        '(the second, layer·head, under "also"). Attention shows where a head looks, not why the model decides.',
+        'Ranked by share less what that head usually gives at that distance ("usual"), averaged over the two '
+        'strongest heads (the second, layer·head, under "also"). "first in": how many heads choose this word first. '
+        "Attention shows where a head looks, not why the model decides.",
         style="dim",
     )
+
+
+def _pair(finding: Finding, pairs: WordPairs, *, plain: bool) -> Text:
+    pair = Text(isolated(pairs.query_words[finding.query_word].label), style="bold")
+    return pair.append(" -> " if plain else " → ").append(isolated(pairs.key_words[finding.key_word].label))
+
+
+def _print_lines(readings: Sequence[Reading], console: Console) -> None:
+    """One line a text: its strongest finding, then as much of the text as fits."""
+    table = Table(box=None, pad_edge=False)
+    for name in ("", "stands out", "share", "layer", "head", "text"):
+        table.add_column(name, justify="left" if name in ("stands out", "text") else "right", no_wrap=True)
+    rows = [_strongest(reading, plain=console.options.ascii_only) for reading in readings]
+    number_width = len(str(len(readings)))
+    pair_width = max(len("stands out"), *(pair.cell_len for pair, *_ in rows))
+    # What is left of the line beside the numbers (share 7, layer 5, head 4) and two spaces between columns.
+    room = max(4, console.width - number_width - pair_width - 7 - 5 - 4 - 5 * 2)
+    for number, (reading, row) in enumerate(zip(readings, rows, strict=True), start=1):
+        text = Text(isolated(reading.tokens.text))
+        text.truncate(room, overflow="ellipsis")
+        table.add_row(str(number), *row, text)
+    console.print(table)
+    console.print(
+        f"More than {TABLES_SHOWN} texts: each by what stands out most. Give a text alone to see all its words. "
+        "Layers and heads count from 0.\n",
+        style="dim",
+    )
+
+
+def _strongest(reading: Reading, *, plain: bool) -> tuple[Text, str, str, str]:
+    """A text's first finding as cells: the pair, its share, layer and head."""
+    pairs = word_pairs(reading)
+    found = findings(pairs, limit=1)
+    if not found:
+        return Text("nothing"), "", "", ""
+    look = found[0].looks[0]
+    pair = _pair(found[0], pairs, plain=plain)
+    pair.truncate(PAIR_WIDTH, overflow="ellipsis")
+    return pair, f"{100 * look.weight:.1f} %", str(look.layer), str(look.head)
 
 
 def _shared_table(shared: Sequence[SharedWord]) -> Table:
@@ -115,7 +172,7 @@ def _shared_table(shared: Sequence[SharedWord]) -> Table:
         table.add_column("embedding" if step == 0 else f"layer {step - 1}", justify="right")
     for one in shared:
         cosines = [f"{cosine:.2f}" for cosine in one.cosines]
-        table.add_row(Text(visible(one.word)), f"{one.first + 1}, {one.second + 1}", *cosines)
+        table.add_row(Text(isolated(one.word)), f"{one.first + 1}, {one.second + 1}", *cosines)
     return table
 
 

@@ -17,6 +17,17 @@ def visible(text: str) -> str:
     return "".join(_show(character) for character in text)
 
 
+def isolated(text: str) -> str:
+    """As ``visible``; a word with letters written from right to left stands between isolates (U+2068, U+2069).
+
+    So two such words in one line keep their order (Unicode Bidirectional Algorithm, section 2.4).
+    """
+    shown = visible(text)
+    if any(unicodedata.bidirectional(character) in ("R", "AL") for character in shown):
+        return f"\u2068{shown}\u2069"
+    return shown
+
+
 def direction_of(text: str) -> str:
     """ "rtl" or "ltr", by the first character with a strong direction (Unicode Bidirectional Algorithm, P2 and P3)."""
     for character in text:

@@ -8,7 +8,9 @@ BERT's own tokenizer, since the script writes no spaces. What is no word (punctu
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from regard.view.reading import Tokens
 
@@ -18,11 +20,22 @@ _IDEOGRAPHS = ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH")
 
 @dataclass(frozen=True)
 class Word:
-    """A word of a text and the tokens that make it up; ``is_word`` is False for punctuation and symbols."""
+    """A word of a text and the tokens that make it up; ``is_word`` is False for punctuation and symbols.
+
+    ``known`` is False where a token is not in the vocabulary. ``occurrence`` counts, from 1, a word that stands in
+    the text again in the same spelling, capitals aside in the counting; it is 0 for a word that needs no number.
+    """
 
     text: str
     pieces: tuple[int, ...]
     is_word: bool
+    known: bool = True
+    occurrence: int = 0
+
+    @property
+    def label(self) -> str:
+        """The word, with its number where there are several: "the (3)"."""
+        return f"{self.text} ({self.occurrence})" if self.occurrence else self.text
 
 
 def words_of(tokens: Tokens) -> tuple[Word, ...]:
@@ -37,12 +50,33 @@ def words_of(tokens: Tokens) -> tuple[Word, ...]:
             groups[-1][1].append(token)
         else:
             groups.append((run, [token]))
-    return tuple(_word(tokens, pieces, run is not None) for run, pieces in groups)
+    return _numbered([_word(tokens, pieces, run is not None) for run, pieces in groups])
+
+
+def vocabulary_gap(words: Sequence[Word]) -> str:
+    """How many of the words the model's vocabulary does not hold, as a sentence; empty where it holds all."""
+    proper = [word for word in words if word.is_word]
+    unknown = sum(not word.known for word in proper)
+    if not unknown:
+        return ""
+    return f"{unknown} of {len(proper)} words {'is' if unknown == 1 else 'are'} not in this model's vocabulary."
+
+
+def _numbered(words: Sequence[Word]) -> tuple[Word, ...]:
+    spellings = Counter(word.text for word in words if word.is_word)
+    seen: Counter[str] = Counter()
+    numbered = []
+    for word in words:
+        seen[word.text.casefold()] += 1
+        again = word.is_word and spellings[word.text] > 1
+        numbered.append(replace(word, occurrence=seen[word.text.casefold()]) if again else word)
+    return tuple(numbered)
 
 
 def _word(tokens: Tokens, pieces: list[int], is_word: bool) -> Word:
     start, end = tokens.spans[pieces[0]][0], tokens.spans[pieces[-1]][1]
-    return Word(tokens.text[start:end] if start < end else tokens.pieces[pieces[0]], tuple(pieces), is_word)
+    text = tokens.text[start:end] if start < end else tokens.pieces[pieces[0]]
+    return Word(text, tuple(pieces), is_word, known=not any(map(tokens.unknown, pieces)))
 
 
 def _owners(text: str) -> list[int | None]:

@@ -27,6 +27,11 @@ function word(text) {
   return make("bdi", { class: "word" }, text);
 }
 
+// For places that take plain text only: a word in either direction keeps its place among others.
+function isolated(text) {
+  return `\u2068${text}\u2069`;
+}
+
 function options(select, labels, chosen) {
   select.replaceChildren(...labels.map((label, value) => make("option", { value, selected: value === chosen }, label)));
 }

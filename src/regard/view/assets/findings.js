@@ -9,6 +9,8 @@ function findingText(finding) {
   const lines = [`layer ${first.layer} head ${first.head}; usual at that distance: ${percent(first.usual)}`];
   if (second) lines.push(`also ${lookText(second)}`);
   lines.push(`the word it looks at most in ${finding.first_choice} of ${finding.heads} heads`);
+  const [asking, given] = finding.pieces;
+  if (asking > 1 || given > 1) lines.push(`tokens: mean of ${asking} looking, sum of ${given} looked at`);
   finding.elsewhere.forEach(({ text, weight }) => lines.push(`the same head in text ${text + 1}: ${percent(weight)}`));
   return lines;
 }

@@ -40,7 +40,7 @@ function showMap() {
   const [query, key, share] = [text.tokens[state.query], keysOf(text)[shownKey()], shareAt(state.query, shownKey())];
   part("map-title").textContent = `Layer ${state.layer}, head ${state.head}`;
   part("map-value").replaceChildren(word(query.surface), " → ", word(key.surface), ` ${percent(share)}`);
-  canvas.setAttribute("aria-label", `Heat map of layer ${state.layer}, head ${state.head}: ${query.surface} gives ${key.surface} ${percent(share)}`);
+  canvas.setAttribute("aria-label", `Heat map of layer ${state.layer}, head ${state.head}: ${isolated(query.surface)} gives ${isolated(key.surface)} ${percent(share)}`);
 }
 
 function shareAt(query, key) {

@@ -67,7 +67,7 @@ function showRow() {
     const share = row[key];
     tint(chip.firstChild, shade(share));
     chip.lastChild.textContent = share >= 0.005 ? (100 * share).toFixed(1) : keys.length > LONG ? "" : "·";
-    chip.title = `${text.tokens[state.query].surface} → ${keys[key].surface}: ${share.toFixed(5)} (${keys[key].piece ?? keys[key].surface})`;
+    chip.title = `${isolated(text.tokens[state.query].surface)} → ${isolated(keys[key].surface)}: ${share.toFixed(5)} (${isolated(keys[key].piece ?? keys[key].surface)})`;
     chip.setAttribute("aria-label", `${keys[key].surface}, gets ${percent(share)}`);
   });
   askingChips.forEach((chip, query) => {
@@ -89,6 +89,11 @@ function showSentence(text, keys, row) {
     if (second !== undefined) parts.push(", then at ", name(second), `: ${percent(row[second])}`);
     parts.push(".");
   }
+  const opened = text.findings.find(
+    ({ looks: [look], query, pieces }) =>
+      look.layer === state.layer && look.head === state.head && query === state.query && Math.max(...pieces) > 1,
+  );
+  if (opened) parts.push(" As whole words: ", word(opened.from), " → ", word(opened.to), ` ${percent(opened.looks[0].weight)}.`);
   part("sentence").replaceChildren(...parts);
 }
 
@@ -112,8 +117,9 @@ function showMarks() {
   const tokens = [...text.tokens, ...keysOf(text)];
   const names = [...new Set(tokens.filter(({ special }) => special).map(({ surface }) => surface))];
   const notes = [];
-  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; heads that find nothing rest there.`);
+  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; many heads rest there when they find nothing, as far as is known.`);
   if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted: not in the model’s vocabulary, read as one and the same unknown token.");
+  if (keysOf(text).length > LONG) notes.push(`The box holds all ${keysOf(text).length} tokens: scroll in it.`);
   part("marks").textContent = notes.join(" ");
 }
 

@@ -27,7 +27,7 @@ function buildPlace() {
     const text = shownText();
     options(part("layer"), text.layers.map((_, at) => String(at)), state.layer);
     options(part("head"), text.layers[state.layer].query.map((_, at) => String(at)), state.head);
-    options(part("query"), text.tokens.map(({ surface }, at) => `${at} ${surface}`), state.query);
+    options(part("query"), text.tokens.map(({ surface }, at) => `${at} ${isolated(surface)}`), state.query);
   };
   watch(["text", "layer", "head", "query"], show);
 }
@@ -43,6 +43,8 @@ function showAbout() {
     `How ${data.model || "the model"} reads ${plural(text.tokens.length, "token")}: ${plural(text.layers.length, "layer")}, ${plural(heads, "head")}.`;
   part("cut").hidden = text.dropped === 0;
   part("cut").textContent = `Cut: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were left out, as asked.`;
+  part("vocabulary").hidden = !text.vocabulary;
+  part("vocabulary").textContent = `${text.vocabulary} Such words are read as one unknown token, and left out of what stands out.`;
   const precision = data.letters
     ? `Queries, keys and values are rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}.`
     : "Queries, keys and values are the model’s own float32 numbers.";

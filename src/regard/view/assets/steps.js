@@ -88,7 +88,7 @@ function showSteps() {
       make("p", {}, "The layer joins this vector with those of its other heads and adds the mixture to what it knows of ", word(asks), "."),
     ),
   );
-  options(part("key"), keys.map(({ surface }, at) => `${at} ${surface}`), key);
+  options(part("key"), keys.map(({ surface }, at) => `${at} ${isolated(surface)}`), key);
 }
 
 function scaleText({ scale, width }) {

@@ -1,0 +1,87 @@
+"""The ``regard`` command as a process: streams that are closed or full, messages, the version."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import version
+
+import pytest
+
+MAIN = f'{sys.executable} -W error -c "from regard.cli.app import main; main()"'
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+
+
+def shell(command, folder):
+    """Run a line of shell, in which REGARD is the command; the exit code, output and messages."""
+    line = command.replace("REGARD", MAIN)
+    done = subprocess.run(line, shell=True, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        ("REGARD view 'a b c' > /dev/full", 5, "got:      No space left on device"),
+        ("REGARD list > /dev/full", 5, "got:      No space left on device"),
+        ("REGARD --help > /dev/full", 5, "got:      No space left on device"),
+        ("REGARD embed a >&-", 5, "standard output is closed"),
+        ("REGARD embed <&-", 3, "standard input is closed"),
+        ("REGARD view --data - <&-", 3, "standard input is closed"),
+    ],
+)
+def test_streams_that_cannot_be_used(command, code, message, tmp_path):
+    got, _, error = shell(command, tmp_path)
+    assert got == code
+    assert error.startswith("regard: ")
+    assert message in error
+    assert "Traceback" not in error
+    assert "Exception ignored" not in error
+
+
+def test_messages_cannot_be_written_either(tmp_path):
+    assert shell("REGARD embed a -o none/out.npy 2> /dev/full", tmp_path) == (2, "", "")
+    assert shell("REGARD embed a -o none/out.npy 2>&-", tmp_path) == (2, "", "")
+
+
+def test_names_in_messages_cannot_act_on_the_terminal(tmp_path):
+    code, _, error = shell("REGARD embed --data \"$(printf 'a\\033[31mb')\"", tmp_path)
+    assert code == 3
+    assert "cannot read a⟨U+001B⟩[31mb" in error
+    assert "\x1b" not in error
+
+
+def test_version(tmp_path):
+    assert shell("REGARD --version", tmp_path) == (0, f"regard {version('regard')}\n", "")
+
+
+def test_view_interrupted(tmp_path):
+    os.mkfifo(tmp_path / "slow")
+    code = "from regard.cli.app import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "view", "--data", "slow"],
+        cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with (tmp_path / "slow").open("w"):  # opens once the command does, which then waits for a line
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=120)
+    assert (process.returncode, out, error) == (130, "", "regard: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("minlm", "did you mean 'minilm'?"), ("MiniLM", "did you mean 'minilm'?"), ("", "an empty name")],
+)
+def test_a_model_that_is_no_model(name, message, tmp_path):
+    code, _, error = shell(f"REGARD embed a --model '{name}'", tmp_path)
+    assert code == 4
+    assert message in error
+
+
+@pytest.mark.parametrize("name", ["None", "3"])
+def test_load_takes_names_only(name, tmp_path):
+    python = f'{sys.executable} -W error -c "import regard; regard.load({name})"'
+    _, _, error = shell(python, tmp_path)
+    assert "regard.errors.OptionError: a model is named by a string or a path" in error
