@@ -53,6 +53,12 @@ class OptionError(RegardError, ValueError):
     exit_code = 2
 
 
+class MissingLayerError(RegardError, IndexError):
+    """An attention layer that was not called while a model was recorded."""
+
+    exit_code = 2
+
+
 class RefusedError(RegardError, RuntimeError):
     """A named implementation or mechanism cannot compute what was asked; nothing was approximated."""
 

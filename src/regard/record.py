@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from regard.contract import Observation
-from regard.errors import OptionError, RegardError
+from regard.errors import MissingLayerError, OptionError
 from regard.kernels.request import Bias
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
@@ -98,13 +98,6 @@ class Seen(Sequence[SeenLayer]):
                 do="call the model inside the `with`, and use the names of model.named_modules()",
             )
         return named[-1]
-
-
-@final
-class MissingLayerError(RegardError, IndexError):
-    """An attention layer that was not called."""
-
-    exit_code = 2
 
 
 @contextmanager
