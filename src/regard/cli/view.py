@@ -77,12 +77,13 @@ def view(
 
     loaded = load(model)
     readings = [read(loaded, text, truncate=truncate, name=name) for name, text in named]
+    # The page first: the reader of our output may leave before its end (``| head``), and the page is to be there.
+    written = None if path is None else write_page(readings, path, model=model, overwrite=overwrite)
     console = PipedConsole(highlight=False, markup=False)
     print_readings(readings, console)
-    if path is None:
+    if written is None:
         console.print("For the page with every layer and head, add: -o attention.html", style="dim")
         return
-    written = write_page(readings, path, model=model, overwrite=overwrite)
     console.print(
         f"Page: {visible(str(written))} ({written.stat().st_size / 1000:,.0f} kB); open it in any browser.",
         soft_wrap=True,
