@@ -287,7 +287,7 @@ def _explained(parts: Parts | None) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise
+        raise  # no failure to explain: the reader left, and ``app`` ends quietly
     except KeyboardInterrupt:
         kept = _kept(parts)
         _say("regard: interrupted" + (kept and f"; {kept}"))

@@ -19,7 +19,7 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from regard.kernels.implementation import Implementation
 from regard.kernels.request import Request
 from regard.masks.tiles import FULL, PARTIAL
-from regard.positions.base import DistanceBias, PairBias
+from regard.positions.base import DistanceBias, PairBias, span
 
 _BLOCK = 128
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -111,11 +111,10 @@ def _score_mod(request: Request) -> ScoreMod | None:
     if bias is None:
         return None
     if isinstance(bias, DistanceBias):
-        first, last = request.frame.offset, request.frame.offset + request.frame.queries - 1
-        lowest = -max(last, 0)
-        table = bias.table(lowest, request.frame.keys - 1 - min(first, 0)).to(request.device, torch.float32)
+        lowest, highest = span(request.frame)
+        table = bias.table(lowest, highest).to(request.device, torch.float32)
         one = bias.heads == 1
-        shift = -first - lowest
+        shift = -request.frame.offset - lowest
 
         def by_distance(score: Tensor, batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del batch

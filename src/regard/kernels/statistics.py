@@ -68,7 +68,7 @@ class _Observed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """Each tile again, one at a time."""
-        assert ctx.saved_tensors
+        assert ctx.saved_tensors  # looking at them checks that none was changed in place since
         problem = _detached(ctx.problem)
         leaves = _leaves(problem)
         wanted = [index for index, needed in enumerate(ctx.needs_input_grad[2:]) if needed]

@@ -92,10 +92,15 @@ class DistanceBias(PairBias):
     ) -> Float[Tensor, "1 #heads rows keys"]:
         """The table, laid along the diagonals."""
         del scale
-        first, last = frame.offset, frame.offset + frame.queries - 1  # positions of the first and last query
-        lowest, highest = -max(last, 0), frame.keys - 1 - min(first, 0)
+        lowest, highest = span(frame)
         table = self.table(lowest, highest).to(query)
         return table[:, distances(frame, rows.to(query.device)) - lowest][None]
+
+
+def span(frame: Frame) -> tuple[int, int]:
+    """The lowest and highest of ``key - position(query)``; 0 always lies between."""
+    first, last = frame.offset, frame.offset + frame.queries - 1  # positions of the first and last query
+    return -max(last, 0), frame.keys - 1 - min(first, 0)
 
 
 def distances(frame: Frame, rows: Int[Tensor, " rows"]) -> Int[Tensor, "rows keys"]:
