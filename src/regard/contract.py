@@ -10,10 +10,13 @@ Shapes used everywhere:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from regard.arrays import Array
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Observation:
+class Observation(Generic[Array]):
     """What a mechanism looked at, in memory linear in the number of queries and keys.
 
     output       (batch, heads, queries, value_dim)  what attention gives
@@ -55,10 +58,10 @@ class Observation:
     rows         (batch, heads, rows, keys)          exact weights of the asked query rows; None if none were asked
     """
 
-    output: Float[Tensor, "batch heads queries value_dim"]
-    lse: Float[Tensor, "batch heads queries"]
-    entropy: Float[Tensor, "batch heads queries"]
-    received: Float[Tensor, "batch heads keys"]
-    top_keys: Int[Tensor, "batch heads queries top"]
-    top_weights: Float[Tensor, "batch heads queries top"]
-    rows: Float[Tensor, "batch heads rows keys"] | None = None
+    output: Float[Array, "batch heads queries value_dim"]
+    lse: Float[Array, "batch heads queries"]
+    entropy: Float[Array, "batch heads queries"]
+    received: Float[Array, "batch heads keys"]
+    top_keys: Int[Array, "batch heads queries top"]
+    top_weights: Float[Array, "batch heads queries top"]
+    rows: Float[Array, "batch heads rows keys"] | None = None

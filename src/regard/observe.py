@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
+from regard.arrays import Array, is_foreign, on_tensors
 from regard.contract import Observation
 from regard.errors import check_count
 from regard.kernels.request import Bias
@@ -15,17 +17,17 @@ from regard.shapes import checked, query_rows
 
 
 def observe(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Array,
+    key: Array,
+    value: Array,
     *,
     mask: Mask | None = None,
-    bias: Bias | None = None,
+    bias: Bias | Array | None = None,
     scale: float | None = None,
     top: int = 8,
     rows: Sequence[int] | Tensor | None = None,
     impl: str = "auto",
-) -> Observation:
+) -> Observation[Array]:
     """Attention and what it looked at: see ``Observation`` for the statistics and their shapes.
 
     Args:
@@ -38,7 +40,11 @@ def observe(
 
     Raises: as ``regard.attention``; OptionError also for a ``top`` below 0 or a row that is not there.
     """
+    if is_foreign(query):
+        terms = {"mask": mask, "scale": scale, "top": top, "rows": rows, "impl": impl}
+        return on_tensors(observe, query, key, value, bias, **terms)
     request = checked(query, key, value, mask=mask, bias=bias, scale=scale)
     check_count("top", top, least=0)
     chosen = implementation(impl, request, observing=True)
-    return chosen.observe(request, top, query_rows(rows, request.frame.queries, request.device))
+    seen: Any = chosen.observe(request, top, query_rows(rows, request.frame.queries, request.device))
+    return seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import SupportsFloat, TypeGuard
+from typing import Any, SupportsFloat, TypeGuard
 
 import torch
 from torch import Tensor
@@ -19,21 +19,22 @@ FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 def checked(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Any,
+    key: Any,
+    value: Any,
     *,
     mask: Mask | None,
-    bias: Bias | None,
+    bias: Any,
     scale: float | None,
     dropout: float = 0.0,
 ) -> Request:
     """A Request from a caller's arguments. Raises ShapeError, DtypeError, DeviceError or OptionError."""
     _check_tensors(query, key, value)
     _check_shapes(query, key, value)
-    check_mask(mask)
     if mask is not None:
-        mask.check(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+        check_mask(mask)
+        batch, heads, queries, _ = query.shape
+        mask.check(batch, heads, queries, key.shape[2])
     _check_bias(bias, query, key, value)
     check_dropout(dropout)
     check_scale(scale)
@@ -78,7 +79,7 @@ def check_scale(scale: object) -> None:
 
 def _is_number(number: object) -> TypeGuard[SupportsFloat]:
     """Python's and NumPy's real numbers, but no bool."""
-    return isinstance(number, Real) and not isinstance(number, bool)
+    return type(number) is float or (isinstance(number, Real) and not isinstance(number, bool))
 
 
 def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.device) -> Tensor | None:
@@ -102,12 +103,16 @@ def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
+    if isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor):
+        alike = query.dtype == key.dtype == value.dtype and query.device == key.device == value.device
+        if alike and query.dtype in FLOATS:  # which is nearly always so, and quick to see
+            return
     named = {"query": query, "key": key, "value": value}
     for name, tensor in named.items():
         if not isinstance(tensor, Tensor):
             raise DtypeError(
                 f"{name} is not a tensor",
-                expected="a torch.Tensor",
+                expected="a torch.Tensor; or three arrays of one kind, such as NumPy's",
                 got=type(tensor).__name__,
                 do="use torch.as_tensor",
             )
@@ -135,34 +140,35 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    shapes = _listed({name: str(tuple(t.shape)) for name, t in (("query", query), ("key", key), ("value", value))})
-    problem = ""
-    if not query.dim() == key.dim() == value.dim() == 4:
-        problem = "query, key and value have four dimensions: (batch, heads, length, head_dim)"
-    elif not query.shape[0] == key.shape[0] == value.shape[0]:
-        problem = "query, key and value have different batch sizes"
-    elif key.shape[1] != value.shape[1]:
-        problem = "key and value have different numbers of heads"
-    elif key.shape[1] == 0 or query.shape[1] % key.shape[1]:
-        problem = "the query's heads are not a multiple of the key's heads"
-    elif key.shape[2] != value.shape[2]:
-        problem = "key and value have different lengths"
-    elif query.shape[3] != key.shape[3]:
-        problem = "query and key have different head_dim"
-    elif query.shape[3] == 0:
-        problem = "head_dim is 0"
+    problem = _problem_of_shapes(query.shape, key.shape, value.shape)
     if problem:
+        named = {"query": query, "key": key, "value": value}
         raise ShapeError(
             problem,
             expected="query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), "
             "value (batch, key_heads, keys, value_dim), heads a multiple of key_heads",
-            got=shapes,
+            got=_listed({name: str(tuple(tensor.shape)) for name, tensor in named.items()}),
             do="split a (batch, length, width) tensor with .unflatten(-1, (heads, -1)).transpose(1, 2)",
         )
 
 
+def _problem_of_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> str:
+    if not len(query) == len(key) == len(value) == 4:
+        return "query, key and value have four dimensions: (batch, heads, length, head_dim)"
+    if not query[0] == key[0] == value[0]:
+        return "query, key and value have different batch sizes"
+    if key[1] != value[1]:
+        return "key and value have different numbers of heads"
+    if key[1] == 0 or query[1] % key[1]:
+        return "the query's heads are not a multiple of the key's heads"
+    if key[2] != value[2]:
+        return "key and value have different lengths"
+    if query[3] != key[3]:
+        return "query and key have different head_dim"
+    return "head_dim is 0" if query[3] == 0 else ""
+
+
 def _check_bias(bias: Bias | None, query: Tensor, key: Tensor, value: Tensor) -> None:
-    wanted = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
     if bias is None:
         return
     if isinstance(bias, PairBias):
@@ -190,7 +196,8 @@ def _check_bias(bias: Bias | None, query: Tensor, key: Tensor, value: Tensor) ->
             got=str(bias.device),
             do="move it with .to(query.device)",
         )
-    if bias.dim() != 4 or any(size not in (1, want) for size, want in zip(bias.shape, wanted, strict=True)):
+    wanted = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    if bias.dim() != 4 or any(size != 1 and size != want for size, want in zip(bias.shape, wanted, strict=True)):
         raise ShapeError(
             "bias does not fit the scores",
             expected=f"4 dimensions that broadcast to (batch, heads, queries, keys) = {wanted}",

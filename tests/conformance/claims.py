@@ -25,7 +25,8 @@ def implementations(entry: Any) -> Sequence[str]:
     """The implementations a mechanism can be asked for here; FlexAttention needs a GPU."""
     if "impl" not in entry.options:
         return ("its own",)
-    return ("reference", "sdpa", "auto", "flex") if torch.cuda.is_available() else ("reference", "sdpa", "auto")
+    on_a_cpu = ("reference", "native", "sdpa", "auto")
+    return (*on_a_cpu, "flex") if torch.cuda.is_available() else on_a_cpu
 
 
 def _claims() -> list[Claim]:

@@ -11,7 +11,8 @@ MEANING = {
     "empty rows": "A query that may attend to nothing gives exactly 0, and gradients of exactly 0.",
     "refusals": "What cannot be computed exactly is refused, and the message says what was wrong, what was expected, "
     "what was got and what to do.",
-    "determinism": "The same inputs give the same bits, forward and backward, when called again.",
+    "determinism": "The same inputs give the same bits, forward and backward, when called again; in `native` with any "
+    "number of threads.",
     "agreement": "Output and gradients agree with an oracle: NumPy, float64, written from the paper, sharing no code.",
     "statistics": "What `observe` reports (entropy, received weight, largest weights, rows, log-sum-exp) agrees with "
     "the oracle.",
@@ -35,7 +36,8 @@ Not promised:
   cannot overflow a score, and for keys that are hidden from every query (padding). NaN or Inf in a key that only
   some queries may see can reach the others. On a CPU it holds for `sdpa` too.
 - `flex` needs a GPU. Its lines are run by `pytest -m gpu` on a machine that has one, and are not in this table.
-- The same bits with another number of threads, another machine or another version of torch.
+- The same bits on another machine or with another version of torch; or with another number of threads, where the line
+  is not one of `native`.
 - Dropout draws random numbers: the same seed is needed for the same bits.
 
 How close is close is said, and derived from the dtypes, in `tests/conformance/test_agreement.py`.

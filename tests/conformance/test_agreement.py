@@ -27,7 +27,7 @@ def tolerance(claim: Claim, at: Layout, dtype: torch.dtype) -> float:
     """What is allowed, relative to the largest number of the result."""
     terms = 2 * at.head_dim + at.keys * at.queries * at.group + at.value_dim
     wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
-    fused = claim.impl in ("sdpa", "auto", "flex") or claim.mechanism in ("luong_dot", "luong_general")
+    fused = claim.impl in ("native", "sdpa", "auto", "flex") or claim.mechanism in ("luong_dot", "luong_general")
     return terms * wide + (8 if fused else 1) * torch.finfo(dtype).eps / 2
 
 

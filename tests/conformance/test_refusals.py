@@ -35,15 +35,16 @@ def test_what_cannot_be_is_refused(claim: Claim, as_users_call, proved) -> None:
 def _refuses_by_impl(claim: Claim, given) -> None:
     query, key, value = given.values()
     relative = regard.positions.ShawRelative(query.shape[-1], 3).to(query)
-    if claim.impl in ("sdpa", "flex"):
+    if claim.impl in ("native", "sdpa", "flex"):
         with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*refuses.*ShawRelative.*impl=\"auto\""):
             regard.attention(query, key, value, bias=relative, impl=claim.impl)
-        with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*no statistics"):
-            regard.observe(query, key, value, impl=claim.impl)
+        because, bias = ("ShawRelative", relative) if claim.impl == "native" else ("no statistics", None)
+        with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*{because}"):
+            regard.observe(query, key, value, bias=bias, impl=claim.impl)
     elif claim.impl != "its own":
         regard.attention(query, key, value, bias=relative, impl=claim.impl)
         with pytest.raises(
-            OptionError, match=r"(?s)unknown impl 'refrence'.*auto, flex, reference, sdpa.*'reference'\?"
+            OptionError, match=r"(?s)unknown impl 'refrence'.*auto, flex, native, reference, sdpa.*'reference'\?"
         ):
             regard.attention(query, key, value, impl="refrence")
         with pytest.raises(RefusedError, match=r"(?s)flex.*CUDA GPU.*cpu"):

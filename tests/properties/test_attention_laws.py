@@ -9,7 +9,7 @@ from regard import masks, positions
 
 calm = settings(max_examples=25, deadline=None)
 PRIMES = st.sampled_from([2, 3, 5, 7, 11, 13])
-IMPLS = st.sampled_from(["reference", "sdpa"])
+IMPLS = st.sampled_from(["reference", "native", "sdpa"])
 
 
 def tensors(seed: int, queries: int, keys: int, heads: int = 3, head_dim: int = 5, value_dim: int = 7):

@@ -27,7 +27,7 @@ def arrays(*given: torch.Tensor) -> list[np.ndarray]:
     return [tensor.detach().numpy() for tensor in given]
 
 
-@pytest.mark.parametrize("impl", ["reference", "sdpa", "auto"])
+@pytest.mark.parametrize("impl", ["reference", "native", "sdpa", "auto"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_every_broadcast_of_a_trained_bias(impl, mask, as_users_call):
     mask = MASKS[mask]
@@ -47,7 +47,7 @@ def test_every_broadcast_of_a_trained_bias(impl, mask, as_users_call):
             np.testing.assert_allclose(ours.grad, exact, atol=1e-12, err_msg=f"{shape} {key_heads}")
 
 
-@pytest.mark.parametrize("impl", ["reference", "sdpa", "auto"])
+@pytest.mark.parametrize("impl", ["reference", "native", "sdpa", "auto"])
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("shape", [(1, 1, QUERIES, KEYS), (1, 1, QUERIES, 1), (BATCH, 1, 1, KEYS)])
 def test_minus_infinity_forbids(impl, mask, shape):
@@ -67,7 +67,7 @@ def test_minus_infinity_forbids(impl, mask, shape):
     assert not bias.grad[bias == -torch.inf].any()
 
 
-@pytest.mark.parametrize("impl", ["reference", "sdpa"])
+@pytest.mark.parametrize("impl", ["reference", "native", "sdpa"])
 @pytest.mark.parametrize("scale", [0.0, -1.3, 1.0, 2.5])
 def test_scale(impl, scale):
     query, key, value = tensors()
@@ -79,7 +79,7 @@ def test_scale(impl, scale):
 def test_a_bias_of_float32_serves_half_precision():
     query, key, value = (tensor.detach().bfloat16() for tensor in tensors())
     bias = torch.randn(1, HEADS, QUERIES, KEYS)
-    for impl in ("reference", "sdpa"):
+    for impl in ("reference", "native", "sdpa"):
         ours = regard.attention(query, key, value, bias=bias, impl=impl)
         assert ours.dtype == torch.bfloat16
         given = [tensor.double().numpy() for tensor in (query, key, value)]

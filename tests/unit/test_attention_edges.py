@@ -6,7 +6,7 @@ import torch
 import regard
 from regard import masks
 
-IMPLS = ["reference", "sdpa", "auto"]
+IMPLS = ["reference", "native", "sdpa", "auto"]
 SIZES = [(2, 3, 0, 7), (2, 3, 5, 0), (0, 3, 5, 7), (2, 3, 0, 0)]
 
 
@@ -95,7 +95,7 @@ def test_why_tells_of_every_implementation():
     query = torch.randn(1, 2, 5, 7)
     for options in ({}, {"mask": masks.causal()}, {"bias": regard.positions.ShawRelative(7, 2)}, {"dropout": 0.1}):
         choice = regard.why(query, query, query, **options)
-        assert set(choice.reasons) == {"reference", "sdpa", "flex"}
+        assert set(choice.reasons) == {"reference", "native", "sdpa", "flex"}
         assert all(choice.reasons.values())
         assert str(choice).startswith(f"auto takes {choice.impl}: ")
         named = regard.attention(query, query, query, **{**options, "dropout": 0.0}, impl=choice.impl)

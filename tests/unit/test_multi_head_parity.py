@@ -133,7 +133,7 @@ def test_autocast(mechanism, position):
     assert all(parameter.grad.isfinite().all() for parameter in layer.parameters())
 
 
-@pytest.mark.parametrize("impl", ["auto", "reference", "sdpa"])
+@pytest.mark.parametrize("impl", ["auto", "reference", "native", "sdpa"])
 def test_autocast_leaves_the_dtype_of_attention_to_the_caller(impl):
     query, key, value = torch.randn(3, 2, 3, 5, 7)
     plain = regard.attention(query, key, value, impl=impl)
@@ -150,7 +150,7 @@ def test_dropout_falls_in_training_only():
     assert torch.equal(layer(tokens), layer(tokens))
 
 
-@pytest.mark.parametrize("impl", ["reference", "sdpa"])
+@pytest.mark.parametrize("impl", ["reference", "native", "sdpa"])
 def test_dropout_keeps_the_mean(impl):
     query, key = torch.zeros(1, 1, 4001, 2), torch.zeros(1, 1, 7, 2)
     value = torch.randn(1, 1, 7, 3)

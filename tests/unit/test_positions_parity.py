@@ -150,7 +150,7 @@ def test_rotary_in_pairs_of_a_part_is_that_of_gpt_j():
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("impl", ["reference", "sdpa"])
+@pytest.mark.parametrize("impl", ["reference", "native", "sdpa"])
 @pytest.mark.parametrize(
     "make", [lambda: positions.ALiBi(3), lambda: positions.T5Buckets(3, buckets=8, max_distance=11)]
 )

@@ -1,7 +1,14 @@
 """Which implementation computes: by name, or the choice of "auto", with the reasons.
 
-``auto`` takes "sdpa" where it does not refuse, and else "reference". On a CPU both keep the promise that what a mask
-forbids has no influence whatever it holds; on a GPU "sdpa" keeps it for finite numbers, and for padding.
+``auto`` takes the first of these that does not refuse and is not passed over:
+
+    native       on a CPU
+    sdpa         on other devices
+    flex         never, until it has been measured against sdpa
+    reference    for what none of them computes
+
+On a CPU all of them keep the promise that what a mask forbids has no influence whatever it holds; on a GPU "sdpa" keeps
+it for finite numbers, and for padding. Statistics come from the first that does not refuse to observe.
 """
 
 from __future__ import annotations
@@ -11,11 +18,18 @@ from dataclasses import dataclass
 from regard.errors import RefusedError, unknown
 from regard.kernels.flex import Flex
 from regard.kernels.implementation import Implementation
+from regard.kernels.native import Native
 from regard.kernels.reference import Reference
 from regard.kernels.request import Request
 from regard.kernels.sdpa import Sdpa
 
-IMPLEMENTATIONS: dict[str, Implementation] = {impl.name: impl for impl in (Sdpa(), Flex(), Reference())}
+IMPLEMENTATIONS: dict[str, Implementation] = {impl.name: impl for impl in (Native(), Sdpa(), Flex(), Reference())}
+
+_MERITS = {
+    "native": "regard's own kernels, made for this CPU",
+    "sdpa": "torch's fused kernel, with regard's meaning of masks and empty rows",
+    "reference": "exact for every mask and bias, at the price of holding the weights",
+}
 
 
 @dataclass(frozen=True)
@@ -33,14 +47,12 @@ class Choice:
 
 def choose(request: Request) -> Choice:
     """The choice of "auto" for a request."""
-    reasons = {name: impl.refuses(request) or _passed_over(name) or "" for name, impl in IMPLEMENTATIONS.items()}
-    taken = next(name for name, reason in reasons.items() if not reason)
-    for name in reasons:
-        if name == taken:
-            reasons[name] = _merit(name)
-        elif not reasons[name]:
-            reasons[name] = f"{taken} comes first"
-    return Choice(taken, reasons)
+    taken = _first(request).name
+    reasons = {
+        name: impl.refuses(request) or _passed_over(name, request) or f"{taken} comes first"
+        for name, impl in IMPLEMENTATIONS.items()
+    }
+    return Choice(taken, reasons | {taken: _MERITS[taken]})
 
 
 def implementation(name: str, request: Request, *, observing: bool = False) -> Implementation:
@@ -49,7 +61,7 @@ def implementation(name: str, request: Request, *, observing: bool = False) -> I
     Raises OptionError for an unknown name, RefusedError where the named one cannot.
     """
     if name == "auto":
-        return IMPLEMENTATIONS["reference" if observing else choose(request).impl]
+        return _first_to_observe(request) if observing else _first(request)
     if not isinstance(name, str) or name not in IMPLEMENTATIONS:
         raise unknown("impl", name, ["auto", *IMPLEMENTATIONS])
     chosen = IMPLEMENTATIONS[name]
@@ -73,13 +85,21 @@ def describe(request: Request) -> str:
     )
 
 
-def _passed_over(name: str) -> str | None:
+def _first(request: Request) -> Implementation:
+    """The implementation that "auto" takes. The reference refuses nothing, so there is one."""
+    return next(
+        impl
+        for name, impl in IMPLEMENTATIONS.items()
+        if impl.refuses(request) is None and _passed_over(name, request) is None
+    )
+
+
+def _first_to_observe(request: Request) -> Implementation:
+    """The one that "auto" takes for statistics."""
+    return next(impl for impl in IMPLEMENTATIONS.values() if impl.refuses_to_observe(request) is None)
+
+
+def _passed_over(name: str, request: Request) -> str | None:
     """Why "auto" does not take an implementation that would not refuse."""
+    del request
     return "only taken by name until it has been measured against sdpa" if name == "flex" else None
-
-
-def _merit(name: str) -> str:
-    return {
-        "sdpa": "torch's fused kernel, with regard's meaning of masks and empty rows",
-        "reference": "exact for every mask and bias, at the price of holding the weights",
-    }[name]

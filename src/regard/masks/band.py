@@ -60,6 +60,9 @@ class Band(Mask):
         high = None if self.right is None else offset + self.right
         return low, high
 
+    def check_lengths(self, queries: int, keys: int) -> None:
+        """Any lengths will do."""
+
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
         del device

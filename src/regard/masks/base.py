@@ -6,6 +6,7 @@ and key index; every other form follows from it and is built only when asked for
     dense(queries, keys)      bool, broadcastable to (batch, heads, queries, keys)
     tiles(queries, keys)      which tiles of the score matrix are empty, full or partial (``masks.tiles``)
     mask_mod(queries, keys)   the rule itself, in the form FlexAttention takes
+    lower(frame)              the cheapest of these forms for a kernel (``masks.lowered``)
 
 Masks join by ``&``, ``|`` and ``~``. A mask of your own is a subclass with a ``mask_mod``; where it can tell empty
 and full tiles apart without looking at each cell it also overrides ``classify``, and is then as fast as the others.
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import DtypeError, OptionError, ShapeError
+from regard.masks.lowered import Lowered
 
 if TYPE_CHECKING:
     from regard.masks.tiles import TileGrid, TileMap
@@ -33,6 +35,8 @@ Rule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 _TILE_MAPS_KEPT = 8  # a step of decoding has lengths of its own, so they would pile up
+_FEW_QUERIES = 8  # for these a tile map takes longer to make than it saves
+_ONE_TILE = 64  # and in one tile there is nothing to skip
 
 
 class Mask(ABC):
@@ -56,6 +60,24 @@ class Mask(ABC):
         """``(low, high)`` if the mask is exactly ``low <= key - query <= high`` (None: unbounded), else None."""
         del frame
         return None
+
+    def lower(self, frame: Frame) -> Lowered:
+        """The mask as a kernel takes it: by a band, an interval or a dense tensor if it is one, else by its tiles.
+
+        Cells stand in for tiles where they are few, and where torch traces, since a tile map depends on data.
+        """
+        lowered = self.lower_without_tiles(frame)
+        if lowered is not None:
+            return lowered
+        few = frame.queries <= _FEW_QUERIES or max(frame.queries, frame.keys) <= _ONE_TILE
+        if few or torch.compiler.is_compiling():
+            return Lowered(dense=self.dense(frame.queries, frame.keys))
+        return Lowered(tiles=self.tiles(frame.queries, frame.keys))
+
+    def lower_without_tiles(self, frame: Frame) -> Lowered | None:
+        """The mask as a kernel takes it if that costs nothing to make, else None."""
+        band = self.band(frame)
+        return None if band is None else Lowered(low=band[0], high=band[1])
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """For each tile EMPTY, PARTIAL or FULL. PARTIAL may also mean "not known": such tiles are looked into."""
@@ -117,20 +139,24 @@ class Mask(ABC):
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
         """Raise ShapeError unless the mask fits tensors of these sizes."""
-        if self.batch not in (None, 1, batch):
+        if self.batch is not None and self.batch != 1 and self.batch != batch:
             raise ShapeError(
                 "mask was made for another batch size",
                 expected=f"a mask for a batch of {batch} (or one for all)",
                 got=f"{self!r} for a batch of {self.batch}",
                 do="build the mask from the same batch as the query",
             )
-        if self.heads not in (None, 1, heads):
+        if self.heads is not None and self.heads != 1 and self.heads != heads:
             raise ShapeError(
                 "mask was made for another number of heads",
                 expected=f"a mask for {heads} heads (or one for all)",
                 got=f"{self!r} for {self.heads} heads",
                 do="give the mask one entry a query head, or 1 for all heads",
             )
+        self.check_lengths(queries, keys)
+
+    def check_lengths(self, queries: int, keys: int) -> None:
+        """Raise ShapeError where the mask was made for other lengths. To be overridden where mask_mod is slow."""
         self.mask_mod(queries, keys)
 
     def __rand__(self, other: object) -> Mask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import final
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import ShapeError
 from regard.masks.base import Mask, Rule
+from regard.masks.lowered import Lowered
 from regard.masks.tiles import FULL, TileGrid
 
 
@@ -50,6 +51,33 @@ class And(Mask):
             lows += [] if band[0] is None else [band[0]]
             highs += [] if band[1] is None else [band[1]]
         return max(lows, default=None), min(highs, default=None)
+
+    def lower(self, frame: Frame) -> Lowered:
+        """The meeting of the parts; those that need tiles are joined to one map, kept between calls."""
+        whole, rest = Lowered(), []
+        for place, part in enumerate(self.parts):
+            lowered = part.lower_without_tiles(frame)
+            if lowered is None:
+                rest.append(place)
+            else:
+                whole = whole & lowered
+        if len(rest) == len(self.parts):
+            return super().lower(frame)
+        return whole & self._joined(tuple(rest)).lower(frame) if rest else whole
+
+    def _joined(self, places: tuple[int, ...]) -> Mask:
+        """Some of the parts as one mask, the same object each time, since it keeps its tile maps."""
+        if len(places) == 1:
+            return self.parts[places[0]]
+        if torch.compiler.is_compiling():  # which cannot trace what is kept
+            return And(tuple(self.parts[place] for place in places))
+        if places not in self._meetings:
+            self._meetings[places] = And(tuple(self.parts[place] for place in places))
+        return self._meetings[places]
+
+    @cached_property
+    def _meetings(self) -> dict[tuple[int, ...], And]:
+        return {}
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """The least of the parts' codes."""
@@ -120,7 +148,7 @@ def _join(operation: Callable[[Tensor, Tensor], Tensor], rules: list[Rule]) -> R
 def _describe(mask: Mask, parts: tuple[Mask, ...]) -> None:
     """Work out what the whole depends on from its parts. Raises ShapeError where sizes disagree."""
     for axis in ("batch", "heads"):
-        sizes = {size for part in parts if (size := getattr(part, axis)) not in (None, 1)}
+        sizes = {getattr(part, axis) for part in parts} - {None, 1}
         if len(sizes) > 1:
             raise ShapeError(
                 f"masks for different {axis} sizes cannot be joined",

@@ -36,6 +36,10 @@ class Documents(Mask):
     def __repr__(self) -> str:
         return f"documents({self.ids.unique().numel()} in {tuple(self.ids.shape)})"
 
+    def check_lengths(self, queries: int, keys: int) -> None:
+        """Raise ShapeError where the ids have other lengths."""
+        self._of_queries(Frame(queries, keys))
+
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths; raises ShapeError where the ids have others."""
         ids, query_ids = self.ids.to(device), self._of_queries(Frame(queries, keys)).to(device)

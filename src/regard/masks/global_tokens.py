@@ -38,6 +38,9 @@ class GlobalTokens(Mask):
             return f"global_tokens(bool {tuple(self.flags.shape)})"
         return f"global_tokens({self.flags[0].nonzero().flatten().tolist()})"
 
+    def check_lengths(self, queries: int, keys: int) -> None:
+        """Any lengths will do."""
+
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
         of_queries, of_keys = self._sides(Frame(queries, keys))

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, final
 
 import torch
 from jaxtyping import Int, Int8
 from torch import Tensor
 
+from regard.contract import Frame
 from regard.errors import DtypeError, OptionError, ShapeError, check_count, unknown
 from regard.masks.base import Mask, Rule
 from regard.masks.given import as_tensor
+from regard.masks.lowered import Lowered
 from regard.masks.tensor import keep
 from regard.masks.tiles import TileGrid
 
@@ -39,16 +42,28 @@ class Padding(Mask):
         side = "" if self.side == "right" else f", side={self.side!r}"
         return f"padding({_short(self.lengths)}{side})"
 
-    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths."""
+    def lower_without_tiles(self, frame: Frame) -> Lowered:
+        """An interval of keys for each batch entry."""
+        return Lowered(stop=self.lengths) if self.side == "right" else Lowered(start=frame.keys - self.lengths)
+
+    @cached_property
+    def _longest(self) -> int:
+        return int(self.lengths.max()) if self.lengths.numel() else 0
+
+    def check_lengths(self, queries: int, keys: int) -> None:
+        """Raise ShapeError where an entry is longer than the keys. Not where torch traces: that depends on data."""
         del queries
-        if bool((self.lengths > keys).any()):
+        if not torch.compiler.is_compiling() and self._longest > keys:
             raise ShapeError(
                 "a length in padding is larger than the number of keys",
                 expected=f"lengths of at most {keys}",
                 got=repr(self),
                 do="build the mask from the same tokens as the keys; with a cache count the cached tokens too",
             )
+
+    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
+        """The rule for these lengths."""
+        self.check_lengths(queries, keys)
         lengths, one = self.lengths.to(device), self.batch is None
 
         def right(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -91,7 +106,7 @@ def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["ri
             got=str(tensor.dtype),
             do="for a bool matrix use masks.keep(tokens[:, None, None, :])",
         )
-    if bool((tensor < 0).any()):
+    if not torch.compiler.is_compiling() and bool((tensor < 0).any()):
         raise OptionError(
             "a length is negative",
             expected="0 or more",

@@ -36,6 +36,9 @@ class RandomBlocks(Mask):
         heads = "" if self.heads is None else f", heads={self.heads}"
         return f"random_blocks({self.count}, block={self.block}, seed={self.seed}{heads})"
 
+    def check_lengths(self, queries: int, keys: int) -> None:
+        """Any lengths will do."""
+
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
         drawn = self._draw(keys).to(device)

@@ -9,9 +9,11 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
+from regard.contract import Frame
 from regard.errors import DtypeError, ShapeError
 from regard.masks.base import Mask, Rule
 from regard.masks.given import as_tensor
+from regard.masks.lowered import Lowered
 
 
 @final
@@ -30,19 +32,28 @@ class Keep(Mask):
     def __repr__(self) -> str:
         return f"keep(bool {tuple(self.allowed.shape)})"
 
-    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths; raises ShapeError where the tensor has others."""
+    def lower_without_tiles(self, frame: Frame) -> Lowered:
+        """The tensor itself."""
+        del frame
+        return Lowered(dense=self.allowed)
+
+    def check_lengths(self, queries: int, keys: int) -> None:
+        """Raise ShapeError where the tensor has other lengths."""
         for name, got, length in (
             ("queries", self.allowed.shape[2], queries),
             ("keys", self.allowed.shape[3], keys),
         ):
-            if got not in (1, length):
+            if got != 1 and got != length:
                 raise ShapeError(
                     f"mask does not fit the {name}",
                     expected=f"a mask for {length} {name} (or 1, for all)",
                     got=f"{self!r}, that is {got} {name}",
                     do="build the mask from the tensors it is used with; axes are (batch, heads, queries, keys)",
                 )
+
+    def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
+        """The rule for these lengths; raises ShapeError where the tensor has others."""
+        self.check_lengths(queries, keys)
         allowed = self.allowed.to(device)
         sizes = allowed.shape
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
@@ -249,5 +250,5 @@ def _cells(
 
 def _pack(cells: Bool[Tensor, "tiles tile tile"]) -> Int[Tensor, "tiles tile words"]:
     """Bits to 64-bit words, lowest bit first."""
-    bits = cells.unflatten(2, (-1, _WORD)).long() << torch.arange(_WORD)
-    return bits.sum(-1)
+    octets = np.packbits(cells.numpy(), axis=2, bitorder="little")
+    return torch.from_numpy(octets.view("<i8").astype(np.int64, copy=False))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import final
+from typing import ClassVar, final
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -29,6 +29,9 @@ class Mechanism(nn.Module, ABC):
 
     ``dropout`` is the probability with which a weight is dropped in training.
     """
+
+    implementations: ClassVar[tuple[str, ...]] = ()
+    """What its option ``impl`` may name, beside "auto"; empty where it has no such option."""
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ Vaswani et al. 2017, equation 1. It is ``regard.attention`` as a module, so ever
 
 from __future__ import annotations
 
-from typing import final
+from typing import ClassVar, final
 
 from jaxtyping import Float
 from torch import Tensor
@@ -25,6 +25,8 @@ class DotProduct(ScoredMechanism):
     ``scale=None`` is 1/sqrt(head_dim). ``impl`` is the implementation, as for ``regard.attention``.
     """
 
+    implementations: ClassVar[tuple[str, ...]] = tuple(IMPLEMENTATIONS)
+
     def __init__(
         self,
         *,
@@ -35,8 +37,8 @@ class DotProduct(ScoredMechanism):
         impl: str = "auto",
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        if impl != "auto" and impl not in IMPLEMENTATIONS:
-            raise unknown("impl", impl, ["auto", *IMPLEMENTATIONS])
+        if impl != "auto" and impl not in self.implementations:
+            raise unknown("impl", impl, ["auto", *self.implementations])
         check_scale(scale)
         self.impl = impl
         self.factor = head_dim**-0.5 if scale is None else float(scale)

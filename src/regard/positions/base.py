@@ -71,7 +71,7 @@ class DistanceBias(PairBias):
     def check(self, query: Tensor, value: Tensor) -> None:
         """Raise ShapeError unless it was made for the query's heads, or for one that serves all."""
         del value
-        if self.heads not in (1, query.shape[1]):
+        if self.heads != 1 and self.heads != query.shape[1]:
             raise ShapeError(
                 f"bias {type(self).__name__} was made for another number of heads",
                 expected=f"{query.shape[1]} heads, as the query has",

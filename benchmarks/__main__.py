@@ -1,0 +1,151 @@
+"""``python -m benchmarks``: measure, print tables, keep the results.
+
+Leaves with 1 where an answer was wrong (its speed is then not reported), and with 0 otherwise, whatever was reached.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import race, results, table
+from benchmarks.case import Case, Family
+from benchmarks.contestants import LABELS
+from benchmarks.families import FAMILIES
+from benchmarks.growth import Grown, memory_growth, time_growth
+from regard.errors import OptionError, RegardError, unknown
+
+_SECONDS, _QUICK_SECONDS = 5.0, 1.0
+
+
+def options() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Time regard beside its peers and the machine's peaks. Answers are first compared with float64.",
+        epilog="A whole family, measured without --quick, --cases and --contestants, is kept in "
+        "benchmarks/results/<machine>.json. Then `python -m benchmarks.report` writes docs/speed.md.",
+    )
+    parser.add_argument("families", nargs="*", metavar="family", help=f"of {', '.join(FAMILIES)}; none: all")
+    parser.add_argument("--cases", default="", metavar="WORDS", help="only cases with all these words: fp32,2048")
+    parser.add_argument("--contestants", default="", metavar="NAMES", help="only these: native,sdpa")
+    parser.add_argument("--quick", action="store_true", help="a few cases, a second each")
+    parser.add_argument(
+        "--seconds", type=float, metavar="S", help=f"to spend on a case; {_SECONDS:g}, quick {_QUICK_SECONDS:g}"
+    )
+    parser.add_argument("--out", type=Path, metavar="FILE", help="keep the results here, whatever was measured")
+    parser.add_argument("--list", action="store_true", help="name the cases and measure nothing")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """The exit code."""
+    asked, console = options(), _console()
+    names = _contestants(asked)
+    families = [_family(name) for name in asked.families or FAMILIES]
+    chosen = {family.name: _cases(family, asked) for family in families}
+    if not any(chosen.values()):
+        raise OptionError(
+            "no case has all of these words",
+            expected="words of a case's name",
+            got=asked.cases,
+            do="see them with --list",
+        )
+    if asked.list:
+        for family in families:
+            console.print("\n".join(f"{family.name}: {case.name}" for case in chosen[family.name]), highlight=False)
+        return 0
+    seconds = asked.seconds or (_QUICK_SECONDS if asked.quick else _SECONDS)
+    whole = not (asked.quick or asked.cases or asked.contestants)
+    kept: dict[str, Any] = {}
+    measured = results.measured_now(seconds)
+    _head(console, measured)
+    target = asked.out or (results.file_of_this_machine() if whole else None)
+    for family in families:
+        if chosen[family.name]:
+            kept[family.name] = _measure(console, family, chosen[family.name], names, seconds, measured, whole=whole)
+            table.show(console, kept[family.name])
+            if target is not None:
+                results.write(target, {family.name: kept[family.name]})
+    if target is not None:
+        console.print(f"results are in {target}", highlight=False)
+    return int(any(case["wrong"] for family in kept.values() for case in family["cases"]))
+
+
+def _measure(
+    console: Console,
+    family: Family,
+    cases: list[Case],
+    names: list[str],
+    seconds: float,
+    measured: dict[str, Any],
+    *,
+    whole: bool,
+) -> dict[str, Any]:
+    found = []
+    for case in cases:
+        with console.status(f"{family.name}: {case.name}"):
+            found.append(race.run(case, contestants=names, seconds=seconds))
+    grown = list(_grown(console, family, found)) if whole else []
+    return results.of_family(family, found, grown, measured)
+
+
+def _grown(console: Console, family: Family, found: list[race.Result]) -> Iterator[Grown]:
+    medians = {one.name: {name: time.seconds for name, time in one.times.items()} for one in found}
+    for growth in family.growth:
+        with console.status(f"{family.name}: {growth.what} of {', '.join(growth.cases)}"):
+            grown = time_growth(growth, family, medians) if growth.what == "time" else memory_growth(growth, family)
+        if grown is not None:
+            yield grown
+
+
+def _family(name: str) -> Family:
+    if name not in FAMILIES:
+        raise unknown("family", name, FAMILIES)
+    return FAMILIES[name]
+
+
+def _contestants(asked: argparse.Namespace) -> list[str]:
+    names = [name for name in asked.contestants.split(",") if name]
+    for name in names:
+        if name not in LABELS:
+            raise unknown("contestant", name, LABELS)
+    return names
+
+
+def _cases(family: Family, asked: argparse.Namespace) -> list[Case]:
+    wanted = [word for word in asked.cases.split(",") if word]
+    return [case for case in family.cases if case.has(wanted) and (case.quick or not asked.quick)]
+
+
+def _console() -> Console:
+    """As wide as the terminal; into a file or a pipe as wide as a table may be."""
+    return Console() if sys.stdout.isatty() else Console(width=180)
+
+
+def _head(console: Console, measured: dict[str, Any]) -> None:
+    described = measured["machine"]
+    console.print(
+        f"{described['processor']}, {described['threads']} threads of {described['cores']} cores, "
+        f"{described['instructions']}, last cache {described['last cache']}",
+        highlight=False,
+    )
+    console.print(
+        ", ".join(f"{name} {value}" for name, value in measured["versions"].items() if value), highlight=False
+    )
+    units = {name: "GB/s" if name.startswith("read") else "GFLOP/s" for name in measured["peaks"]}
+    found = [f"{name} {value:,.0f} {units[name]}" for name, value in measured["peaks"].items()]
+    console.print(f"peaks: {', '.join(found) or 'not measured, since there is no C++ compiler'}", highlight=False)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except RegardError as error:
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)

@@ -1,0 +1,44 @@
+"""The forward pass of exact attention, dense and causal, against torch's fused kernel and the machine's arithmetic."""
+
+from __future__ import annotations
+
+import torch
+
+from benchmarks.case import Case, Family
+from benchmarks.contestants import attention_case
+from benchmarks.patterns import EVERYTHING, Causal
+from benchmarks.problem import NAMES, Setting
+from benchmarks.targets import Faster, ShareOfPeak, Target
+
+LENGTHS = (512, 1024, 2048, 4096, 8192)
+PATTERNS = {"dense": EVERYTHING, "causal": Causal()}
+_FASTER = {torch.float32: 2.3, torch.bfloat16: 4.3}
+_SHARE, _SHARE_FROM = 0.8, 2048
+
+
+def _case(dtype: torch.dtype, pattern: str, length: int) -> Case:
+    targets: list[Target] = [Faster("sdpa", _FASTER[dtype])]
+    if length >= _SHARE_FROM:
+        targets.append(ShareOfPeak(_SHARE))
+    line = f"{NAMES[dtype]} {pattern}"
+    return attention_case(
+        f"{line} {length}",
+        Setting(dtype, length, pattern=PATTERNS[pattern]),
+        targets=tuple(targets),
+        quick=length in (512, 2048),
+        line=line,
+        length=length,
+    )
+
+
+FAMILY = Family(
+    name="forward",
+    title="Forward",
+    question="How fast is exact attention, beside torch's fused kernel, and how near to the machine's arithmetic?",
+    cases=tuple(
+        _case(dtype, pattern, length)
+        for dtype in (torch.float32, torch.bfloat16)
+        for pattern in PATTERNS
+        for length in LENGTHS
+    ),
+)

@@ -1,0 +1,154 @@
+"""Whether time or memory grows as length does.
+
+    time      median at the last length / median at the first         at most 1.25 times the ratio of the lengths
+    memory    (peak(4N) - peak(2N)) / (peak(2N) - peak(N))            2 if linear, 4 if it grows with the square
+
+Memory is the peak resident memory of a fresh process that prepares the case and solves it once:
+
+    python -m benchmarks.growth training "fp32 dropout 1024" native
+
+It may take half of the machine's memory, and no more.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from benchmarks.case import Family, Growth
+
+_ROOT = Path(__file__).resolve().parents[1]
+_REFUSED, _TOO_MUCH = 2, 3
+_REASONS = {_REFUSED: "it refuses", _TOO_MUCH: "it needs more than half of the machine's memory"}
+"""What the codes mean with which a measuring process ends."""
+_NOISE = 4_000_000
+"""Bytes by which two runs of one case differ."""
+
+
+@dataclass(frozen=True)
+class Grown:
+    """What was measured: seconds or bytes of each case and contestant, and whether that is linear.
+
+    ``missing`` names those that could not be measured, with the reason.
+    """
+
+    what: str
+    cases: tuple[str, ...]
+    lengths: tuple[int, ...]
+    measured: dict[str, list[float]]
+    growth: dict[str, float]
+    linear: dict[str, bool]
+    within: float
+    missing: dict[str, str] = field(default_factory=dict)
+
+
+class _NotMeasuredError(Exception):
+    """A process that was to measure memory ended without doing so."""
+
+
+def time_growth(growth: Growth, family: Family, medians: Mapping[str, Mapping[str, float]]) -> Grown | None:
+    """From the medians of the cases, by case and contestant; None where one is missing."""
+    name = growth.contestants[0]
+    if not all(name in medians.get(case, {}) for case in growth.cases):
+        return None
+    lengths = tuple(family.case(case).length for case in growth.cases)
+    times = [medians[case][name] for case in growth.cases]
+    factor = times[-1] / times[0] / (lengths[-1] / lengths[0])
+    return Grown(
+        "time", growth.cases, lengths, {name: times}, {name: factor}, {name: factor <= growth.within}, growth.within
+    )
+
+
+def memory_growth(growth: Growth, family: Family) -> Grown:
+    """By a fresh process for each case and contestant."""
+    lengths = tuple(family.case(case).length for case in growth.cases)
+    measured: dict[str, list[float]] = {}
+    missing: dict[str, str] = {}
+    for name in growth.contestants:
+        try:
+            measured[name] = [_peak_elsewhere(family.name, case, name) for case in growth.cases]
+        except _NotMeasuredError as error:
+            missing[name] = str(error)
+    factors = {name: _factor(peaks) for name, peaks in measured.items()}
+    linear = {name: is_linear(peaks, growth.within) for name, peaks in measured.items()}
+    return Grown("memory", growth.cases, lengths, measured, factors, linear, growth.within, missing)
+
+
+def _factor(peaks: list[float]) -> float:
+    """Of the last increment over the one before, as a share of 2; the lengths double."""
+    return (peaks[2] - peaks[1]) / max(peaks[1] - peaks[0], 1.0) / 2
+
+
+def is_linear(peaks: list[float], within: float) -> bool:
+    """Whether the second increment of memory, over twice the length, is at most about twice the first."""
+    return peaks[2] - peaks[1] <= within * 2 * (peaks[1] - peaks[0]) + _NOISE
+
+
+def _peak_elsewhere(family: str, case: str, contestant: str) -> float:
+    """The peak in bytes, from a fresh process. Raises _NotMeasuredError where that ends without one."""
+    command = [sys.executable, "-m", "benchmarks.growth", family, case, contestant]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        last_line = next(iter(reversed(done.stderr.strip().splitlines())), "")
+        raise _NotMeasuredError(_REASONS.get(done.returncode, f"failed on {case}: {last_line}"))
+    return float(done.stdout)
+
+
+def peak(family: Family, case: str, contestant: str) -> int:
+    """Bytes of resident memory that preparing and solving a case once added at its peak."""
+    torch.nn.functional.scaled_dot_product_attention(*torch.randn(3, 1, 2, 16, 8))  # starts the threads
+    _forget_peak()
+    before = _peak()
+    family.case(case).prepare().contestants[contestant]().run()
+    return _peak() - before
+
+
+def _forget_peak() -> None:
+    """Let the peak be what is held now, where the system can."""
+    file = Path("/proc/self/clear_refs")
+    if file.exists():
+        file.write_text("5", encoding="ascii")
+
+
+def _peak() -> int:
+    """The largest resident memory so far, in bytes."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
+
+
+def _limit_memory() -> None:
+    """Let an allocation beyond half of the machine's memory fail, before the system ends processes of others."""
+    half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    resource.setrlimit(resource.RLIMIT_DATA, (half, half))
+
+
+def main() -> int:
+    """The exit code: 2 where the contestant refuses, 3 where it needs too much; else the peak in bytes is printed."""
+    from benchmarks.families import FAMILIES
+    from regard.errors import RegardError
+
+    family, case, contestant = sys.argv[1:]
+    _limit_memory()
+    try:
+        print(peak(FAMILIES[family], case, contestant))
+    except (RegardError, NotImplementedError):
+        return _REFUSED
+    except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError for memory it cannot have
+        if isinstance(error, RuntimeError) and "alloc" not in str(error):
+            raise
+        return _TOO_MUCH
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""What the machine can do at the most, measured beside the contestants (see ``peaks.cpp``).
+
+    multiply-add fp32     fused multiply-adds on registers, all cores         GFLOP/s
+    dot bf16              vdpbf16ps on registers, all cores                   GFLOP/s, where the CPU has it
+    read N MB             reading a buffer of that size again and again       GB/s
+    read memory           reading a buffer far larger than the last cache     GB/s
+
+Needs a C++ compiler (``CXX``, or c++, g++ or clang++ on the path); without one no share of a peak is reported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import final
+
+import torch
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name("peaks.cpp")
+MEMORY = 1 << 30
+"""Bytes far larger than the last cache."""
+_ARITHMETIC_SECONDS, _READ_SECONDS = 0.03, 0.06
+
+
+@final
+@dataclass(frozen=True)
+class Peak:
+    """One bound of the machine: arithmetic, or reading ``bytes`` (0: no reading)."""
+
+    name: str
+    bytes: int = 0
+
+
+MULTIPLY_ADD = Peak("multiply-add fp32")
+DOT_BF16 = Peak("dot bf16")
+READ_MEMORY = Peak("read memory", MEMORY)
+
+
+def read(size: int) -> Peak:
+    """Reading a buffer of ``size`` bytes."""
+    return Peak(f"read {size / 1e6:.0f} MB", size)
+
+
+def arithmetic(dtype: torch.dtype) -> Peak:
+    """The bound of a kernel on ``dtype``: bf16 computes in float32 where the CPU has no bf16 dot product."""
+    return DOT_BF16 if dtype == torch.bfloat16 and has_dot_bf16() else MULTIPLY_ADD
+
+
+def has_dot_bf16() -> bool:
+    """Whether the CPU multiplies pairs of bf16 in one instruction."""
+    library = _library()
+    return library is not None and library.regard_peak_dot_bf16(1, ctypes.c_double(0.0)) > 0
+
+
+def probe(peak: Peak) -> Callable[[], float] | None:
+    """A function that measures the peak once, in 1e9 a second; None without a compiler."""
+    library = _library()
+    if library is None:
+        return None
+    threads = torch.get_num_threads()
+    if peak.bytes:
+        return lambda: _read(library, threads, _buffer(peak.bytes))
+    measure = library.regard_peak_dot_bf16 if peak == DOT_BF16 else library.regard_peak_multiply_add
+    return lambda: float(measure(threads, ctypes.c_double(_ARITHMETIC_SECONDS)))
+
+
+def summary() -> dict[str, float]:
+    """Medians of a few probes of the machine's own peaks, in 1e9 a second."""
+    found = {}
+    for peak in (MULTIPLY_ADD, *([DOT_BF16] if has_dot_bf16() else []), READ_MEMORY):
+        measure = probe(peak)
+        if measure is not None:
+            found[peak.name] = statistics.median(measure() for _ in range(7))
+    return found
+
+
+def _read(library: ctypes.CDLL, threads: int, buffer: Tensor) -> float:
+    """The faster of the two ways of reading."""
+    start, size = ctypes.c_void_p(buffer.data_ptr()), ctypes.c_int64(buffer.numel())
+    seconds = ctypes.c_double(_READ_SECONDS)
+    return max(float(library.regard_peak_read(threads, seconds, start, size, in_pieces)) for in_pieces in (0, 1))
+
+
+@cache
+def _buffer(size: int) -> Tensor:
+    return torch.ones(size, dtype=torch.int8)
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
+    """``peaks.cpp``, compiled into a temporary folder and loaded."""
+    compiler = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
+    if compiler is None or platform.system() == "Windows":
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "peaks.so"
+        flags = ["-O3", "-std=c++17", "-ffp-contract=fast", "-shared", "-fPIC"]
+        openmp = ["-fopenmp"] if platform.system() == "Linux" else []
+        built = subprocess.run([compiler, *flags, *openmp, str(SOURCE), "-o", str(target)], capture_output=True)
+        if built.returncode != 0:
+            return None
+        library = ctypes.CDLL(str(target))
+    for name in ("multiply_add", "dot_bf16", "read"):
+        getattr(library, f"regard_peak_{name}").restype = ctypes.c_double
+    return library

@@ -1,0 +1,181 @@
+"""From results to ``docs/speed.md`` and its plots.
+
+python -m benchmarks.report            write them
+python -m benchmarks.report --check    leave with 1 unless the page is what the results say
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks import plot, results, words
+from benchmarks.contestants import LABELS
+from benchmarks.families import FAMILIES
+from benchmarks.table import contestants_of, leading
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "speed.md"
+ASSETS = ROOT / "docs" / "assets"
+
+_INTRODUCTION = """\
+<!-- Written by `python -m benchmarks.report` from benchmarks/results. Do not edit. -->
+
+# How fast
+
+Every number on this page comes from `benchmarks/`, which anyone can run:
+
+```console
+pip install -e '.[bench]'
+python -m benchmarks                    # about half an hour; keeps the results as JSON
+python -m benchmarks forward --quick    # or a look at one family
+python -m benchmarks.report             # writes this page
+```
+
+- All contestants of a case take turns in one process, on the same tensors, in the same seconds. Times are medians; ± is
+  half the range of the middle half. A ratio is one median over another.
+- Before any timing each answer is compared with float64. A wrong one gets no time, and the run fails.
+- A share of peak is a share of what the machine did, in the same seconds, in a loop of nothing but multiply-adds on
+  registers, or of nothing but reads. A multiply-add counts as two operations; what a mask forbids is not counted.
+- Each case has a promise, set before the code was written: ✓ reached, ✗ not reached on this machine.
+- Peers are called as their users call them, with torch's own number of threads.
+"""
+
+_NOTHING = "No machine has been measured yet.\n"
+
+
+def page(reports: list[dict[str, Any]]) -> str:
+    """The whole page."""
+    parts = [_INTRODUCTION] if reports else [_INTRODUCTION, _NOTHING]
+    for report in reports:
+        parts += list(_machine(report))
+        for name in FAMILIES:
+            if name in report["families"]:
+                parts += list(_family(report, name))
+    return "\n".join(parts)
+
+
+def read_all() -> list[dict[str, Any]]:
+    """The results of every machine, with the name of the file that they are in."""
+    return [results.read(file) | {"slug": file.stem} for file in sorted(results.FOLDER.glob("*.json"))]
+
+
+def _machine(report: dict[str, Any]) -> Iterator[str]:
+    measured = [family["measured"] for family in report["families"].values()]
+    described, peaks = measured[-1]["machine"], measured[-1]["peaks"]
+    verdicts = [
+        verdict for family in report["families"].values() for case in family["cases"] for verdict in case["verdicts"]
+    ]
+    reached = sum(verdict["reached"] for verdict in verdicts)
+    yield f"## {described['processor']}, {described['threads']} threads\n"
+    yield (
+        f"{described['cores']} cores, {described['instructions']}, last cache {described['last cache']}, "
+        f"{described['memory GB']:g} GB of memory, {described['system']}. "
+        f"{reached} of {len(verdicts)} promises reached.\n"
+    )
+    yield "| measured peak | |"
+    yield "|---|---|"
+    for name, value in peaks.items():
+        yield f"| {name} | {words.rate(value, 'GB/s' if name.startswith('read') else 'GFLOP/s')} |"
+    yield ""
+
+
+def _family(report: dict[str, Any], name: str) -> Iterator[str]:
+    family = report["families"][name]
+    yield f"### {family['title']}\n"
+    yield f"{family['question']}\n"
+    if name in plot.PLOTS:
+        for scheme in plot.SCHEMES:
+            file = _plot(report, name, scheme)
+            yield f"![{_alternative(family)}](assets/{file}#gh-{scheme}-mode-only)"
+        yield ""
+    yield from _table(family)
+    yield from (f"{note}\n" for note in family["notes"])
+    for grown in family["growth"]:
+        yield from (f"- {line}" for line in words.growth(grown))
+    yield from _left_out(family)
+    yield from (f"- {line}" for line in words.busy(family))
+    yield f"\n{_stamp(family['measured'])}\n"
+
+
+def _table(family: dict[str, Any]) -> Iterator[str]:
+    names = [name for name in LABELS if any(name in contestants_of(case) for case in family["cases"])]
+    headings = ["case", *(LABELS[name] for name in names), "rate", "of peak", "promised"]
+    yield f"| {' | '.join(headings)} |"
+    yield f"|{'|'.join(['---', *['--:'] * (len(names) + 2), '---'])}|"
+    for case in family["cases"]:
+        cells = [case["name"], *(_time(case, name) for name in names), *_rate(case)]
+        yield f"| {' | '.join([*cells, '<br>'.join(words.verdict(one) for one in case['verdicts'])])} |"
+    yield ""
+
+
+def _time(case: dict[str, Any], name: str) -> str:
+    if name in case["times"]:
+        return f"{words.seconds(case['times'][name]['seconds'])} {words.spread(case['times'][name])}"
+    return "refused" if name in case["refused"] else "wrong" if name in case["wrong"] else ""
+
+
+def _rate(case: dict[str, Any]) -> tuple[str, str]:
+    name = leading(case)
+    if name is None:
+        return "", ""
+    shares = [words.share(peak["shares"][name]) for peak in case["peaks"].values()]
+    return words.rate(case["times"][name]["rate"], case["unit"]), ", ".join(shares)
+
+
+def _left_out(family: dict[str, Any]) -> Iterator[str]:
+    """Each reason once, with the cases that it holds for."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for case in family["cases"]:
+        for name, reason in case["refused"].items():
+            reasons.setdefault((LABELS[name], reason), []).append(case["name"])
+    for (label, reason), cases in reasons.items():
+        yield f"- {label} refused {', '.join(cases)}: {reason}"
+
+
+def _alternative(family: dict[str, Any]) -> str:
+    return f"{family['title']}: time of a call against length, one line an implementation; the table has the numbers"
+
+
+def _plot(report: dict[str, Any], name: str, scheme: str) -> str:
+    return f"speed-{report['slug']}-{name}-{scheme}.svg"
+
+
+def _stamp(measured: dict[str, Any]) -> str:
+    versions = {name: value for name, value in measured["versions"].items() if value}
+    commit = f" ({versions.pop('commit')})" if "commit" in versions else ""
+    said = ", ".join(f"{name} {value}{commit if name == 'regard' else ''}" for name, value in versions.items())
+    return f"<small>Measured {measured['date']} with {said}.</small>"
+
+
+def main() -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.report", description="Write docs/speed.md from the results."
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; leave with 1 if the page is not up to date"
+    )
+    asked = parser.parse_args()
+    reports = read_all()
+    text = page(reports)
+    if asked.check:
+        return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)
+    for report in reports:
+        for name in plot.PLOTS:
+            if name in report["families"]:
+                for scheme in plot.SCHEMES:
+                    cases = report["families"][name]["cases"]
+                    plot.draw(name, cases, scheme, ASSETS / _plot(report, name, scheme))
+    part = PAGE.with_name(PAGE.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(PAGE)
+    print(f"wrote {PAGE.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

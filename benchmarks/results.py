@@ -1,0 +1,75 @@
+"""Results as JSON: one file a machine, the families in it each with when, where and with what it was measured."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine, peaks
+from benchmarks.case import Family
+from benchmarks.growth import Grown
+from benchmarks.race import Result
+
+FOLDER = Path(__file__).with_name("results")
+FORMAT = 1
+
+
+def measured_now(seconds: float) -> dict[str, Any]:
+    """When, where and with what."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "seconds a case": seconds,
+        "machine": machine.machine(),
+        "versions": machine.versions(),
+        "peaks": peaks.summary(),
+    }
+
+
+def of_family(
+    family: Family, results: Iterable[Result], grown: Iterable[Grown], measured: dict[str, Any]
+) -> dict[str, Any]:
+    """A family's results, ready for JSON."""
+    return {
+        "title": family.title,
+        "question": family.question,
+        "notes": list(family.notes),
+        "measured": measured,
+        "cases": [asdict(result) for result in results],
+        "growth": [asdict(one) for one in grown],
+    }
+
+
+def file_of_this_machine() -> Path:
+    """Where this machine's results are kept."""
+    return FOLDER / f"{machine.slug()}.json"
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a file holds; an empty report where there is none."""
+    if not path.exists():
+        return {"format": FORMAT, "families": {}}
+    report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return report
+
+
+def write(path: Path, families: dict[str, Any]) -> None:
+    """Put families in place of those of the same names; the others stay."""
+    report = read(path)
+    report["families"] |= families
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(_rounded(report), indent=1) + "\n", encoding="utf-8")
+    part.replace(path)
+
+
+def _rounded(value: Any) -> Any:
+    """Five digits are more than a time has."""
+    if isinstance(value, float):
+        return float(f"{value:.5g}")
+    if isinstance(value, dict):
+        return {key: _rounded(one) for key, one in value.items()}
+    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value

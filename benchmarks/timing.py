@@ -1,0 +1,115 @@
+"""Times of contestants that take turns.
+
+A machine's speed drifts: other guests of the host come and go, clocks change. So every round times each contestant
+once and probes the peaks once, in an order that is turned around from round to round; what is compared was measured
+within the same seconds. Medians are reported, and the range of the middle half.
+
+A short call is repeated within its turn until it takes a few milliseconds, after one call that is not timed.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+TURN = 0.01
+"""Seconds that a turn of a short call is stretched to."""
+PAUSE = 0.01
+"""Seconds of rest between turns, in which threads that still spin for the last contestant go to sleep."""
+MOST_ROUNDS = 41
+LEAST_ROUNDS = 3
+LEAST_ROUNDS_OF_THE_SLOW = 2
+SLOW = 20.0
+"""Seconds from which a round counts as slow."""
+
+
+@final
+@dataclass(frozen=True)
+class Samples:
+    """One number a round."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """The median."""
+        return statistics.median(self.values)
+
+    @property
+    def low(self) -> float:
+        """A quarter of the numbers are below."""
+        return self._quartile(0)
+
+    @property
+    def high(self) -> float:
+        """A quarter of the numbers are above."""
+        return self._quartile(2)
+
+    def over(self, other: Samples) -> Samples:
+        """The ratios within rounds."""
+        return Samples(tuple(mine / theirs for mine, theirs in zip(self.values, other.values, strict=True)))
+
+    def _quartile(self, number: int) -> float:
+        if len(self.values) == 1:
+            return self.values[0]
+        return statistics.quantiles(self.values, n=4, method="inclusive")[number]
+
+
+def interleaved(
+    calls: Mapping[str, Callable[[], object]], probes: Mapping[str, Callable[[], float]], *, seconds: float
+) -> tuple[dict[str, Samples], dict[str, Samples]]:
+    """Seconds a call of each of ``calls``, and what each of ``probes`` gave, in about ``seconds`` of rounds."""
+    repeats: dict[str, int] = {}
+    start = time.perf_counter()
+    for name, call in calls.items():
+        took = _seconds(call, 1)
+        repeats[name] = max(1, math.ceil(TURN / took))
+        if repeats[name] > 1:  # the first call of all was slower than those that follow
+            repeats[name] = max(1, math.ceil(TURN / _seconds(call, repeats[name])))
+    for probe in probes.values():
+        probe()
+    rounds = _rounds(time.perf_counter() - start, seconds)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    rates: dict[str, list[float]] = {name: [] for name in probes}
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        for number in range(rounds):
+            for name in list(calls) if number % 2 == 0 else reversed(list(calls)):
+                times[name].append(_turn(calls[name], repeats[name]))
+            for name, probe in probes.items():
+                rates[name].append(probe())
+            gc.collect()
+    finally:
+        if collecting:
+            gc.enable()
+    return _samples(times), _samples(rates)
+
+
+def _rounds(round_seconds: float, seconds: float) -> int:
+    least = LEAST_ROUNDS if round_seconds < SLOW else LEAST_ROUNDS_OF_THE_SLOW
+    return min(MOST_ROUNDS, max(least, int(seconds / round_seconds)))
+
+
+def _turn(call: Callable[[], object], repeats: int) -> float:
+    time.sleep(PAUSE)
+    if repeats > 1:
+        call()
+    return _seconds(call, repeats)
+
+
+def _seconds(call: Callable[[], object], repeats: int) -> float:
+    """Seconds of one call, the mean of ``repeats`` of them."""
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def _samples(lists: Mapping[str, list[float]]) -> dict[str, Samples]:
+    return {name: Samples(tuple(values)) for name, values in lists.items()}

@@ -1,0 +1,119 @@
+"""Arrays of other frameworks, read and given back without copies.
+
+NumPy's are read through their buffer, all others through DLPack, the protocol that array libraries share
+(https://data-apis.org/array-api/latest/design_topics/data_interchange.html): JAX, CuPy, and so on. What comes out is
+of the kind that went in. No gradients are kept: the other framework could not follow them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from types import SimpleNamespace
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.dlpack import from_dlpack
+from typing_extensions import TypeVar
+
+from regard.errors import DtypeError
+
+
+@runtime_checkable
+class SupportsDLPack(Protocol):
+    """An array or a tensor: torch's, NumPy's, JAX's and others."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
+        """The array as a capsule."""
+
+
+Array = TypeVar("Array", bound=SupportsDLPack, default=Tensor)
+"""An array of one kind: what comes out is of the kind that goes in."""
+
+Back: TypeAlias = Callable[[Tensor], Any]
+
+
+def is_foreign(given: object) -> bool:
+    """Whether this is an array, but none of torch's."""
+    return not isinstance(given, Tensor) and hasattr(given, "__dlpack__")
+
+
+def on_tensors(function: Callable[..., Any], query: Any, key: Any, value: Any, bias: Any, **options: Any) -> Any:
+    """``function`` on tensors that share the arrays' memory, and its result with arrays of their kind.
+
+    A ``bias`` that is no array is passed on. The result is a tensor, or a dataclass of which some fields are tensors.
+    Raises DtypeError for arrays of several kinds, and for those that cannot be read.
+    """
+    arrays = {"query": query, "key": key, "value": value}
+    if hasattr(bias, "__dlpack__"):
+        arrays["bias"] = bias
+    else:
+        options["bias"] = bias
+    if len({_kind(array) for array in arrays.values()}) > 1:
+        raise DtypeError(
+            "arrays of several kinds",
+            expected="all from one framework",
+            got=", ".join(f"{name} {type(array).__module__}.{type(array).__name__}" for name, array in arrays.items()),
+            do="convert them to the kind you want back",
+        )
+    back = _back(query)
+    with torch.no_grad():
+        result = function(**{name: as_tensor(array, name) for name, array in arrays.items()}, **options)
+    if isinstance(result, Tensor):
+        return back(result)
+    changed = {field.name: getattr(result, field.name) for field in fields(result)}
+    return replace(result, **{name: back(part) for name, part in changed.items() if isinstance(part, Tensor)})
+
+
+def as_tensor(array: Any, name: str) -> Tensor:
+    """A tensor that shares an array's memory. Raises DtypeError, with ``name``, where it cannot."""
+    try:
+        return tensor_of_numpy(array) if isinstance(array, np.ndarray) else from_dlpack(array)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise DtypeError(
+            f"{name} is an array that cannot be read",
+            expected="numbers in memory, of a dtype that torch has",
+            got=f"{type(array).__name__} {getattr(array, 'dtype', '')}: {error}",
+            do="convert it to a float dtype; inside a traced function (jax.jit) there are no numbers yet",
+        ) from error
+
+
+def tensor_of_numpy(array: NDArray[Any]) -> Tensor:
+    """A tensor over NumPy's memory. Only backward strides and foreign byte orders, which torch has not, are copied."""
+    if any(stride < 0 for stride in array.strides) or not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
+    return torch.from_numpy(array if array.flags.writeable else _as_if_writeable(array))
+
+
+def _as_if_writeable(array: NDArray[Any]) -> NDArray[Any]:
+    """The same memory, for readers that insist on being allowed to write."""
+    interface = dict(array.__array_interface__)
+    interface["data"] = (interface["data"][0], False)
+    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=array))
+
+
+def _kind(array: Any) -> object:
+    return np.ndarray if isinstance(array, np.ndarray) else type(array)
+
+
+def _back(array: Any) -> Back:
+    """How tensors become arrays of the kind of ``array``."""
+    if isinstance(array, np.ndarray):
+        return Tensor.numpy
+    if hasattr(array, "__array_namespace__"):
+        namespace = array.__array_namespace__()
+    else:
+        namespace = sys.modules.get(type(array).__module__.partition(".")[0])
+    back: Back | None = getattr(namespace, "from_dlpack", None)
+    if back is None:
+        raise DtypeError(
+            f"results cannot be given back as {type(array).__name__}",
+            expected="an array whose framework has from_dlpack",
+            got=f"{type(array).__module__}.{type(array).__name__}",
+            do="pass NumPy arrays: numpy.asarray(array)",
+        )
+    return back

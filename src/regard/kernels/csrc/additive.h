@@ -1,0 +1,293 @@
+// Additive scores, without a hyperbolic tangent a pair.
+//
+//     s_ij = sum_w v_w tanh(a_iw + b_jw)                       Bahdanau et al. 2015, appendix A.1.2
+//     tanh(a + b) = 1 - 2 e^-2a / (e^-2a + e^2b)
+//
+// a and b are the queries and keys after their projections. The exponentials are taken once a token; a pair then costs
+// three additions and a division for each w. The sum runs as s += v_w + c_iw / (d_iw + g_jw), with
+//
+//     decay d_iw = e^-2a_iw,    pull c_iw = -2 v_w d_iw,    growth g_jw = e^2b_jw
+//
+// so that its error is a few units in the last place of the largest partial sum.
+//
+// Numbers are clamped before the exponential, to `clamp`. That changes tanh(a + b) by less than its rounding unless both
+// a and b are beyond `large`, which is so far from `clamp` that tanh of the difference is 1. A token with a number beyond
+// `large` is marked; a pair of two such tokens is computed from the numbers themselves, and no other pair is.
+#pragma once
+
+#include "backward.h"
+#include "forward.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+template <class Number>
+struct Range;
+template <>
+struct Range<float> {
+    static constexpr float clamp = 40, large = 30;                                  // tanh(10) = 1 - 4e-9
+    static constexpr float ln_2_high = 0.693359375f, ln_2_low = -2.1219444005e-4f;  // the first has 9 bits
+};
+template <>
+struct Range<double> {
+    static constexpr double clamp = 300, large = 280;  // tanh(20) = 1 - 8e-18
+    static constexpr double ln_2_high = 0.6931471803691238, ln_2_low = 1.9082149292705877e-10;  // the first has 32 bits
+};
+
+// The nearest whole number, below 2^22.
+REGARD_INLINE vfloat rounded_to_whole(vfloat x) { return (x + broadcast(12582912.0f)) - broadcast(12582912.0f); }
+REGARD_INLINE vdouble rounded_to_whole(vdouble x) {
+    return (x + broadcast(6755399441055744.0)) - broadcast(6755399441055744.0);
+}
+
+// e^x to a few units in the last place for |x| <= 2 clamp. As x = n ln 2 + f, with ln 2 in two parts (Cody and Waite
+// 1980): the rounding of a large x log2 e would cost as many units as x is large.
+template <class A>
+REGARD_INLINE vec<typename A::number> exponential(vec<typename A::number> x) {
+    typedef typename A::number number;
+    vec<number> n = rounded_to_whole(x * broadcast((number)log2_e));
+    vec<number> f = (x - n * broadcast(Range<number>::ln_2_high)) - n * broadcast(Range<number>::ln_2_low);
+    return exp2<A::degree>(f * broadcast((number)log2_e)) * exp2<A::degree>(n);  // the second one is exact
+}
+
+// A row of numbers x becomes e^(times x), clamped. True if a number is beyond `large`.
+template <class A>
+REGARD_INLINE bool to_exponentials(typename A::number* row, int64_t stride, typename A::number times) {
+    typedef typename A::number number;
+    vec<number> clamp = broadcast(Range<number>::clamp), large = broadcast(Range<number>::large);
+    uint32_t beyond = 0;
+    for (int64_t k = 0; k < stride; k += lanes<number>) {
+        vec<number> x = load(row + k);
+        beyond |= greater(maximum(x, -x), large);
+        x = -maximum(-clamp, -maximum(-clamp, x));
+        store(row + k, exponential<A>(x * broadcast(times)));
+    }
+    return beyond != 0;
+}
+
+// a / b, for b whose reciprocal is a normal number; in float to about two units in the last place.
+REGARD_INLINE vdouble quotient(vdouble a, vdouble b) { return a / b; }
+REGARD_INLINE vfloat quotient(vfloat a, vfloat b) {
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+    vfloat inverse = _mm512_rcp14_ps(b);
+#else
+    vfloat inverse = _mm256_rcp_ps(b);
+#endif
+    vfloat first = a * inverse;  // a step of Newton's method doubles the digits
+    return multiply_add(first, multiply_add(-b, inverse, broadcast(1.0f)), first);
+#else
+    return a / b;
+#endif
+}
+
+// tanh x, and a quarter of its derivative.
+template <class A, class V>
+REGARD_INLINE void tanh_and_slope(V x, V* tanh, V* slope) {
+    typedef typename A::number number;
+    V e = exp2<A::degree>(maximum(x, -x) * broadcast((number)(-2 * log2_e)));
+    V inverse = 1 / (1 + e), size = (1 - e) * inverse;
+    *tanh = select(greater(V{}, x), -size, size);
+    *slope = e * inverse * inverse;
+}
+
+// The score vector of one head.
+template <class A>
+struct ScoreVector {
+    typedef typename A::number number;
+
+    number* given;   // 0 if one of its numbers is NaN or Inf: then every row that sees anything is NaN
+    number* scaled;  // times a power of two that brings the largest to 1 .. 2, so that c neither overflows nor vanishes
+    number unit;     // a score in the exponent is `unit` times the sum over `scaled`
+
+    void carve(Carver& c, const Problem& p) {
+        given = c.take<number>(padded<A>(p.head_dim));
+        scaled = c.take<number>(padded<A>(p.head_dim));
+    }
+
+    void read(const Problem& p, int64_t head) {
+        int64_t stride = padded<A>(p.head_dim);
+        bool odd = read_row_of(p.vector, p.vector.at(0, 0, head, 0), p.head_dim, given, stride);
+        double largest = 0;
+        for (int64_t k = 0; k < p.head_dim; ++k) largest = fmax(largest, fabs((double)given[k]));
+        int exponent = 0;
+        if (!odd && largest > 0) exponent = ilogb(largest);
+        unit = (number)ldexp(log2_e, exponent);
+        for (int64_t k = 0; k < stride; ++k) {
+            scaled[k] = odd ? (number)NAN : (number)ldexp((double)given[k], -exponent);
+            if (odd) given[k] = 0;
+        }
+    }
+};
+
+// One pair of tokens, from the numbers themselves.
+template <class A>
+struct ExactPair {
+    typedef typename A::number number;
+    number *of_query, *of_key;
+
+    void carve(Carver& c, const Problem& p) {
+        of_query = c.take<number>(padded<A>(p.head_dim));
+        of_key = c.take<number>(padded<A>(p.head_dim));
+    }
+    void read(const Problem& p, int64_t batch, int64_t head, int64_t query, int64_t key) {
+        int64_t stride = padded<A>(p.head_dim);
+        read_row_of(p.query, p.query.at(batch, head, query, 0), p.head_dim, of_query, stride);
+        read_row_of(p.key, p.key.at(batch, head / p.group(), key, 0), p.head_dim, of_key, stride);
+    }
+    // body(k, tanh, a quarter of its derivative) for each vector of w from k on.
+    template <class Body>
+    REGARD_INLINE void for_each(const Problem& p, Body body) const {
+        for (int64_t k = 0; k < p.head_dim; k += lanes<number>) {
+            vec<number> tanh, slope;
+            tanh_and_slope<A>(load(of_query + k) + load(of_key + k), &tanh, &slope);
+            body(k, tanh, slope);
+        }
+    }
+    number score(const Problem& p, const number* vector) const {
+        vec<number> sum = {};
+        for_each(p, [&](int64_t k, vec<number> tanh, vec<number>) { sum = multiply_add(load(vector + k), tanh, sum); });
+        return sum_of_lanes<number>(sum);
+    }
+};
+
+// The kernels take `rows_together` queries, or one, and half the vectors of a product's panel, since each sum needs two
+// numbers of its query for each w. More is no faster, and every size is compiled.
+inline constexpr int rows_together = 4;
+inline constexpr int score_vectors = panel_vectors / 2;
+
+// Cuts `rows` rows: body(first row, Constant).
+template <class Body>
+REGARD_INLINE void for_rows(int64_t rows, Body body) {
+    int64_t first = 0;
+    for (; rows - first >= rows_together; first += rows_together) body(first, Constant<rows_together>{});
+    for (; first < rows; ++first) body(first, Constant<1>{});
+}
+
+// Cuts columns first .. stop, in vectors: body(first vector, Constant).
+template <class Body>
+REGARD_INLINE void for_score_panels(int64_t first, int64_t stop, Body body) {
+    for (; stop - first >= score_vectors; first += score_vectors) body(first, Constant<score_vectors>{});
+    if constexpr (score_vectors > 1)
+        if (stop - first == 1) body(first, Constant<1>{});
+}
+
+// What scores of one strip of queries and one tile of keys are made from.
+template <class A>
+struct Scores {
+    typedef typename A::number number;
+    static constexpr int width = lanes<number>;
+    const Problem& p;
+    const ScoreVector<A>& vector;
+    ExactPair<A>& pair;
+    number* exact;                        // rows_together x 64: the scores of pairs of two large tokens
+    const number *decay, *pull, *growth;  // of the strip's first query; of the tile's keys
+    int64_t batch, head, first_query, first_key;
+    uint64_t large_queries, large_keys;  // bit 0 of the first is the strip's first query
+
+    template <int n>
+    REGARD_INLINE void prepare() {
+        if (!large_keys || !(large_queries & bit_range(0, n))) return;
+        for (int r = 0; r < n; ++r) {
+            if (!(large_queries >> r & 1)) continue;
+            for (uint64_t rest = large_keys; rest; rest &= rest - 1) {
+                int64_t j = __builtin_ctzll(rest);
+                pair.read(p, batch, head, first_query + r, first_key + j);
+                exact[r * tile + j] = pair.score(p, vector.scaled);
+            }
+        }
+    }
+
+    // Sums over w for the keys from vector v0 on; times vector.unit they are scores in the exponent.
+    template <int n, int vectors>
+    REGARD_INLINE void sum(int64_t v0, Sums<A, n, vectors>& s) const {
+        int64_t stride = padded<A>(p.head_dim);
+        s.clear();
+        const number* right = growth + v0 * width;
+        for (int64_t w = 0; w < p.head_dim; ++w, right += tile) {
+            vec<number> g[vectors], v = broadcast(vector.scaled[w]);
+#pragma GCC unroll 8
+            for (int c = 0; c < vectors; ++c) g[c] = load(right + c * width);
+#pragma GCC unroll 8
+            for (int r = 0; r < n; ++r) {
+                vec<number> d = broadcast(decay[r * stride + w]), pulled = broadcast(pull[r * stride + w]);
+#pragma GCC unroll 8
+                for (int c = 0; c < vectors; ++c)
+                    s.at[r][c] = (s.at[r][c] + v) + quotient(pulled, d + g[c]);
+            }
+        }
+        if (!large_keys) return;
+        for (int r = 0; r < n; ++r) {
+            if (!(large_queries >> r & 1)) continue;
+            for (int c = 0; c < vectors; ++c) {
+                int64_t at = (v0 + c) * width;
+                s.at[r][c] = select((uint32_t)(large_keys >> at), load(exact + r * tile + at), s.at[r][c]);
+            }
+        }
+    }
+};
+
+// Tokens, packed. A tile of keys: growth, padded inner size x 64, and a word whose bit j is set where key j is large. A
+// tile of queries: decay and pull, 64 x padded inner size each, and a word likewise.
+template <class A>
+struct PackAdditive {
+    typedef typename A::number number;
+    typedef PackKeys<A> Pack;
+
+    static int64_t stride(const Problem& p) { return padded<A>(p.head_dim); }
+    static size_t key_bytes(const Problem& p) { return sizeof(number) * (size_t)(stride(p) * tile) + 64; }
+    static size_t query_bytes(const Problem& p) { return 2 * sizeof(number) * (size_t)(stride(p) * tile) + 64; }
+    static REGARD_INLINE uint64_t* large_keys(const Problem& p, char* key) {
+        return (uint64_t*)(key + key_bytes(p) - 64);
+    }
+    static REGARD_INLINE uint64_t* large_queries(const Problem& p, char* query) {
+        return (uint64_t*)(query + query_bytes(p) - 64);
+    }
+    static size_t scratch(const Problem& p) {
+        return sizeof(number) * (size_t)(tile * (stride(p) + padded<A>(p.value_dim)));
+    }
+
+    // Rows of keys and values in scratch, those with a NaN or Inf as zeros, with their bit set; and the packed keys.
+    struct Rows {
+        int64_t height;
+        number *keys, *values;
+        uint64_t bad;
+
+        Rows(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile, char* key, char* scratch) {
+            int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
+            int64_t key_stride = stride(p), value_stride = padded<A>(p.value_dim);
+            height = smaller(padded<A>(count), tile);
+            keys = (number*)scratch, values = keys + tile * key_stride;
+            bad = read_rows(p.key, p.key.at(batch, key_head, first, 0), count, height, p.head_dim, keys, key_stride);
+            bad |= read_rows(p.value, p.value.at(batch, key_head, first, 0), count, height, p.value_dim, values,
+                             value_stride);
+            if (bad) {
+                clear_rows(bad, p.head_dim, keys, key_stride);
+                clear_rows(bad, p.value_dim, values, value_stride);
+            }
+            uint64_t large = 0;
+            for (int64_t j = 0; j < height; ++j)
+                large |= (uint64_t)to_exponentials<A>(keys + j * key_stride, key_stride, 2) << j;
+            *large_keys(p, key) = large;
+            transpose(keys, key_stride, height, key_stride, (number*)key);
+        }
+    };
+
+    static void pack(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile, char* key, char* value,
+                     uint64_t* bad, char* scratch) {
+        Rows rows(p, batch, key_head, key_tile, key, scratch);
+        *bad = rows.bad;
+        Pack::paired_rows(rows.values, padded<A>(p.value_dim), rows.height, padded<A>(p.value_dim), (number*)value);
+    }
+
+    // The exponentials of one query, given as a row. True if it is large.
+    static REGARD_INLINE bool pack_query(const Problem& p, const number* vector, number* decay, number* pull) {
+        bool large = to_exponentials<A>(decay, stride(p), -2);
+        for (int64_t k = 0; k < stride(p); k += lanes<number>)
+            store(pull + k, load(decay + k) * load(vector + k) * broadcast((number)-2));
+        return large;
+    }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,447 @@
+// Additive attention, backward.
+//
+//     dS_ij = w_ij (dO_i . v_j - dO_i . o_i)                              as in backward.h
+//     r_ijw = e^-2a_iw / (e^-2a_iw + e^2b_jw),    tanh = 1 - 2 r,    tanh' = 4 r (1 - r)
+//     da_iw = 4 v_w sum_j dS_ij r (1 - r),    db_jw = 4 v_w sum_i dS_ij r (1 - r),    dv_w = sum_ij dS_ij (1 - 2 r)
+//
+// The scores are computed again, then dS for a pair of tiles, then r once more for the three sums: nothing of size
+// queries x keys x inner is kept. The sums over queries and over pairs run down vectors of keys. For the sum over keys
+// each vector is added up across its lanes, as many at a time as it has lanes.
+//
+// Tasks are those of backward.h: a range of key tiles owns its db and dV, has a buffer of its own for da, and leaves its
+// part of dv a (head, key tile), all added up in order afterwards.
+#pragma once
+
+#include "additive.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+// Adds up each of `lanes` vectors: lane i of the result is the sum of vector i. By halves: a pair of vectors becomes one
+// with twice as many sums of half as many lanes.
+template <int half, class U, int... column>
+REGARD_INLINE vec<U> add_halves(vec<U> a, vec<U> b, Columns<column...>) {
+    constexpr int n = lanes<U>;
+    vec<U> low = __builtin_shufflevector(a, b, (column & half ? n + column - half : column)...);
+    vec<U> high = __builtin_shufflevector(a, b, (column & half ? n + column : column + half)...);
+    return low + high;
+}
+template <class U, int half = lanes<U> / 2>
+REGARD_INLINE vec<U> sums_across(vec<U>* rows) {
+    typedef typename ColumnsUpTo<lanes<U>>::type All;
+#pragma GCC unroll 16
+    for (int i = 0; i < half; ++i) rows[i] = add_halves<half, U>(rows[i], rows[i + half], All{});
+    if constexpr (half > 1)
+        return sums_across<U, half / 2>(rows);
+    else
+        return rows[0];
+}
+
+template <class A>
+struct AdditiveBackward {
+    typedef typename A::number number;
+    typedef Backward<A> DotProduct;
+    static constexpr int width = lanes<number>;
+
+    // ---- packing ----
+
+    static BackwardSizes sizes(const Problem& p) {
+        BackwardSizes s = DotProduct::sizes(p);
+        s.key = PackAdditive<A>::key_bytes(p);
+        s.key_rows = 0;
+        s.query = PackAdditive<A>::query_bytes(p);
+        Carver c{nullptr};
+        carve(c, p, nullptr);
+        s.scratch += 64 + c.used;
+        Carver packing{nullptr};
+        ScoreVector<A> vector;
+        vector.carve(packing, p);
+        packing.take<number>(padded<A>(p.value_dim));
+        s.pack_scratch = larger(PackAdditive<A>::scratch(p), packing.used);
+        return s;
+    }
+
+    static void pack_keys(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile,
+                          const BackwardTiles& into, char* scratch) {
+        BackwardSizes s = sizes(p);
+        typename PackAdditive<A>::Rows rows(p, batch, key_head, key_tile, into.key + s.key * (size_t)key_tile, scratch);
+        transpose(rows.values, padded<A>(p.value_dim), rows.height, p.value_dim,
+                  (number*)(into.value + s.value * (size_t)key_tile));
+    }
+
+    // One tile of queries: decay and pull, dO, lse in the exponent, delta, and which rows take part.
+    static void pack_queries(const Problem& p, const BackwardGiven& g, int64_t batch, int64_t head,
+                             int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
+        BackwardSizes s = sizes(p);
+        size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
+        int64_t first = query_tile * tile, rows = smaller(p.queries - first, tile);
+        int64_t stride = padded<A>(p.head_dim), output_stride = padded<A>(p.value_dim);
+        Carver c{scratch};
+        ScoreVector<A> vector;
+        vector.carve(c, p);
+        number* output_row = c.take<number>(output_stride);
+        vector.read(p, head);
+        char* query = into.query + s.query * at;
+        number *decay = (number*)query, *pull = decay + tile * stride;
+        number* grad_output = (number*)(into.output + s.output * at);
+        number *lse = (number*)(into.lse + s.row_numbers * at), *delta = (number*)(into.delta + s.row_numbers * at);
+        uint64_t active = 0, large = 0;
+        for (int64_t i = 0; i < rows; ++i, decay += stride, pull += stride, grad_output += output_stride) {
+            number of_row = ((const number*)g.lse.data)[g.lse.at(0, batch, head, first + i)];
+            lse[i] = of_row * (number)log2_e, delta[i] = 0;
+            if (!(of_row > -HUGE_VAL && of_row < HUGE_VAL)) {  // sees nothing, or is NaN: takes no part
+                lse[i] = (number)HUGE_VAL;
+                memset(decay, 0, sizeof(number) * (size_t)stride);
+                memset(pull, 0, sizeof(number) * (size_t)stride);
+                memset(grad_output, 0, sizeof(number) * (size_t)output_stride);
+                continue;
+            }
+            active |= (uint64_t)1 << i;
+            read_row_of(p.query, p.query.at(batch, head, first + i, 0), p.head_dim, decay, stride);
+            large |= (uint64_t)PackAdditive<A>::pack_query(p, vector.scaled, decay, pull) << i;
+            read_row_of(g.output, g.output.at(batch, head, first + i, 0), p.value_dim, output_row, output_stride);
+            read_row_of(g.grad_output, g.grad_output.at(batch, head, first + i, 0), p.value_dim, grad_output,
+                        output_stride);
+            delta[i] = DotProduct::dot(output_row, grad_output, p.value_dim);
+        }
+        ((uint64_t*)into.active)[at] = active;
+        *PackAdditive<A>::large_queries(p, query) = large;
+    }
+
+    // What the gradient of lse adds: d lse_i / d s_ij = w_ij.
+    static void add_to_delta(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
+                             int64_t head, int64_t in_group, int64_t query_tile, char*) {
+        size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
+        number* delta = (number*)(tiles.delta + sizes(p).row_numbers * at);
+        uint64_t active = ((const uint64_t*)tiles.active)[at];
+        for (; active; active &= active - 1) {
+            int64_t i = __builtin_ctzll(active);
+            delta[i] -= ((const number*)g.grad_lse.data)[g.grad_lse.at(0, batch, head, query_tile * tile + i)];
+        }
+    }
+
+    // ---- one range of key tiles ----
+
+    const Problem& p;
+    const BackwardTiles& tiles;
+    const BackwardResults& results;
+    BackwardSizes size;
+    DotProduct shared;  // the buffers of weights and dV, and the gradients of biases
+    ScoreVector<A> vector;
+    ExactPair<A> pair;
+    int64_t batch, head = 0, in_group = 0, stride;
+    number *exact, *bias_row;
+    number *of_key, *of_key_and_head;  // padded inner size x 64: db; its sum over the queries of one head, over 4 v_w
+    number* weighted;                  // padded inner size x lanes: sums of dS r
+    number* exactly;                   // padded inner size: sums of dS tanh of pairs of large tokens
+    number* total;                     // lanes: sums of dS of all other pairs
+    number* block;                     // 64 x 64
+
+    static void carve(Carver& c, const Problem& p, AdditiveBackward* b) {
+        int64_t stride = padded<A>(p.head_dim);
+        ScoreVector<A> vector;
+        vector.carve(c, p);
+        ExactPair<A> pair;
+        pair.carve(c, p);
+        number* exact = c.take<number>(rows_together * tile);
+        number* bias_row = c.take<number>(rows_together * tile);
+        number* of_key = c.take<number>(stride * tile);
+        number* of_key_and_head = c.take<number>(stride * tile);
+        number* weighted = c.take<number>(stride * width);
+        number* exactly = c.take<number>(stride);
+        number* total = c.take<number>(width);
+        number* block = c.take<number>(tile * tile);
+        if (!b) return;
+        b->vector = vector, b->pair = pair, b->exact = exact, b->bias_row = bias_row, b->of_key = of_key;
+        b->of_key_and_head = of_key_and_head, b->weighted = weighted, b->exactly = exactly, b->total = total;
+        b->block = block;
+    }
+
+    AdditiveBackward(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles,
+                     const BackwardResults& results, int64_t batch, char* scratch)
+        : p(p), tiles(tiles), results(results), size(sizes(p)), shared(p, g, tiles, results, batch, scratch),
+          batch(batch), stride(padded<A>(p.head_dim)) {
+        Carver c{scratch + (DotProduct::sizes(p).scratch + 63) / 64 * 64};
+        carve(c, p, this);
+    }
+
+    // db and dV of key tiles first .. stop - 1, and what they add to da (results.grad_query), dv, bias and table.
+    static void run(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles,
+                    const BackwardResults& results, int64_t batch, int64_t key_head, int64_t first, int64_t stop,
+                    char* scratch) {
+        AdditiveBackward b(p, g, tiles, results, batch, scratch);
+        int64_t group = p.group();
+        memset(results.grad_query, 0, b.size.grad_query * (size_t)(group * p.query_tiles()));
+        for (int64_t j = first; j < stop; ++j) {
+            memset(b.of_key, 0, sizeof(number) * (size_t)(b.stride * tile));
+            memset(b.shared.grad_value, 0, sizeof(number) * (size_t)(tile * b.shared.value_stride));
+            for (int64_t h = 0; h < group; ++h) b.one_head(key_head * group + h, h, j);
+            b.finish_keys(key_head, j);
+        }
+        for (int64_t h = 0; h < group; ++h) b.scale_queries(key_head * group + h, h);
+    }
+
+    void one_head(int64_t of_head, int64_t of_group, int64_t key_tile) {
+        head = shared.head = of_head, in_group = shared.in_group = of_group;
+        vector.read(p, head);
+        memset(of_key_and_head, 0, sizeof(number) * (size_t)(stride * tile));
+        memset(weighted, 0, sizeof(number) * (size_t)(stride * width));
+        memset(exactly, 0, sizeof(number) * (size_t)stride);
+        memset(total, 0, sizeof(number) * (size_t)width);
+        all_queries(key_tile);
+        for (int64_t w = 0; w < p.head_dim; ++w) {
+            vec<number> times = broadcast(4 * vector.given[w]);
+            for (int64_t c = w * tile; c < (w + 1) * tile; c += width)
+                store(of_key + c, multiply_add(load(of_key_and_head + c), times, load(of_key + c)));
+        }
+        const Array& to = results.vector;
+        number sum = sum_of_lanes<number>(load(total));
+        for (int64_t w = 0; w < p.head_dim; ++w)
+            ((number*)to.data)[to.at(batch, head, key_tile, w)] =
+                sum - 2 * sum_of_lanes<number>(load(weighted + w * width)) + exactly[w];
+    }
+
+    void all_queries(int64_t key_tile) {
+        MaskView view(p, batch, head);
+        uint64_t* bits = shared.bits;
+        int64_t first, stop;
+        view.query_tile_range(key_tile, &first, &stop);
+        for (int64_t i = first; i < stop; ++i) {
+            int32_t bitmap = bitmap_of(view, i, key_tile);
+            if (bitmap == -2) continue;
+            Fill fill = view.look(i, key_tile, bitmap, bits);
+            if (fill == Fill::empty) continue;
+            int64_t rows = smaller(p.queries - i * tile, tile);
+            uint64_t active = ((const uint64_t*)tiles.active)[in_group * p.query_tiles() + i];
+            bool partial = fill == Fill::partial;
+            if (active != bit_range(0, rows)) {
+                if (!active) continue;
+                for (int64_t r = 0; r < tile; ++r)
+                    bits[r] = active >> r & 1 ? (partial ? bits[r] : ~(uint64_t)0) : 0;
+                partial = true;
+            }
+            pair_of_tiles(i, key_tile, rows, partial);
+        }
+    }
+
+    void pair_of_tiles(int64_t query_tile, int64_t key_tile, int64_t rows, bool partial) {
+        size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
+        for_rows(rows, [&](int64_t first, auto n) {
+            constexpr int rows_of = decltype(n)::value;
+            int32_t from, stop;
+            Forward<A>::template vectors_seen<rows_of>({key_tile, partial}, shared.bits + first, &from, &stop);
+            weigh<rows_of>(query_tile, key_tile, at, first, from, stop, partial);
+        });
+        add_to_values(at, rows, smaller(p.keys - key_tile * tile, tile), partial);
+        for (int64_t w = 0; w < p.head_dim; w += width)
+            for_rows(rows, [&](int64_t first, auto n) {
+                constexpr int rows_of = decltype(n)::value;
+                int32_t from, stop;
+                Forward<A>::template vectors_seen<rows_of>({key_tile, partial}, shared.bits + first, &from, &stop);
+                add_to_tokens<rows_of>(key_tile, at, first, w, from, stop);
+            });
+    }
+
+    // Weights and dS of a strip of queries; vectors from .. stop of the tile's keys, the others are set to 0.
+    template <int n>
+    REGARD_INLINE void weigh(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
+                             int32_t stop, bool partial) {
+        char *query = tiles.query + size.query * at, *key = tiles.key + size.key * (size_t)key_tile;
+        const number* decay = (const number*)query + first * stride;
+        const number* lse = (const number*)(tiles.lse + size.row_numbers * at) + first;
+        const uint64_t* allowed = shared.bits + first;
+        number* w_to = shared.weights + first * tile;
+        int64_t first_query = query_tile * tile + first;
+        BiasRows<number> bias{p, batch, head};
+        bool biased = bias.any();
+        if (biased)
+            for (int r = 0; r < n; ++r) bias.read(first_query + r, key_tile * tile, bias_row + r * tile);
+        Scores<A> scores = {p,          vector,          pair,
+                            exact,      decay,           decay + tile * stride,
+                            (const number*)key, batch,   head,
+                            first_query, key_tile * tile, *PackAdditive<A>::large_queries(p, query) >> first,
+                            *PackAdditive<A>::large_keys(p, key)};
+        scores.template prepare<n>();
+        for_score_panels(from, stop, [&](int64_t v0, auto panel) {
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
+            scores.sum(v0, s);
+            for (int r = 0; r < n; ++r)
+                for (int v = 0; v < vectors; ++v) {
+                    int64_t c = (v0 + v) * width;
+                    vec<number> minus = broadcast(-lse[r]);
+                    if (biased) minus += load(bias_row + r * tile + c);
+                    vec<number> w = exp2<A::degree>(multiply_add(s.at[r][v], broadcast(vector.unit), minus));
+                    if (partial) w = select((uint32_t)(allowed[r] >> c), w, vec<number>{});
+                    store(w_to + r * tile + c, w);
+                }
+        });
+        grad_scores<n>(query_tile, key_tile, at, first, from, stop, partial);
+        if (scores.large_keys && (scores.large_queries & bit_range(0, n)))
+            for (int r = 0; r < n; ++r)
+                if (scores.large_queries >> r & 1)
+                    add_exactly(first_query + r, key_tile, at, first + r, from, stop, scores.large_keys);
+        vec<number> sum = load(total);
+        for (int r = 0; r < n; ++r)
+            for (int64_t c = from * width; c < stop * width; c += width)
+                sum += load(shared.inner + (first + r) * tile + c);
+        store(total, sum);
+    }
+
+    template <int n>
+    REGARD_INLINE void grad_scores(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
+                                   int32_t stop, bool partial) {
+        int64_t value_stride = shared.value_stride, first_query = query_tile * tile + first;
+        const number* output = (const number*)(tiles.output + size.output * at) + first * value_stride;
+        const number* value = (const number*)(tiles.value + size.value * (size_t)key_tile);
+        const number* delta = (const number*)(tiles.delta + size.row_numbers * at) + first;
+        number *w_to = shared.weights + first * tile, *d_to = shared.inner + first * tile;
+        const uint64_t* allowed = shared.bits + first;
+        for_panels(from, stop, [&](int64_t v0, auto panel) {
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> d;
+            d.clear();
+            multiply(d, output, value_stride, 1, value + v0 * width, tile, p.value_dim);
+#pragma GCC unroll 8
+            for (int r = 0; r < n; ++r) {
+#pragma GCC unroll 8
+                for (int v = 0; v < vectors; ++v) {
+                    int64_t c = (v0 + v) * width;
+                    vec<number> w = load(w_to + r * tile + c), of_pair = d.at[r][v];
+                    if (shared.threshold) {
+                        Coins coins(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
+                        uint32_t key_index = (uint32_t)(key_tile * tile + c);
+                        vec<number> kept = keep(coins, key_index, shared.threshold, broadcast(shared.keep_scale));
+                        of_pair *= kept;
+                        store(w_to + r * tile + c, w * kept);
+                    }
+                    vec<number> ds = w * (of_pair - broadcast(delta[r]));
+                    if (partial) ds = select((uint32_t)(allowed[r] >> c), ds, vec<number>{});
+                    store(d_to + r * tile + c, ds);
+                }
+            }
+        });
+        for (int r = 0; r < n; ++r)
+            for (int64_t c = 0; c < tile; c += width)
+                if (c < from * width || c >= stop * width) {
+                    store(w_to + r * tile + c, vec<number>{});
+                    store(d_to + r * tile + c, vec<number>{});
+                }
+        if (results.grad_bias || results.grad_table)
+            for (int r = 0; r < n; ++r) shared.add_to_bias(first_query + r, key_tile, d_to + r * tile);
+    }
+
+    // The pairs of one large query with large keys, computed from the numbers themselves and taken out of dS.
+    void add_exactly(int64_t query, int64_t key_tile, size_t at, int64_t row, int32_t from, int32_t stop,
+                     uint64_t large_keys) {
+        number* to = (number*)(results.grad_query + size.grad_query * at) + row * stride;
+        for (uint64_t rest = large_keys & bit_range(from * width, stop * width); rest; rest &= rest - 1) {
+            int64_t j = __builtin_ctzll(rest);
+            number ds = shared.inner[row * tile + j];
+            shared.inner[row * tile + j] = 0;
+            if (ds == 0) continue;
+            pair.read(p, batch, head, query, key_tile * tile + j);
+            pair.for_each(p, [&](int64_t k, vec<number> tanh, vec<number> slope) {
+                slope *= ds;
+                store(to + k, load(to + k) + slope);
+                store(exactly + k, multiply_add(tanh, broadcast(ds), load(exactly + k)));
+                for (int i = 0; i < width; ++i) of_key_and_head[(k + i) * tile + j] += slope[i];
+            });
+        }
+    }
+
+    // dV_j += w_ij dO_i: keys are the rows now, so the weights are read down their columns.
+    void add_to_values(size_t at, int64_t rows, int64_t keys, bool partial) {
+        const number* output = (const number*)(tiles.output + size.output * at);
+        int64_t value_stride = shared.value_stride;
+        for_rows(keys, [&](int64_t first, auto n) {
+            constexpr int rows_of = decltype(n)::value;
+            int64_t from = 0, stop = rows;  // queries that see any key of the strip
+            if (partial) {
+                uint64_t strip_bits = bit_range(first, first + rows_of);
+                while (from < stop && !(shared.bits[from] & strip_bits)) ++from;
+                while (from < stop && !(shared.bits[stop - 1] & strip_bits)) --stop;
+                if (from >= stop) return;
+            }
+            shared.template product<rows_of>(shared.grad_value + first * value_stride, value_stride,
+                                             shared.weights + from * tile + first, output + from * value_stride,
+                                             stop - from);
+        });
+    }
+
+    // The sums over pairs of a strip of queries with a tile of keys, for a vector of w.
+    template <int n>
+    REGARD_INLINE void add_to_tokens(int64_t key_tile, size_t at, int64_t first, int64_t w0, int32_t from,
+                                     int32_t stop) {
+        if (from >= stop) return;
+        const number* decay = (const number*)(tiles.query + size.query * at) + first * stride + w0;
+        const number* growth = (const number*)(tiles.key + size.key * (size_t)key_tile) + w0 * tile;
+        const number* inner = shared.inner + first * tile;
+        vec<number> of_query[n][width];
+        for (int r = 0; r < n; ++r)
+            for (int w = 0; w < width; ++w) of_query[r][w] = vec<number>{};
+        for_score_panels(from, stop, [&](int64_t v0, auto panel) {
+            constexpr int vectors = decltype(panel)::value;
+            vec<number> ds[n][vectors];
+#pragma GCC unroll 8
+            for (int r = 0; r < n; ++r)
+#pragma GCC unroll 8
+                for (int v = 0; v < vectors; ++v) ds[r][v] = load(inner + r * tile + (v0 + v) * width);
+            for (int w = 0; w < width; ++w) {
+                number* key_sums = of_key_and_head + (w0 + w) * tile + v0 * width;
+                vec<number> g[vectors], sums[vectors], sum = load(weighted + (w0 + w) * width);
+#pragma GCC unroll 8
+                for (int v = 0; v < vectors; ++v) {
+                    g[v] = load(growth + w * tile + (v0 + v) * width);
+                    sums[v] = load(key_sums + v * width);
+                }
+#pragma GCC unroll 8
+                for (int r = 0; r < n; ++r) {
+                    vec<number> d = broadcast(decay[r * stride + w]), of_row = of_query[r][w];
+#pragma GCC unroll 8
+                    for (int v = 0; v < vectors; ++v) {
+                        vec<number> ratio = quotient(d, d + g[v]), once = ds[r][v] * ratio;
+                        vec<number> slope = multiply_add(-once, ratio, once);
+                        sum += once;
+                        sums[v] += slope;
+                        of_row += slope;
+                    }
+                    of_query[r][w] = of_row;
+                }
+                store(weighted + (w0 + w) * width, sum);
+#pragma GCC unroll 8
+                for (int v = 0; v < vectors; ++v) store(key_sums + v * width, sums[v]);
+            }
+        });
+        number* to = (number*)(results.grad_query + size.grad_query * at) + first * stride + w0;
+        for (int r = 0; r < n; ++r) store(to + r * stride, load(to + r * stride) + sums_across<number>(of_query[r]));
+    }
+
+    // ---- at the end of a tile of keys, and of the range ----
+
+    void finish_keys(int64_t key_head, int64_t key_tile) {
+        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
+        const Array &key = results.key, &value = results.value;
+        for (int64_t w = 0; w < p.head_dim; w += tile) {
+            transpose(of_key + w * tile, tile, smaller(stride - w, tile), tile, block);
+            for (int64_t j = 0; j < count; ++j)
+                write_row_of(block + j * tile, smaller(p.head_dim - w, tile), (number)1, key,
+                             key.at(batch, key_head, first + j, w));
+        }
+        for (int64_t j = 0; j < count; ++j)
+            write_row_of(shared.grad_value + j * shared.value_stride, p.value_dim, (number)1, value,
+                         value.at(batch, key_head, first + j, 0));
+    }
+
+    void scale_queries(int64_t of_head, int64_t of_group) {
+        vector.read(p, of_head);
+        for (int64_t t = 0; t < p.query_tiles(); ++t) {
+            number* sums = (number*)(results.grad_query + size.grad_query * (size_t)(of_group * p.query_tiles() + t));
+            for (int64_t i = 0; i < tile; ++i, sums += stride)
+                for (int64_t k = 0; k < stride; k += width) store(sums + k, load(sums + k) * load(vector.given + k) * 4);
+        }
+    }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,276 @@
+#include "arguments.h"
+
+#include <algorithm>
+#include <string>
+
+namespace nb = nanobind;
+
+namespace regard {
+namespace {
+
+std::string text(const int64_t* shape, int dimensions) {
+    std::string listed;
+    for (int axis = 0; axis < dimensions; ++axis) listed += (axis ? ", " : "") + std::to_string(shape[axis]);
+    return "(" + listed + ")";
+}
+
+[[noreturn]] void refuse(const std::string& what) { throw nb::value_error(what.c_str()); }
+
+void require(bool holds, const char* what) {
+    if (!holds) refuse(what);
+}
+
+void check_dtype(const Array& array, const char* name, Dtype dtype) {
+    if (array.dtype == dtype) return;
+    const std::string what =
+        std::string(name) + ": expected dtype " + name_of(dtype) + ", got " + name_of(array.dtype);
+    throw nb::type_error(what.c_str());
+}
+
+bool is_floating(Dtype dtype) {
+    return dtype == Dtype::float32 || dtype == Dtype::float64 || dtype == Dtype::bfloat16 || dtype == Dtype::float16;
+}
+
+void check_floating(const Array& array, const char* name) {
+    if (is_floating(array.dtype)) return;
+    const std::string what = std::string(name) + ": expected a floating dtype, got " + name_of(array.dtype);
+    throw nb::type_error(what.c_str());
+}
+
+void check_shape(const Array& array, const char* name, Call::Shape shape) {
+    int64_t expected[4] = {1, 1, 1, 1};
+    std::copy(shape.begin(), shape.end(), expected + 4 - shape.size());
+    if (std::equal(expected, expected + 4, array.shape)) return;
+    refuse(std::string(name) + ": expected shape " + text(expected, 4) + ", got " + text(array.shape, 4));
+}
+
+bool is_empty(const Array& array) {
+    return std::any_of(array.shape, array.shape + 4, [](int64_t size) { return size == 0; });
+}
+
+bool is_packed(const Array& array) {
+    int64_t stride = 1;
+    for (int axis = 3; axis >= 0; --axis) {
+        if (array.shape[axis] != 1 && array.stride[axis] != stride) return false;
+        stride *= array.shape[axis];
+    }
+    return true;
+}
+
+// Raises unless the product, times 64 for the padding that a kernel may add, can be counted.
+void check_countable(Call::Shape sizes) {
+    int64_t product = 64;
+    for (int64_t size : sizes) {
+        if (__builtin_mul_overflow(product, std::max<int64_t>(size, 1), &product)) {
+            refuse("the sizes exceed what can be counted");
+        }
+    }
+}
+
+}  // namespace
+
+Call::Call(const Options& options) : options_(options) {
+    require(options.threads >= 1, "threads: expected at least 1");
+    require(options.dropout >= 0 && options.dropout < 1, "dropout: expected 0 <= dropout < 1");
+}
+
+Array Call::take(nb::handle object, const char* name, None none) {
+    if (object.is_none() && none == None::refused) refuse(std::string(name) + ": expected an array, got None");
+    return borrowed_.take(object, name);
+}
+
+Array Call::read(nb::handle object, const char* name, Shape shape, Dtype dtype, None none) {
+    const Array array = take(object, name, none);
+    if (!array) return array;
+    check_dtype(array, name, dtype);
+    check_shape(array, name, shape);
+    return array;
+}
+
+Array Call::write(nb::handle object, const char* name, Shape shape, Dtype dtype, None none) {
+    if (object.is_none() && none == None::refused) refuse(std::string(name) + ": expected an array, got None");
+    const Array array = borrowed_.take(object, name, Borrowed::For::writing);
+    if (!array) return array;
+    check_dtype(array, name, dtype);
+    check_shape(array, name, shape);
+    for (int axis = 0; axis < 4; ++axis) {
+        if (array.shape[axis] > 1 && array.stride[axis] == 0 && !is_empty(array)) {
+            refuse(std::string(name) + ": it is to be written and its elements share memory");
+        }
+    }
+    return array;
+}
+
+Array Call::packed(nb::handle object, const char* name, Shape shape, Dtype dtype) {
+    const Array array = read(object, name, shape, dtype);
+    if (!is_empty(array) && !is_packed(array)) refuse(std::string(name) + ": expected contiguous elements");
+    return array;
+}
+
+Array Call::broadcast(nb::handle object, const char* name) {
+    Array array = take(object, name, None::allowed);
+    if (!array) return array;
+    const int64_t whole[4] = {problem.batch, problem.heads, problem.queries, problem.keys};
+    for (int axis = 0; axis < 4; ++axis) {
+        if (array.shape[axis] == 1) {
+            array.stride[axis] = 0;
+        } else if (array.shape[axis] != whole[axis]) {
+            refuse(std::string(name) + ": expected a shape that broadcasts to " + text(whole, 4) + ", got " +
+                   text(array.shape, 4));
+        }
+    }
+    return array;
+}
+
+void Call::pose(nb::handle query, nb::handle key, nb::handle value, int64_t largest) {
+    problem.query = take(query, "query");
+    check_floating(problem.query, "query");
+    problem.key = take(key, "key");
+    problem.value = take(value, "value");
+    problem.batch = problem.query.shape[0];
+    problem.heads = problem.query.shape[1];
+    problem.queries = problem.query.shape[2];
+    problem.head_dim = problem.query.shape[3];
+    problem.key_heads = problem.key.shape[1];
+    problem.keys = problem.key.shape[2];
+    problem.value_dim = problem.value.shape[3];
+    check_dtype(problem.key, "key", dtype());
+    check_dtype(problem.value, "value", dtype());
+    check_shape(problem.key, "key", {problem.batch, problem.key_heads, problem.keys, problem.head_dim});
+    check_shape(problem.value, "value", {problem.batch, problem.key_heads, problem.keys, problem.value_dim});
+    check_sizes(largest);
+    pose_band();
+    pose_interval();
+    pose_tiles();
+    problem.mask.dense = broadcast(options_.dense, "dense");
+    if (problem.mask.dense) check_dtype(problem.mask.dense, "dense", Dtype::boolean);
+    problem.bias = broadcast(options_.bias, "bias");
+    if (problem.bias) check_floating(problem.bias, "bias");
+    pose_table();
+}
+
+Pages Call::pose_paged(nb::handle query, nb::handle key_pages, nb::handle value_pages, nb::handle page_table,
+                       nb::handle lengths) {
+    Pages pages;
+    problem.query = take(query, "query");
+    check_floating(problem.query, "query");
+    pages.key = take(key_pages, "key_pages");
+    pages.value = take(value_pages, "value_pages");
+    pages.table = take(page_table, "page_table");
+    const int64_t count = pages.key.shape[0], page_size = pages.key.shape[2], most = pages.table.shape[3];
+    problem.batch = problem.query.shape[0];
+    problem.heads = problem.query.shape[1];
+    problem.queries = problem.query.shape[2];
+    problem.head_dim = problem.query.shape[3];
+    problem.key_heads = pages.key.shape[1];
+    problem.value_dim = pages.value.shape[3];
+    check_dtype(pages.key, "key_pages", dtype());
+    check_dtype(pages.value, "value_pages", dtype());
+    check_shape(pages.key, "key_pages", {count, problem.key_heads, page_size, problem.head_dim});
+    check_shape(pages.value, "value_pages", {count, problem.key_heads, page_size, problem.value_dim});
+    if (pages.table.dtype != Dtype::int32) check_dtype(pages.table, "page_table", Dtype::int64);
+    check_shape(pages.table, "page_table", {problem.batch, most});
+    pages.lengths = packed(lengths, "lengths", {problem.batch}, Dtype::int64);
+    require(page_size >= 1, "key_pages: expected pages of at least one key");
+    require(!__builtin_mul_overflow(most, page_size, &problem.keys), "page_table: too many keys to count");
+    check_sizes(largest_head_dim);
+    pose_band();
+    for (int64_t entry = 0; entry < problem.batch; ++entry) {
+        const int64_t length = static_cast<const int64_t*>(pages.lengths.data)[entry];
+        require(length >= 0 && length <= problem.keys, "lengths: expected no more keys than the pages hold");
+        for (int64_t page = 0; page * page_size < length; ++page) {
+            const int64_t at = pages.table.at(0, 0, entry, page);
+            const int64_t index = pages.table.dtype == Dtype::int32 ? static_cast<const int32_t*>(pages.table.data)[at]
+                                                                    : static_cast<const int64_t*>(pages.table.data)[at];
+            require(index >= 0 && index < count, "page_table: it names a page that is not there");
+        }
+    }
+    return pages;
+}
+
+void Call::check_sizes(int64_t largest) {
+    require(problem.heads >= 1 && problem.key_heads >= 1, "query and key: expected at least one head");
+    require(problem.heads % problem.key_heads == 0, "query: expected a multiple of key's heads");
+    require(problem.head_dim >= 1 && problem.head_dim <= largest, "query: head_dim is out of range");
+    require(problem.value_dim >= 1 && problem.value_dim <= largest_head_dim, "value: value_dim is out of range");
+    require(problem.queries <= longest && problem.keys <= longest, "query and key: too long");
+    const int64_t width = std::max(problem.head_dim, problem.value_dim);
+    check_countable({problem.batch, problem.heads, problem.queries, width});
+    check_countable({problem.batch, problem.heads, problem.keys, width});
+    check_countable({problem.batch, problem.heads, problem.query_tiles(), problem.key_tiles()});
+    problem.offset = problem.keys - problem.queries;
+    problem.scale = options_.scale;
+    problem.dropout = options_.dropout;
+    problem.seed = static_cast<uint64_t>(options_.seed);
+    problem.table_lowest = options_.table_lowest;
+}
+
+void Call::pose_band() {
+    problem.mask.low = std::clamp(options_.low.value_or(unbounded_low), unbounded_low, unbounded_high);
+    problem.mask.high = std::clamp(options_.high.value_or(unbounded_high), unbounded_low, unbounded_high);
+}
+
+void Call::pose_interval() {
+    if (!options_.start.is_none()) {
+        const Array start = packed(options_.start, "start", {problem.batch}, Dtype::int64);
+        problem.mask.start = static_cast<const int64_t*>(start.data);
+    }
+    if (!options_.stop.is_none()) {
+        const Array stop = packed(options_.stop, "stop", {problem.batch}, Dtype::int64);
+        problem.mask.stop = static_cast<const int64_t*>(stop.data);
+    }
+}
+
+void Call::pose_tiles() {
+    if (options_.row_start.is_none()) return;
+    Mask& mask = problem.mask;
+    const Array row_start = take(options_.row_start, "row_start");
+    mask.tile_batch = row_start.shape[1];
+    mask.tile_heads = row_start.shape[2];
+    require(mask.tile_batch == 1 || mask.tile_batch == problem.batch, "row_start: expected 1 or batch groups");
+    require(mask.tile_heads == 1 || mask.tile_heads == problem.heads, "row_start: expected 1 or heads groups");
+    const int64_t query_tiles = problem.query_tiles();
+    packed(options_.row_start, "row_start", {mask.tile_batch, mask.tile_heads, query_tiles + 1}, Dtype::int64);
+    const Array key_tile = take(options_.key_tile, "key_tile"), bitmaps = take(options_.bitmaps, "bitmaps");
+    const int64_t entries = key_tile.shape[3], distinct = bitmaps.shape[2];
+    packed(options_.key_tile, "key_tile", {entries}, Dtype::int32);
+    const Array bitmap = packed(options_.bitmap, "bitmap", {entries}, Dtype::int32);
+    packed(options_.bitmaps, "bitmaps", {distinct, tile}, Dtype::int64);
+    mask.row_start = static_cast<const int64_t*>(row_start.data);
+    mask.key_tile = static_cast<const int32_t*>(key_tile.data);
+    mask.bitmap = static_cast<const int32_t*>(bitmap.data);
+    mask.bitmaps = static_cast<const uint64_t*>(bitmaps.data);
+
+    const int64_t key_tiles = problem.key_tiles();
+    for (int64_t group = 0; group < mask.tile_batch * mask.tile_heads; ++group) {
+        const int64_t* row = mask.row_start + group * (query_tiles + 1);
+        require(row[0] >= 0 && row[query_tiles] <= entries, "row_start: it reaches beyond key_tile");
+        for (int64_t line = 0; line < query_tiles; ++line) {
+            require(row[line] <= row[line + 1], "row_start: expected no falling entries");
+            int64_t before = -1;
+            for (int64_t entry = row[line]; entry < row[line + 1]; ++entry) {
+                require(mask.key_tile[entry] > before, "key_tile: expected rising tiles in each row");
+                before = mask.key_tile[entry];
+            }
+            require(before < key_tiles, "key_tile: it names a tile that is not there");
+        }
+    }
+    for (int64_t entry = 0; entry < entries; ++entry) {
+        require(mask.bitmap[entry] >= -1 && mask.bitmap[entry] < distinct, "bitmap: it names one that is not there");
+    }
+}
+
+void Call::pose_table() {
+    if (options_.table.is_none()) return;
+    problem.table = take(options_.table, "table");
+    const int64_t heads = problem.table.shape[2], distances = problem.table.shape[3];
+    check_dtype(problem.table, "table", wide());
+    check_shape(problem.table, "table", {heads == 1 ? 1 : problem.heads, distances});
+    if (heads == 1) problem.table.stride[2] = 0;
+    if (problem.queries == 0 || problem.keys == 0) return;
+    const int64_t lowest = problem.table_lowest;
+    require(lowest <= 1 - problem.keys && lowest >= -longest && lowest + distances >= problem.queries,
+            "table: expected every distance from 1 - keys to queries - 1");
+}
+
+}  // namespace regard

@@ -1,0 +1,75 @@
+// The arguments of an operation, checked before any memory is taken.
+//
+// The Python side has refused what a user may get wrong. What is refused here would be a mistake of ours, and a read or
+// write outside of the arrays if it were let through: sizes, dtypes, and the contents of index arrays.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <initializer_list>
+#include <optional>
+
+#include "array.h"
+#include "drivers.h"
+#include "problem.h"
+
+namespace regard {
+
+inline constexpr int64_t largest_head_dim = 256;
+inline constexpr int64_t longest = int64_t{1} << 36;  // queries or keys: their tiles are counted in 32 bits
+
+// The keyword arguments that operations share.
+struct Options {
+    std::optional<int64_t> low, high;
+    nanobind::handle start, stop, row_start, key_tile, bitmap, bitmaps, dense;
+    double scale = 1;
+    nanobind::handle bias, table;
+    int64_t table_lowest = 0;
+    double dropout = 0;
+    int64_t seed = 0;
+    int threads = 1;
+};
+
+// One call: the problem, and the arrays it borrows while it lasts. Every method raises ValueError or TypeError, with the
+// argument's name, for what does not fit.
+class Call {
+public:
+    using Shape = std::initializer_list<int64_t>;
+    enum class None { refused, allowed };  // None gives an absent array
+
+    explicit Call(const Options& options);
+
+    // The problem of query, key and value. Additive attention's inner size stands for head_dim and is not bounded.
+    void pose(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest = largest_head_dim);
+    // The problem of a query whose keys lie in pages.
+    Pages pose_paged(nanobind::handle query, nanobind::handle key_pages, nanobind::handle value_pages,
+                     nanobind::handle page_table, nanobind::handle lengths);
+
+    // Any array.
+    Array take(nanobind::handle object, const char* name, None none = None::refused);
+    // An array of that shape, leading sizes of 1 left out or not, and that dtype.
+    Array read(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::refused);
+    // The same, to be written: no element may lie at another's place.
+    Array write(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::refused);
+
+    // float64 for float64, else float32: what sums and statistics are held in.
+    Dtype wide() const { return problem.query.dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
+    Dtype dtype() const { return problem.query.dtype; }
+    int threads() const { return options_.threads; }
+
+    Problem problem;
+
+private:
+    Array packed(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
+    Array broadcast(nanobind::handle object, const char* name);
+    void check_sizes(int64_t largest);
+    void pose_band();
+    void pose_interval();
+    void pose_tiles();
+    void pose_table();
+
+    const Options& options_;
+    Borrowed borrowed_;
+};
+
+}  // namespace regard

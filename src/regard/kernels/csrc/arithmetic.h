@@ -1,0 +1,74 @@
+// In which numbers products are computed. A *unit* is what one lane multiplies in one step:
+//
+//     Float32, Float64   unit = one number                     sum += a * b
+//     Bfloat16           unit = two bfloat16 numbers           sum += a0 * b0 + a1 * b1, in float32 (AVX512_BF16)
+//
+// So a row of n numbers is units_of(n) units long, and the kernels are the same for all.
+#pragma once
+
+#include "simd.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+struct Float32 {
+    typedef float number;  // what sums are held in
+    typedef float stored;  // what a token is held in before it is packed
+    typedef float unit;
+    static constexpr int per_unit = 1;
+    static constexpr int degree = 6;
+    static constexpr int group = 8;  // key tiles taken together, at most
+    static REGARD_INLINE vfloat multiply_add(unit a, vec<unit> b, vfloat sum) {
+        return REGARD_ISA_NAMESPACE::multiply_add(broadcast(a), b, sum);
+    }
+    static REGARD_INLINE vfloat multiply_add_vectors(vec<unit> a, vec<unit> b, vfloat sum) {
+        return REGARD_ISA_NAMESPACE::multiply_add(a, b, sum);
+    }
+};
+
+struct Float64 {
+    typedef double number;
+    typedef double stored;
+    typedef double unit;
+    static constexpr int per_unit = 1;
+    static constexpr int degree = 12;
+    static constexpr int group = 8;
+    static REGARD_INLINE vdouble multiply_add(unit a, vec<unit> b, vdouble sum) {
+        return REGARD_ISA_NAMESPACE::multiply_add(broadcast(a), b, sum);
+    }
+    static REGARD_INLINE vdouble multiply_add_vectors(vec<unit> a, vec<unit> b, vdouble sum) {
+        return REGARD_ISA_NAMESPACE::multiply_add(a, b, sum);
+    }
+};
+
+#if defined(__AVX512BF16__)
+struct Bfloat16 {
+    typedef float number;
+    typedef bfloat16 stored;
+    typedef uint32_t unit;
+    static constexpr int per_unit = 2;
+    static constexpr int degree = 4;
+    static constexpr int group = 8;
+    static REGARD_INLINE vfloat multiply_add(unit a, vec<unit> b, vfloat sum) {
+        return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_set1_epi32((int)a), (__m512bh)b);
+    }
+    static REGARD_INLINE vfloat multiply_add_vectors(vec<unit> a, vec<unit> b, vfloat sum) {
+        return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+    }
+};
+#endif
+
+template <class A>
+REGARD_INLINE int64_t units_of(int64_t numbers) {
+    return (numbers + A::per_unit - 1) / A::per_unit;
+}
+
+// Rows of a packed matrix are whole vectors long.
+template <class A>
+REGARD_INLINE int64_t padded(int64_t columns) {
+    constexpr int64_t width = lanes<typename A::number>;
+    return (columns + width - 1) / width * width;
+}
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,246 @@
+#include "array.h"
+
+#include <stdint.h>
+
+#include <string>
+
+namespace nb = nanobind;
+
+namespace regard {
+namespace {
+
+// ------------------------------------------------------------------ the layout of DLPack, as far as it is read here
+
+struct DlpackVersion {
+    uint32_t major, minor;
+};
+struct DlpackDevice {
+    int32_t type, index;
+};
+struct DlpackDtype {
+    uint8_t code, bits;
+    uint16_t lanes;
+};
+struct DlpackTensor {
+    void* data;
+    DlpackDevice device;
+    int32_t dimensions;
+    DlpackDtype dtype;
+    int64_t* shape;
+    int64_t* strides;  // in elements; null where the array is contiguous
+    uint64_t byte_offset;
+};
+struct DlpackManaged {  // capsule "dltensor"
+    DlpackTensor tensor;
+    void* context;
+    void (*deleter)(DlpackManaged*);
+};
+struct DlpackVersioned {  // capsule "dltensor_versioned"
+    DlpackVersion version;
+    void* context;
+    void (*deleter)(DlpackVersioned*);
+    uint64_t flags;
+    DlpackTensor tensor;
+};
+struct DlpackExchange {  // capsule "dlpack_exchange_api" of a type
+    DlpackVersion version;
+    DlpackExchange* previous;
+    void* allocate;
+    void* export_managed;
+    void* import_managed;
+    int (*borrow)(void* object, DlpackTensor* tensor);  // may be null
+    void* current_stream;
+};
+
+constexpr uint32_t major_version = 1;
+constexpr int32_t device_cpu = 1;
+constexpr uint64_t flag_read_only = 1, flag_copied = 2;
+enum Code : uint8_t { code_int = 0, code_float = 2, code_bfloat = 4, code_bool = 6 };
+
+// ------------------------------------------------------------------------------------- DLPack's terms into ours
+
+[[noreturn]] void refuse_value(const char* name, const std::string& what) {
+    throw nb::value_error((std::string(name) + ": " + what).c_str());
+}
+
+[[noreturn]] void refuse_type(const char* name, const std::string& what) {
+    throw nb::type_error((std::string(name) + ": " + what).c_str());
+}
+
+Dtype dtype_of(DlpackDtype dtype) {
+    if (dtype.lanes != 1) return Dtype::absent;
+    switch (dtype.code * 256 + dtype.bits) {
+        case code_float * 256 + 32: return Dtype::float32;
+        case code_float * 256 + 64: return Dtype::float64;
+        case code_float * 256 + 16: return Dtype::float16;
+        case code_bfloat * 256 + 16: return Dtype::bfloat16;
+        case code_bool * 256 + 8: return Dtype::boolean;
+        case code_int * 256 + 32: return Dtype::int32;
+        case code_int * 256 + 64: return Dtype::int64;
+        default: return Dtype::absent;
+    }
+}
+
+// Raises unless the distance in bytes from the lowest to the highest element is a number that pointers can hold.
+void check_extent(const Array& array, const char* name) {
+    int64_t extent = static_cast<int64_t>(size_of(array.dtype));
+    for (int axis = 0; axis < 4; ++axis) {
+        if (array.shape[axis] == 0) return;
+        int64_t reach = 0;
+        const int64_t bytes = static_cast<int64_t>(size_of(array.dtype));
+        const int64_t stride = array.stride[axis];
+        const bool fits = stride != INT64_MIN && !__builtin_mul_overflow(stride < 0 ? -stride : stride, bytes, &reach) &&
+                          !__builtin_mul_overflow(reach, array.shape[axis] - 1, &reach) &&
+                          !__builtin_add_overflow(extent, reach, &extent);
+        if (!fits) refuse_value(name, "its sizes and strides exceed what memory can hold");
+    }
+}
+
+Array array_of(const DlpackTensor& tensor, const char* name) {
+    if (tensor.device.type != device_cpu) refuse_value(name, "expected an array in the CPU's memory");
+    const int dimensions = tensor.dimensions;
+    if (dimensions < 0 || dimensions > 4) {
+        refuse_value(name, "expected up to 4 dimensions, got " + std::to_string(dimensions));
+    }
+    Array array;
+    array.dtype = dtype_of(tensor.dtype);
+    if (array.dtype == Dtype::absent) {
+        refuse_type(name, "expected float32, float64, bfloat16, float16, bool, int32 or int64");
+    }
+    int64_t contiguous = 1;
+    bool empty = false;
+    for (int axis = dimensions - 1; axis >= 0; --axis) {
+        const int64_t size = tensor.shape[axis];
+        if (size < 0) refuse_value(name, "a size is negative");
+        empty = empty || size == 0;
+        array.shape[4 - dimensions + axis] = size;
+        array.stride[4 - dimensions + axis] = tensor.strides != nullptr ? tensor.strides[axis] : contiguous;
+        if (tensor.strides == nullptr && __builtin_mul_overflow(contiguous, size, &contiguous) && !empty) {
+            refuse_value(name, "its sizes exceed what memory can hold");
+        }
+    }
+    if (empty) return array;
+    if (tensor.data == nullptr) refuse_value(name, "it has no memory");
+    array.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
+    if (reinterpret_cast<uintptr_t>(array.data) % size_of(array.dtype) != 0) {
+        refuse_value(name, "its memory is not aligned to its elements");
+    }
+    check_extent(array, name);
+    return array;
+}
+
+void check_writable(uint64_t flags, const char* name) {
+    if (flags & flag_read_only) refuse_value(name, "it is to be written and is read-only");
+    if (flags & flag_copied) refuse_value(name, "it is to be written and was given as a copy");
+}
+
+// ------------------------------------------------------------------------------------------- the fast way: by type
+
+// The exchange table of a type, or null. Raises nothing.
+const DlpackExchange* exchange_of(PyObject* type) {
+    nb::object capsule = nb::steal(PyObject_GetAttrString(type, "__dlpack_c_exchange_api__"));
+    const char* const capsule_name = "dlpack_exchange_api";
+    if (!capsule.is_valid() || !PyCapsule_IsValid(capsule.ptr(), capsule_name)) {
+        PyErr_Clear();
+        return nullptr;
+    }
+    auto* table = static_cast<const DlpackExchange*>(PyCapsule_GetPointer(capsule.ptr(), capsule_name));
+    while (table != nullptr && table->version.major != major_version) table = table->previous;
+    return table != nullptr && table->borrow != nullptr ? table : nullptr;
+}
+
+// The last few types that were seen. Each is held, so that no other type can come to lie at its address.
+const DlpackExchange* known_exchange_of(PyObject* type) {
+    constexpr int most = 8;
+    static PyObject* types[most];
+    static const DlpackExchange* tables[most];
+    static int count = 0;
+    for (int index = 0; index < count; ++index) {
+        if (types[index] == type) return tables[index];
+    }
+    const DlpackExchange* table = exchange_of(type);
+    if (count < most) {
+        Py_INCREF(type);
+        types[count] = type;
+        tables[count] = table;
+        ++count;
+    }
+    return table;
+}
+
+// ------------------------------------------------------------------------------------------ the slow way: a capsule
+
+nb::object capsule_of(nb::handle object, const char* name) {
+    if (!nb::hasattr(object, "__dlpack__")) {
+        refuse_type(name, "expected an array with __dlpack__, got " + std::string(nb::type_name(object.type()).c_str()));
+    }
+    nb::object source = nb::borrow(object);
+    // An older torch exports no tensor that requires grad.
+    if (nb::hasattr(source, "requires_grad") && nb::cast<bool>(nb::bool_(source.attr("requires_grad")))) {
+        source = source.attr("detach")();
+    }
+    try {
+        return source.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(major_version, 0));
+    } catch (nb::python_error& error) {
+        if (!error.matches(PyExc_TypeError)) throw;
+    }
+    return source.attr("__dlpack__")();  // from before version 1: it knows no max_version
+}
+
+Array array_of_capsule(nb::handle capsule, const char* name, Borrowed::For use) {
+    if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
+        auto* managed = static_cast<DlpackVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
+        if (managed->version.major != major_version) refuse_value(name, "expected DLPack of version 1");
+        if (use == Borrowed::For::writing) check_writable(managed->flags, name);
+        return array_of(managed->tensor, name);
+    }
+    if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
+        return array_of(static_cast<DlpackManaged*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))->tensor, name);
+    }
+    refuse_type(name, "its __dlpack__ gave no DLPack capsule");
+}
+
+}  // namespace
+
+size_t size_of(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::float64:
+        case Dtype::int64: return 8;
+        case Dtype::float32:
+        case Dtype::int32: return 4;
+        case Dtype::bfloat16:
+        case Dtype::float16: return 2;
+        case Dtype::boolean: return 1;
+        case Dtype::absent: break;
+    }
+    return 1;
+}
+
+const char* name_of(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::float32: return "float32";
+        case Dtype::float64: return "float64";
+        case Dtype::bfloat16: return "bfloat16";
+        case Dtype::float16: return "float16";
+        case Dtype::boolean: return "bool";
+        case Dtype::int32: return "int32";
+        case Dtype::int64: return "int64";
+        case Dtype::absent: break;
+    }
+    return "nothing";
+}
+
+Array Borrowed::take(nb::handle object, const char* name, For use) {
+    if (object.is_none()) return {};
+    if (const DlpackExchange* exchange = known_exchange_of(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())))) {
+        DlpackTensor tensor;
+        if (exchange->borrow(object.ptr(), &tensor) != 0) throw nb::python_error();
+        return array_of(tensor, name);  // sizes and strides are copied: the tensor owns them
+    }
+    nb::object capsule = capsule_of(object, name);
+    const Array array = array_of_capsule(capsule, name, use);
+    capsules_.push_back(std::move(capsule));
+    return array;
+}
+
+}  // namespace regard

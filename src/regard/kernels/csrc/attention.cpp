@@ -1,0 +1,63 @@
+// Forward: keys and values are packed once a (batch, key head), then each tile of queries is a task of its own.
+//
+// Short sequences are taken whole, a (batch, key head) a task, so that what was packed is still in the cache.
+// Either way a tile of queries is computed by the same code from the same numbers: the bits are the same.
+#include "cpu.h"
+#include "decode.h"
+#include "drivers.h"
+#include "isa.h"
+#include "packed.h"
+#include "parallel.h"
+
+namespace regard {
+
+namespace {
+
+constexpr int64_t short_tiles = 8;  // key tiles (512 keys) whose packed form still fits a core's second cache
+
+void forward_whole(const Problem& p, const Kernels& k, const Array& output, const Array& lse, int threads) {
+    int64_t tiles = p.key_tiles(), group = p.group();
+    PackedSizes sizes(p, k);
+    size_t work = rounded(larger_of(k.pack_scratch(p), k.forward_scratch(p)));
+    size_t each = sizes.one_head() + work;
+    Scratch scratch = Scratch::of<char>({threads, (int64_t)each});
+    parallel_for(p.batch * p.key_heads, threads, [&](int64_t task, int thread) {
+        int64_t batch = task / p.key_heads, key_head = task % p.key_heads;
+        char* mine = scratch.as<char>() + (size_t)thread * each;
+        PackedKeys keys = sizes.at(mine, 0);
+        char* rest = mine + sizes.one_head();
+        for (int64_t t = 0; t < tiles; ++t) pack_tile(p, k, batch, key_head, t, keys, rest);
+        for (int64_t h = key_head * group; h < (key_head + 1) * group; ++h)
+            for (int64_t t = 0; t < p.query_tiles(); ++t) k.forward(p, keys, batch, h, t, output, lse, rest);
+    });
+}
+
+void forward_in_tiles(const Problem& p, const Kernels& k, const Array& output, const Array& lse, int threads) {
+    int64_t query_tiles = p.query_tiles();
+    PackedSizes sizes(p, k);
+    size_t work = rounded(larger_of(k.pack_scratch(p), k.forward_scratch(p)));
+    Scratch packed = Scratch::of<char>({p.batch * p.key_heads, (int64_t)sizes.one_head()});
+    Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
+    pack_all(p, k, sizes, packed.as<char>(), scratch.as<char>(), work, threads);
+    parallel_for(p.batch * p.heads * query_tiles, threads, [&](int64_t task, int thread) {
+        int64_t head = task / query_tiles % p.heads, batch = task / query_tiles / p.heads;
+        int64_t query_tile = query_tiles - 1 - task % query_tiles;  // with a causal mask the last ones take longest
+        PackedKeys keys = sizes.at(packed.as<char>(), batch * p.key_heads + head / p.group());
+        k.forward(p, keys, batch, head, query_tile, output, lse, scratch.as<char>() + (size_t)thread * work);
+    });
+}
+
+}  // namespace
+
+void forward(const Problem& p, const Array& output, const Array& lse, int threads) {
+    if (p.batch == 0 || p.heads == 0 || p.queries == 0) return;
+    if (!p.vector && decode_suits(p)) return decode(p, output, lse, threads);
+    const Kernels& k = kernels_for(p);
+    bool plenty = p.batch * p.key_heads >= 4 * threads || p.query_tiles() * p.group() == 1;
+    if (p.key_tiles() <= short_tiles && plenty)
+        forward_whole(p, k, output, lse, threads);
+    else
+        forward_in_tiles(p, k, output, lse, threads);
+}
+
+}  // namespace regard

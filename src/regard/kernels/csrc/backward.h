@@ -1,0 +1,550 @@
+// Backward: the gradients of query, key, value and bias, from weights that are computed again.
+//
+//     w_ij  = exp(s_ij - lse_i)                               s_ij as in the forward pass
+//     D_ij  = dO_i . v_j  (+ what the gradients of statistics add: see Watched)
+//     dS_ij = w_ij (D_ij - delta_i)                           delta_i = sum_j w_ij D_ij = dO_i . o_i
+//     dV_j  = sum_i w_ij dO_i,   dK_j = scale sum_i dS_ij q_i,   dQ_i = scale sum_j dS_ij k_j
+//                                                             Dao et al. 2022, algorithm 4; Dao 2023, algorithm 2
+// With dropout, w_ij in dV and D_ij are multiplied by keep_ij / (1 - p), tossed again from the same seed.
+//
+// A task owns a range of key tiles of one (batch, key head), and so their dK and dV; dQ is summed in a buffer of its own
+// for each range, and the buffers are added in order: the same bits whoever computes what. Five products of 64 x 64
+// x 64 a pair of tiles.
+#pragma once
+
+#include "forward.h"
+#include "isa.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+template <class A>
+struct Backward {
+    typedef typename A::number number;
+    typedef typename A::unit unit;
+    typedef typename A::stored stored;
+    typedef PackKeys<A> Pack;
+    static constexpr int width = lanes<number>;
+    static constexpr int64_t unit_tile = tile / A::per_unit;  // units along 64 numbers
+    static constexpr number infinity = (number)HUGE_VAL;
+
+    // ---- sizes of packed tiles, in bytes ----
+
+    static size_t of_columns(int64_t width_of) { return sizeof(unit) * (size_t)(units_of<A>(width_of) * tile); }
+    static size_t of_rows(int64_t width_of) { return sizeof(unit) * (size_t)(tile * Pack::unit_stride(width_of)); }
+    static size_t of_paired_rows(int64_t width_of) {
+        return A::per_unit == 1 ? 0 : sizeof(unit) * (size_t)(unit_tile * padded<A>(width_of));
+    }
+
+    static BackwardSizes sizes(const Problem& p) {
+        BackwardSizes s;
+        s.key = of_columns(p.head_dim);
+        s.key_rows = sizeof(unit) * (size_t)(unit_tile * padded<A>(p.head_dim));
+        s.value = of_columns(p.value_dim);
+        s.query = of_rows(p.head_dim);
+        s.query_rows = of_paired_rows(p.head_dim);
+        s.output = of_rows(p.value_dim);
+        s.output_rows = of_paired_rows(p.value_dim);
+        s.row_numbers = sizeof(number) * (size_t)tile;
+        s.grad_query = sizeof(number) * (size_t)(tile * padded<A>(p.head_dim));
+        s.number = sizeof(number);
+        Carver c{nullptr};
+        carve(c, p, nullptr);
+        s.scratch = c.used;
+        s.pack_scratch =
+            sizeof(stored) * (size_t)(tile * (Pack::number_stride(p.head_dim) + Pack::number_stride(p.value_dim)));
+        return s;
+    }
+
+    // ---- packing ----
+
+    static void pack_keys(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile,
+                          const BackwardTiles& into, char* scratch) {
+        BackwardSizes s = sizes(p);
+        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile), height = Pack::whole_height(count);
+        int64_t key_stride = Pack::number_stride(p.head_dim), value_stride = Pack::number_stride(p.value_dim);
+        stored* key_rows = (stored*)scratch;
+        stored* value_rows = key_rows + tile * key_stride;
+        Pack::read(p, batch, key_head, first, count, key_rows, value_rows);
+        Pack::columns_of(key_rows, key_stride, height, p.head_dim, (unit*)(into.key + s.key * (size_t)key_tile));
+        Pack::columns_of(value_rows, value_stride, height, p.value_dim,
+                         (unit*)(into.value + s.value * (size_t)key_tile));
+        Pack::paired_rows(key_rows, key_stride, height, padded<A>(p.head_dim),
+                          (unit*)(into.key_rows + s.key_rows * (size_t)key_tile));
+    }
+
+    // One tile of queries, of head `in_group` of those that share the key head: q, dO, lse and delta.
+    static void pack_queries(const Problem& p, const BackwardGiven& g, int64_t batch, int64_t head,
+                             int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
+        BackwardSizes s = sizes(p);
+        size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
+        int64_t first = query_tile * tile, rows = smaller(p.queries - first, tile), height = Pack::whole_height(rows);
+        int64_t query_stride = Pack::number_stride(p.head_dim), output_stride = Pack::number_stride(p.value_dim);
+        stored* query = (stored*)(into.query + s.query * at);
+        stored* grad_output = (stored*)(into.output + s.output * at);
+        stored* output = (stored*)scratch;
+        read_rows(p.query, p.query.at(batch, head, first, 0), rows, height, p.head_dim, query, query_stride);
+        read_rows(g.grad_output, g.grad_output.at(batch, head, first, 0), rows, height, p.value_dim, grad_output,
+                  output_stride);
+        read_rows(g.output, g.output.at(batch, head, first, 0), rows, rows, p.value_dim, output, output_stride);
+        number* lse = (number*)(into.lse + s.row_numbers * at);
+        number* delta = (number*)(into.delta + s.row_numbers * at);
+        uint64_t active = 0;
+        for (int64_t i = 0; i < tile; ++i) {
+            lse[i] = infinity, delta[i] = 0;
+            if (i >= rows) continue;
+            number of_row = ((const number*)g.lse.data)[g.lse.at(0, batch, head, first + i)];
+            if (!(of_row > -infinity && of_row < infinity)) {  // sees nothing, or is NaN: takes no part
+                memset(query + i * query_stride, 0, sizeof(stored) * (size_t)query_stride);
+                memset(grad_output + i * output_stride, 0, sizeof(stored) * (size_t)output_stride);
+                continue;
+            }
+            active |= (uint64_t)1 << i;
+            lse[i] = of_row * (number)log2_e;
+            delta[i] = dot((const unit*)(output + i * output_stride), (const unit*)(grad_output + i * output_stride),
+                           Pack::unit_stride(p.value_dim));
+            if (delta[i] != delta[i])  // an output that overflowed, where nothing came back for it
+                delta[i] = dot_where_needed(output + i * output_stride, grad_output + i * output_stride, p.value_dim);
+        }
+        ((uint64_t*)into.active)[at] = active;
+        if (A::per_unit == 1) return;  // rows are the same whichever way they are multiplied
+        Pack::paired_rows(query, query_stride, height, padded<A>(p.head_dim),
+                          (unit*)(into.query_rows + s.query_rows * at));
+        Pack::paired_rows(grad_output, output_stride, height, padded<A>(p.value_dim),
+                          (unit*)(into.output_rows + s.output_rows * at));
+    }
+
+    static REGARD_INLINE number dot(const unit* a, const unit* b, int64_t count) {
+        vec<number> sum = {};
+        for (int64_t k = 0; k < count; k += lanes<unit>) sum = A::multiply_add_vectors(load(a + k), load(b + k), sum);
+        return sum_of_lanes<number>(sum);
+    }
+
+    static number dot_where_needed(const stored* a, const stored* b, int64_t count) {
+        number sum = 0;
+        for (int64_t k = 0; k < count; ++k)
+            if (widen(b[k]) != 0) sum += widen(a[k]) * widen(b[k]);
+        return sum;
+    }
+
+    // ---- one range of key tiles ----
+
+    const Problem& p;
+    const BackwardGiven& g;
+    const BackwardTiles& tiles;
+    const BackwardResults& results;
+    BackwardSizes size;
+    int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
+    number factor, keep_scale;
+    uint32_t threshold;
+    number *grad_key, *grad_value, *weights, *inner, *bias_row, *exponents, *extra;
+    unit *paired_weights, *paired_inner, *inner_rows;
+    uint64_t* bits;
+
+    static void carve(Carver& c, const Problem& p, Backward* b) {
+        number* grad_key = c.take<number>(tile * padded<A>(p.head_dim));
+        number* grad_value = c.take<number>(tile * padded<A>(p.value_dim));
+        number* weights = c.take<number>(tile * tile);
+        number* inner = c.take<number>((A::per_unit == 1 ? tile : strip) * tile);
+        number* bias_row = c.take<number>(strip * tile);
+        number* exponents = c.take<number>(tile * tile);
+        number* extra = c.take<number>(strip * tile);
+        unit* paired_weights = c.take<unit>(A::per_unit == 1 ? 0 : unit_tile * tile);
+        unit* paired_inner = c.take<unit>(A::per_unit == 1 ? 0 : unit_tile * tile);
+        unit* inner_rows = c.take<unit>(A::per_unit == 1 ? 0 : tile * unit_tile);
+        uint64_t* bits = c.take<uint64_t>(tile);
+        if (!b) return;
+        b->grad_key = grad_key, b->grad_value = grad_value, b->weights = weights, b->inner = inner;
+        b->bias_row = bias_row, b->exponents = exponents, b->extra = extra;
+        b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits;
+    }
+
+    Backward(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, const BackwardResults& results,
+             int64_t batch, char* scratch)
+        : p(p), g(g), tiles(tiles), results(results), size(sizes(p)), batch(batch) {
+        head_stride = padded<A>(p.head_dim), value_stride = padded<A>(p.value_dim);
+        query_units = Pack::unit_stride(p.head_dim), output_units = Pack::unit_stride(p.value_dim);
+        factor = (number)(p.scale * log2_e);
+        threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
+        keep_scale = (number)(1 / (1 - p.dropout));
+        Carver c{scratch};
+        carve(c, p, this);
+    }
+
+    // dK and dV of key tiles first .. stop - 1, and what they add to dQ (results.grad_query), bias and table.
+    static void run(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles,
+                    const BackwardResults& results, int64_t batch, int64_t key_head, int64_t first, int64_t stop,
+                    char* scratch) {
+        Backward b(p, g, tiles, results, batch, scratch);
+        int64_t group = p.group();
+        memset(results.grad_query, 0, b.size.grad_query * (size_t)(group * p.query_tiles()));
+        for (int64_t j = first; j < stop; ++j) {
+            memset(b.grad_key, 0, sizeof(number) * (size_t)(tile * b.head_stride));
+            memset(b.grad_value, 0, sizeof(number) * (size_t)(tile * b.value_stride));
+            for (int64_t h = 0; h < group; ++h) {
+                b.in_group = h, b.head = key_head * group + h;
+                b.all_queries(j);
+            }
+            b.finish_keys(key_head, j);
+        }
+    }
+
+    void all_queries(int64_t key_tile) {
+        MaskView view(p, batch, head);
+        int64_t first, stop;
+        view.query_tile_range(key_tile, &first, &stop);
+        for (int64_t i = first; i < stop; ++i) {
+            int32_t bitmap = bitmap_of(view, i, key_tile);
+            if (bitmap == -2) continue;
+            Fill fill = view.look(i, key_tile, bitmap, bits);
+            if (fill == Fill::empty) continue;
+            int64_t rows = smaller(p.queries - i * tile, tile);
+            uint64_t active = ((const uint64_t*)tiles.active)[in_group * p.query_tiles() + i];
+            bool partial = fill == Fill::partial;
+            if (active != bit_range(0, rows)) {
+                if (!active) continue;
+                for (int64_t r = 0; r < tile; ++r)
+                    bits[r] = active >> r & 1 ? (partial ? bits[r] : ~(uint64_t)0) : 0;
+                partial = true;
+            }
+            pair_of_tiles(i, key_tile, rows, partial);
+        }
+    }
+
+    // Five products, each over all strips before the next, so that what is multiplied from the right stays in the first
+    // cache: scores and weights; D and dS; dQ; dV; dK.
+    void pair_of_tiles(int64_t query_tile, int64_t key_tile, int64_t rows, bool partial) {
+        size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
+        auto each_strip = [&](auto body) {
+            for_strips(rows, [&](int64_t first, auto n) {
+                int32_t from, stop;
+                Forward<A>::template vectors_seen<decltype(n)::value>({key_tile, partial}, bits + first, &from, &stop);
+                body(first, n, from, stop);
+            });
+        };
+        each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
+            weigh<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
+        });
+        each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
+            differentiate<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
+        });
+        each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
+            add_to_queries<decltype(n)::value>(key_tile, at, first, from, stop);
+        });
+        add_to_keys(at, rows, smaller(p.keys - key_tile * tile, tile), partial);
+    }
+
+    // Weights of a strip of queries: vectors from .. stop of the tile's keys, the others are set to 0.
+    template <int n>
+    REGARD_INLINE void weigh(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
+                             int32_t stop, bool partial) {
+        const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
+        const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
+        const number* lse = (const number*)(tiles.lse + size.row_numbers * at) + first;
+        number* to = weights + first * tile;
+        const uint64_t* allowed = bits + first;
+        int64_t first_query = query_tile * tile + first;
+        BiasRows<number> bias{p, batch, head};
+        bool biased = bias.any(), watched = g.watched();
+        if (biased)
+            for (int r = 0; r < n; ++r) bias.read(first_query + r, key_tile * tile, bias_row + r * tile);
+        if (partial) clear_outside<n>(to, from, stop);
+        for_panels(from, stop, [&](int64_t v0, auto panel) {
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
+            s.clear();
+            multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
+#pragma GCC unroll 8
+            for (int r = 0; r < n; ++r) {
+#pragma GCC unroll 8
+                for (int v = 0; v < vectors; ++v) {
+                    int64_t c = r * tile + (v0 + v) * width;
+                    vec<number> minus = broadcast(-lse[r]);
+                    if (biased) minus += load(bias_row + c);
+                    vec<number> x = multiply_add(s.at[r][v], broadcast(factor), minus);
+                    // A weight is at most 1: the rounding error of a huge score could overflow here.
+                    x = minimum(vec<number>{}, x);
+                    if (watched) store(exponents + first * tile + c, x);
+                    vec<number> w = exp2<A::degree>(x);
+                    if (partial) w = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), w, vec<number>{});
+                    store(to + c, w);
+                }
+            }
+        });
+    }
+
+    template <int n>
+    static REGARD_INLINE void clear_outside(number* rows, int32_t from, int32_t stop) {
+        for (int r = 0; r < n; ++r)
+            for (int64_t c = 0; c < tile; c += width)
+                if (c < from * width || c >= stop * width) store(rows + r * tile + c, vec<number>{});
+    }
+
+    // dS of a strip, as it is multiplied from the left: by its rows for dQ, down its columns for dK.
+    template <int n>
+    REGARD_INLINE void differentiate(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
+                                     int32_t stop, bool partial) {
+        const unit* output = (const unit*)(tiles.output + size.output * at) + first * output_units;
+        const unit* value = (const unit*)(tiles.value + size.value * (size_t)key_tile);
+        const number* delta = (const number*)(tiles.delta + size.row_numbers * at) + first;
+        number *w_to = weights + first * tile, *d_to = A::per_unit == 1 ? inner + first * tile : inner;
+        const uint64_t* allowed = bits + first;
+        int64_t first_query = query_tile * tile + first;
+        bool watched = g.watched();
+        Coins coins[n];
+        if (threshold)
+            for (int r = 0; r < n; ++r)
+                coins[r] = Coins(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
+        if (watched)
+            for (int r = 0; r < n; ++r) read_extra(first_query + r, key_tile, extra + r * tile);
+        if (partial) clear_outside<n>(d_to, from, stop);
+        for_panels(from, stop, [&](int64_t v0, auto panel) {
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> d;
+            d.clear();
+            multiply(d, output, output_units, 1, value + v0 * width, tile, units_of<A>(p.value_dim));
+#pragma GCC unroll 8
+            for (int r = 0; r < n; ++r) {
+#pragma GCC unroll 8
+                for (int v = 0; v < vectors; ++v) {
+                    int64_t c = r * tile + (v0 + v) * width;
+                    vec<number> w = load(w_to + c), of_pair = d.at[r][v];
+                    if (threshold) {
+                        uint32_t key_index = (uint32_t)(key_tile * tile + (v0 + v) * width);
+                        vec<number> kept = keep(coins[r], key_index, threshold, broadcast(keep_scale));
+                        of_pair *= kept;
+                        store(w_to + c, w * kept);
+                    }
+                    if (watched) of_pair += watched_part(first_query + r, exponents + first * tile + c, extra + c);
+                    vec<number> ds = w * (of_pair - broadcast(delta[r]));
+                    if (partial) ds = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), ds, vec<number>{});
+                    store(d_to + c, ds);
+                }
+            }
+        });
+        if (results.grad_bias || results.grad_table)
+            for (int r = 0; r < n; ++r) add_to_bias(first_query + r, key_tile, d_to + r * tile);
+        if constexpr (A::per_unit == 2) pair_up<n>(first, w_to, d_to);
+    }
+
+    // bfloat16: weights and dS with one query beside the next, for dV and dK, and dS with one key beside the next, for dQ.
+    template <int n>
+    REGARD_INLINE void pair_up(int64_t first, const number* w, const number* d) {
+        const vec<number> none = {};
+        for (int r = 0; r < n; r += 2) {
+            int64_t to = (first + r) / 2 * tile;
+            for (int64_t c = 0; c < tile; c += width) {
+                int64_t at = r * tile + c, next = at + tile;
+                store(paired_weights + to + c, Pair<A>::across(load(w + at), r + 1 < n ? load(w + next) : none));
+                store(paired_inner + to + c, Pair<A>::across(load(d + at), r + 1 < n ? load(d + next) : none));
+            }
+        }
+        for (int r = 0; r < n; ++r)
+            for (int64_t c = 0; c < tile; c += width)
+                store_narrow((bfloat16*)(inner_rows + (first + r) * unit_tile) + c, load(d + r * tile + c));
+    }
+
+    // What gradients of statistics add to D: a_i ln w_ij, and the rest, which `extra` holds.
+    REGARD_INLINE vec<number> watched_part(int64_t query, const number* exponent, const number* more) const {
+        vec<number> part = load(more);
+        if (g.log_weight) {
+            number a = ((const number*)g.log_weight.data)[g.log_weight.at(0, batch, head, query)];
+            vec<number> x = maximum(broadcast((number)-2000), load(exponent));  // w is 0 there, and 0 ln 0 = 0
+            part = multiply_add(x, broadcast(a * (number)ln_2), part);
+        }
+        return part;
+    }
+
+    // The columns' gradients, those of the largest weights, and those of asked rows, for 64 keys of a query.
+    void read_extra(int64_t query, int64_t key_tile, number* to) const {
+        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
+        for (int64_t j = 0; j < tile; ++j) to[j] = 0;
+        if (g.column)
+            for (int64_t j = 0; j < count; ++j)
+                to[j] += ((const number*)g.column.data)[g.column.at(0, batch, head, first + j)];
+        if (g.top)
+            for (int64_t t = 0; t < g.top.shape[3]; ++t) {
+                int64_t j = ((const int64_t*)g.top_keys.data)[g.top_keys.at(batch, head, query, t)] - first;
+                if (j >= 0 && j < count) to[j] += ((const number*)g.top.data)[g.top.at(batch, head, query, t)];
+            }
+        if (g.rows_weights)
+            for (int64_t t = 0; t < g.rows.shape[3]; ++t)
+                if (((const int64_t*)g.rows.data)[g.rows.at(0, 0, 0, t)] == query)
+                    for (int64_t j = 0; j < count; ++j)
+                        to[j] += ((const number*)g.rows_weights.data)[g.rows_weights.at(batch, head, t, first + j)];
+    }
+
+    // dQ_i += dS_ij k_j
+    template <int n>
+    REGARD_INLINE void add_to_queries(int64_t key_tile, size_t at, int64_t first, int32_t from, int32_t stop) {
+        if (from >= stop) return;
+        const unit* rows_of_keys = (const unit*)(tiles.key_rows + size.key_rows * (size_t)key_tile);
+        const unit* left;
+        if constexpr (A::per_unit == 1)
+            left = inner + first * tile;
+        else
+            left = inner_rows + first * unit_tile;
+        number* to = (number*)(results.grad_query + size.grad_query * at) + first * head_stride;
+        int64_t k0 = from * width / A::per_unit, depth = (stop - from) * width / A::per_unit;
+        for_panels(0, head_stride / width, [&](int64_t v0, auto panel) {
+            Sums<A, n, decltype(panel)::value> s;
+            s.load_from(to + v0 * width, head_stride);
+            multiply(s, left + k0, unit_tile, 1, rows_of_keys + k0 * head_stride + v0 * width, head_stride, depth);
+            s.store_to(to + v0 * width, head_stride);
+        });
+    }
+
+    // dV_j += w_ij dO_i and dK_j += dS_ij q_i: keys are the rows now, so the weights are read down their columns.
+    void add_to_keys(size_t at, int64_t rows, int64_t keys, bool partial) {
+        const unit *w, *d, *query, *output;
+        if constexpr (A::per_unit == 1) {
+            w = weights, d = inner;
+            query = (const unit*)(tiles.query + size.query * at);
+            output = (const unit*)(tiles.output + size.output * at);
+        } else {
+            w = paired_weights, d = paired_inner;
+            query = (const unit*)(tiles.query_rows + size.query_rows * at);
+            output = (const unit*)(tiles.output_rows + size.output_rows * at);
+        }
+        add_product(grad_value, value_stride, w, output, rows, keys, partial);
+        add_product(grad_key, head_stride, d, query, rows, keys, partial);
+    }
+
+    // to (keys, stride) += left (rows, 64 keys) turned, times right (rows, stride)
+    void add_product(number* to, int64_t stride, const unit* left, const unit* right, int64_t rows, int64_t keys,
+                     bool partial) {
+        for_strips(keys, [&](int64_t first, auto n) {
+            constexpr int rows_of = decltype(n)::value;
+            int64_t from = 0, stop = rows;  // queries that see any key of the strip
+            if (partial) {
+                uint64_t strip_bits = bit_range(first, first + rows_of);
+                while (from < stop && !(bits[from] & strip_bits)) ++from;
+                while (from < stop && !(bits[stop - 1] & strip_bits)) --stop;
+                if (from >= stop) return;
+            }
+            int64_t u0 = from / A::per_unit, depth = units_of<A>(stop) - u0;
+            product<rows_of>(to + first * stride, stride, left + u0 * tile + first, right + u0 * stride, depth);
+        });
+    }
+
+    template <int n>
+    REGARD_INLINE void product(number* to, int64_t stride, const unit* left, const unit* right, int64_t depth) {
+        for_panels(0, stride / width, [&](int64_t v0, auto panel) {
+            Sums<A, n, decltype(panel)::value> s;
+            s.load_from(to + v0 * width, stride);
+            multiply(s, left, 1, tile, right + v0 * width, stride, depth);
+            s.store_to(to + v0 * width, stride);
+        });
+    }
+
+    // dS added to the gradients of the bias and of the table by distance, for 64 keys of a query.
+    void add_to_bias(int64_t query, int64_t key_tile, const number* ds) {
+        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
+        if (results.grad_bias) {
+            const Array& b = results.bias;
+            number* to = (number*)b.data + b.at(batch, head, query, first);
+            if (b.stride[3] == 1) {
+                for (int64_t j = 0; j < count; ++j) to[j] += ds[j];
+            } else {
+                for (int64_t j = 0; j < count; ++j) to[j * b.stride[3]] += ds[j];
+            }
+        }
+        if (results.grad_table) {
+            const Array& t = results.table;
+            int64_t distance = first - (query + p.offset) - p.table_lowest;
+            number* to = (number*)t.data + (t.shape[2] == 1 ? 0 : head) * t.stride[2] + distance;
+            for (int64_t j = 0; j < count; ++j) to[j] += ds[j];
+        }
+    }
+
+    void finish_keys(int64_t key_head, int64_t key_tile) {
+        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
+        for (int64_t j = 0; j < count; ++j) {
+            write_row_of(grad_key + j * head_stride, p.head_dim, (number)p.scale, results.key,
+                         results.key.at(batch, key_head, first + j, 0));
+            write_row_of(grad_value + j * value_stride, p.value_dim, (number)1, results.value,
+                         results.value.at(batch, key_head, first + j, 0));
+        }
+    }
+
+    // dQ of one tile: the buffers of all ranges, added in order, and scaled. Buffers are `step` bytes apart.
+    static void finish_queries(const Problem& p, int64_t batch, int64_t head, int64_t query_tile, char* buffers,
+                               size_t step, int64_t count, const Array& grad_query) {
+        int64_t stride = padded<A>(p.head_dim), first = query_tile * tile, rows = smaller(p.queries - first, tile);
+        number* sum = (number*)buffers;
+        for (int64_t c = 1; c < count; ++c) {
+            const number* more = (const number*)(buffers + step * (size_t)c);
+            for (int64_t k = 0; k < rows * stride; k += width) store(sum + k, load(sum + k) + load(more + k));
+        }
+        for (int64_t i = 0; i < rows; ++i)
+            write_row_of(sum + i * stride, p.head_dim, (number)p.scale, grad_query,
+                         grad_query.at(batch, head, first + i, 0));
+    }
+
+    // What statistics add to delta: sum_j w_ij (D_ij - dO_i . v_j) - grad_lse_i, for one tile of queries.
+    static void add_to_delta(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
+                             int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
+        BackwardResults none = {};
+        Backward b(p, g, tiles, none, batch, scratch);
+        b.head = head, b.in_group = in_group;
+        b.watch_queries(query_tile);
+    }
+
+    void watch_queries(int64_t query_tile) {
+        size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
+        int64_t first_query = query_tile * tile, rows = smaller(p.queries - first_query, tile);
+        number* delta = (number*)(tiles.delta + size.row_numbers * at);
+        uint64_t active = ((const uint64_t*)tiles.active)[at];
+        if (g.grad_lse)
+            for (int64_t i = 0; i < rows; ++i)
+                if (active >> i & 1)
+                    delta[i] -= ((const number*)g.grad_lse.data)[g.grad_lse.at(0, batch, head, first_query + i)];
+        if (!g.watched()) return;
+        MaskView view(p, batch, head);
+        TilesOfQuery of_query(view, query_tile);
+        TileOfKeys key_tile;
+        while (of_query.next(1, &key_tile, bits)) {
+            for (int64_t r = 0; r < tile; ++r)
+                bits[r] = active >> r & 1 ? (key_tile.partial ? bits[r] : ~(uint64_t)0) : 0;
+            for_strips(rows, [&](int64_t first, auto n) {
+                constexpr int rows_of = decltype(n)::value;
+                int32_t from, stop;
+                Forward<A>::template vectors_seen<rows_of>({key_tile.index, true}, bits + first, &from, &stop);
+                watch_strip<rows_of>(first_query + first, key_tile.index, at, first, from, stop, delta + first);
+            });
+        }
+    }
+
+    template <int n>
+    REGARD_INLINE void watch_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
+                                   int32_t stop, number* delta) {
+        const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
+        const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
+        const number* lse = (const number*)(tiles.lse + size.row_numbers * at) + first;
+        BiasRows<number> bias{p, batch, head};
+        for (int r = 0; r < n; ++r) {
+            bias.read(first_query + r, key_tile * tile, bias_row + r * tile);
+            read_extra(first_query + r, key_tile, extra + r * tile);
+        }
+        vec<number> sum[n];
+        for (int r = 0; r < n; ++r) sum[r] = vec<number>{};
+        for_panels(from, stop, [&](int64_t v0, auto panel) {
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
+            s.clear();
+            multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
+            for (int r = 0; r < n; ++r)
+                for (int v = 0; v < vectors; ++v) {
+                    int64_t c = r * tile + (v0 + v) * width;
+                    vec<number> x = multiply_add(s.at[r][v], broadcast(factor), load(bias_row + c) - broadcast(lse[r]));
+                    store(exponents + c, x);
+                    vec<number> part = exp2<A::degree>(x) * watched_part(first_query + r, exponents + c, extra + c);
+                    sum[r] += select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), part, vec<number>{});
+                }
+        });
+        for (int r = 0; r < n; ++r) delta[r] += sum_of_lanes<number>(sum[r]);
+    }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,26 @@
+// Parts of one block of scratch memory, each on a line of its own.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "simd.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+// Without a block it hands out null, and only counts: how a kernel tells its driver what it needs.
+struct Carver {
+    char* block;
+    size_t used = 0;
+
+    template <class T>
+    REGARD_INLINE T* take(int64_t count) {
+        T* part = block ? (T*)(block + used) : nullptr;
+        used += (sizeof(T) * (size_t)count + 63) / 64 * 64;
+        return part;
+    }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,100 @@
+// Features of the processor: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2 (CPUID) and
+// volume 1, section 14.3 (the operating system must save a register's state: XCR0, read by XGETBV).
+#include "cpu.h"
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#if defined(__x86_64__) || defined(_M_X64)
+#include <cpuid.h>
+#define REGARD_X86_64 1
+#endif
+
+namespace regard {
+namespace {
+
+#if REGARD_X86_64
+
+struct Registers {
+    uint32_t eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+// All zeros, that is no feature, where the leaf does not exist.
+Registers cpuid(uint32_t leaf, uint32_t subleaf) {
+    Registers found;
+    if (!__get_cpuid_count(leaf, subleaf, &found.eax, &found.ebx, &found.ecx, &found.edx)) return {};
+    return found;
+}
+
+uint64_t saved_states() {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t{high} << 32) | low;
+}
+
+bool has(uint32_t bits, int bit) { return (bits >> bit) & 1u; }
+
+Isa best_isa() {
+    const Registers basic = cpuid(1, 0), extended = cpuid(7, 0), more = cpuid(7, 1);
+    const bool xgetbv = has(basic.ecx, 27);
+    if (!xgetbv) return Isa::portable;
+    const uint64_t states = saved_states();
+    const bool ymm = (states & 0x06) == 0x06;  // SSE, AVX
+    const bool zmm = (states & 0xe6) == 0xe6;  // and the mask registers, upper halves, upper sixteen
+    const bool avx = has(basic.ecx, 28), fma = has(basic.ecx, 12), f16c = has(basic.ecx, 29);
+    const bool avx2 = ymm && avx && fma && f16c && has(extended.ebx, 5);
+    if (!avx2) return Isa::portable;
+    const bool f = has(extended.ebx, 16), dq = has(extended.ebx, 17), bw = has(extended.ebx, 30), vl = has(extended.ebx, 31);
+    if (!(zmm && f && dq && bw && vl)) return Isa::avx2;
+    return has(more.eax, 5) ? Isa::avx512_bf16 : Isa::avx512;
+}
+
+#else
+
+Isa best_isa() { return Isa::portable; }
+
+#endif
+
+Isa choose() {
+    const std::vector<Isa> runnable = runnable_isas();
+    const char* wanted = std::getenv("REGARD_ISA");
+    if (wanted == nullptr || *wanted == '\0') return runnable.front();
+    std::string names;
+    for (Isa isa : runnable) {
+        if (std::strcmp(wanted, isa_name(isa)) == 0) return isa;
+        names += (names.empty() ? "" : ", ") + std::string(isa_name(isa));
+    }
+    throw IsaError("REGARD_ISA is '" + std::string(wanted) + "'; this processor runs " + names);
+}
+
+}  // namespace
+
+const char* isa_name(Isa isa) {
+    switch (isa) {
+        case Isa::avx512_bf16: return "avx512_bf16";
+        case Isa::avx512: return "avx512";
+        case Isa::avx2: return "avx2";
+        case Isa::portable: break;
+    }
+#if defined(__aarch64__) || defined(_M_ARM64)
+    return "neon";
+#else
+    return "portable";
+#endif
+}
+
+std::vector<Isa> runnable_isas() {
+    static const Isa best = best_isa();
+    std::vector<Isa> isas;
+    for (int isa = static_cast<int>(best); isa >= 0; --isa) isas.push_back(static_cast<Isa>(isa));
+    return isas;
+}
+
+Isa chosen_isa() {
+    static const Isa chosen = choose();  // after an exception the next call tries again
+    return chosen;
+}
+
+}  // namespace regard

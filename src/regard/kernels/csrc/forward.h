@@ -1,0 +1,308 @@
+// Forward: one tile of 64 queries of one head, all its keys.
+//
+//     s_ij = scale q_i . k_j + bias_ij                    where the mask allows, else -infinity
+//     m    = max over the keys so far,   l = sum 2^(s - m),   o = sum 2^(s - m) v
+//     output_i = o / l,   lse_i = ln l + m                Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1
+//
+// Keys are taken in groups of a few tiles (the tiles need not be neighbours: empty ones are simply not in the list).
+// Within a group, six queries at a time: scores, their largest, the weights, the weighted values; so that scores and
+// weights of a strip stay in the first cache and the keys and values of a group in the second.
+#pragma once
+
+#include "carver.h"
+#include "isa.h"
+#include "multiply.h"
+#include "pack.h"
+#include "random.h"
+#include "scores.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+// What looks on while a tile of queries is computed. This one sees nothing and costs nothing; see Watched in observe.h.
+struct Unwatched {
+    struct Row {
+        template <class V>
+        REGARD_INLINE void see(V, V) {}  // exponents, weights
+    };
+    template <class Number>
+    REGARD_INLINE void raise(int64_t, const Number*, Number) {}
+    template <class V, class Number>
+    REGARD_INLINE void see(int64_t, const Row&, Number, V, const Number*, const TileOfKeys*, int, const int32_t*,
+                           const int32_t*) {}
+    template <class Number>
+    REGARD_INLINE void finish(int64_t, bool, bool, Number, Number) {}
+};
+
+template <class A, class Watch = Unwatched>
+struct Forward {
+    typedef typename A::number number;
+    typedef typename A::unit unit;
+    typedef typename A::stored stored;
+    static constexpr int group = A::group;
+    static constexpr int width = lanes<number>;
+    static constexpr int64_t row = group * tile;                // numbers in a strip's row of scores
+    static constexpr int64_t unit_row = row / A::per_unit;      // units in a strip's row of weights
+    static constexpr number infinity = (number)HUGE_VAL;
+
+    // ---- what one tile of queries works with ----
+    const Problem& p;
+    const PackedKeys& keys;
+    int64_t batch, head, first_query, rows, depth, query_stride, value_stride;
+    number factor;     // of a product, in the exponent: |scale| log2 e, or 1 where the score is final already
+    bool premultiply;  // scores are made final before the largest is taken: with a bias, or a scale of 0
+    BiasRows<number> bias;
+    uint32_t threshold;
+    unit* query;
+    number *output, *scores, *bias_rows, *largest, *sums;
+    unit* weights;
+    uint64_t* bits;
+    uint64_t broken = 0;  // rows whose result is NaN
+    Watch watch;
+
+    static int64_t units_in_row(const Problem& p) { return PackKeys<A>::unit_stride(p.head_dim); }
+
+    static size_t scratch(const Problem& p) {
+        Carver c{nullptr};
+        carve(c, p, nullptr);
+        return c.used;
+    }
+
+    static void carve(Carver& c, const Problem& p, Forward* f) {
+        unit* query = c.take<unit>(tile * units_in_row(p));
+        number* output = c.take<number>(tile * padded<A>(p.value_dim));
+        number* scores = c.take<number>(strip * row);
+        number* bias_rows = c.take<number>(strip * row);
+        unit* weights = c.take<unit>(strip * unit_row);
+        number* largest = c.take<number>(tile);
+        number* sums = c.take<number>(tile * width);
+        uint64_t* bits = c.take<uint64_t>(group * tile);
+        if (!f) return;
+        f->query = query, f->output = output, f->scores = scores, f->bias_rows = bias_rows, f->weights = weights;
+        f->largest = largest, f->sums = sums, f->bits = bits;
+    }
+
+    Forward(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile, char* scratch,
+            Watch watch = {})
+        : p(p), keys(keys), batch(batch), head(head), bias{p, batch, head}, watch(watch) {
+        first_query = query_tile * tile;
+        rows = smaller(p.queries - first_query, tile);
+        depth = units_of<A>(p.head_dim);
+        query_stride = units_in_row(p);
+        value_stride = padded<A>(p.value_dim);
+        factor = (number)(fabs(p.scale) * log2_e);
+        premultiply = bias.any() || factor == 0;
+        threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
+        Carver c{scratch};
+        carve(c, p, this);
+    }
+
+    // One tile of queries; its rows of output and lse are written.
+    static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
+                    const Array& output, const Array& lse, char* scratch) {
+        Forward f(p, keys, batch, head, query_tile, scratch);
+        f.all_keys(query_tile);
+        f.finish(output, lse);
+    }
+
+    void all_keys(int64_t query_tile) {
+        uint64_t bad_queries = read_queries();
+        memset(output, 0, sizeof(number) * (size_t)(rows * value_stride));
+        memset(sums, 0, sizeof(number) * (size_t)(rows * width));
+        for (int64_t i = 0; i < rows; ++i) largest[i] = -infinity;
+        MaskView view(p, batch, head);
+        TilesOfQuery of_query(view, query_tile);
+        TileOfKeys tiles[group];
+        // Keys and values of a group are read again by every strip: they should stay in the second cache.
+        int together = (int)larger(2, smaller(group, (512 << 10) / (int64_t)(keys.key_bytes + keys.value_bytes)));
+        while (int count = of_query.next(together, tiles, bits)) {
+            for (int t = 0; t < count; ++t) note_broken(tiles[t], bits + t * tile, bad_queries);
+            for_strips(rows, [&](int64_t first, auto n) { one_strip<decltype(n)::value>(first, tiles, count); });
+        }
+    }
+
+    // The queries as units; those that hold a NaN or Inf as zeros, with their bit set.
+    uint64_t read_queries() {
+        int64_t stride = A::per_unit * query_stride;
+        stored* to = (stored*)query;
+        uint64_t bad = read_rows(p.query, p.query.at(batch, head, first_query, 0), rows, rows, p.head_dim, to, stride);
+        if (bad) clear_rows(bad, p.head_dim, to, stride);
+        if (p.scale < 0) negate(to, rows * stride);  // so that the largest product is the largest score
+        return bad;
+    }
+
+    // Rows that may see a token with a NaN or Inf, or hold one and may see anything.
+    REGARD_INLINE void note_broken(const TileOfKeys& t, const uint64_t* allowed, uint64_t bad_queries) {
+        uint64_t bad_keys = keys.bad[t.index];
+        if (!bad_keys && !bad_queries) return;
+        for (int64_t i = 0; i < rows; ++i) {
+            uint64_t seen = t.partial ? allowed[i] : ~(uint64_t)0;
+            if ((seen & bad_keys) || (seen && (bad_queries >> i & 1))) broken |= (uint64_t)1 << i;
+        }
+    }
+
+    template <int n>
+    REGARD_INLINE void one_strip(int64_t first, const TileOfKeys* tiles, int count) {
+        int32_t from[group], stop[group];  // the vectors of each tile that any row of the strip may see
+        vec<number> highest[n];
+        for (int r = 0; r < n; ++r) highest[r] = broadcast(-infinity);
+        for (int t = 0; t < count; ++t) {
+            vectors_seen<n>(tiles[t], bits + t * tile + first, &from[t], &stop[t]);
+            if (from[t] < stop[t]) score_tile<n>(first, t, tiles[t], from[t], stop[t], highest);
+        }
+        number shrink[n];
+        weigh<n>(first, tiles, count, from, stop, highest, shrink);
+        mix<n>(first, tiles, count, from, stop, shrink);
+    }
+
+    template <int n>
+    static REGARD_INLINE void vectors_seen(const TileOfKeys& t, const uint64_t* allowed, int32_t* from, int32_t* stop) {
+        *from = 0, *stop = tile / width;
+        if (!t.partial) return;
+        uint64_t any = 0;
+        for (int r = 0; r < n; ++r) any |= allowed[r];
+        *from = any ? __builtin_ctzll(any) / width : 0;
+        *stop = any ? (63 - __builtin_clzll(any)) / width + 1 : 0;
+    }
+
+    // scores[r][64 t + c]: the product, or the final score in the exponent if `premultiply`; -infinity where forbidden.
+    template <int n>
+    REGARD_INLINE void score_tile(int64_t first, int t, const TileOfKeys& keys_of, int32_t from, int32_t stop,
+                                  vec<number>* highest) {
+        number* to = scores + t * tile;
+        const uint64_t* allowed = bits + t * tile + first;
+        for_products<n>(first, t, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
+            constexpr int vectors = sizeof(s.at[0]) / sizeof(s.at[0][0]);
+            if (keys_of.partial) {
+                for (int r = 0; r < n; ++r)
+                    for (int v = 0; v < vectors; ++v)
+                        s.at[r][v] = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), s.at[r][v],
+                                            broadcast(-infinity));
+            }
+#pragma GCC unroll 8
+            for (int r = 0; r < n; ++r)
+#pragma GCC unroll 8
+                for (int v = 0; v < vectors; ++v) highest[r] = maximum(highest[r], s.at[r][v]);
+            s.store_to(to + v0 * width, row);
+        });
+    }
+
+    // Products of a strip of queries and the vectors from .. stop of a tile of keys, the t-th of its group; final scores if
+    // `premultiply`. A panel at a time: take(first vector, Sums).
+    template <int n, class Take>
+    REGARD_INLINE void for_products(int64_t first, int t, int64_t key_tile, int32_t from, int32_t stop, Take take) {
+        const unit* key = (const unit*)(keys.key + keys.key_bytes * (size_t)key_tile);
+        const unit* left = query + first * query_stride;
+        number* added = bias_rows + t * tile;
+        if (bias.any())
+            for (int r = 0; r < n; ++r) bias.read(first_query + first + r, key_tile * tile, added + r * row);
+        for_panels(from, stop, [&](int64_t v0, auto panel) {
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
+            s.clear();
+            multiply(s, left, query_stride, 1, key + v0 * width, tile, depth);
+            if (premultiply) {
+                for (int r = 0; r < n; ++r)
+                    for (int v = 0; v < vectors; ++v) {
+                        vec<number> plus = {};
+                        if (bias.any()) plus = load(added + r * row + (v0 + v) * width);
+                        s.at[r][v] = multiply_add(s.at[r][v], broadcast(factor), plus);
+                    }
+            }
+            take(v0, s);
+        });
+    }
+
+    // Weights from scores, relative to the new largest; `shrink` is what older sums are multiplied with.
+    template <int n>
+    REGARD_INLINE void weigh(int64_t first, const TileOfKeys* tiles, int count, const int32_t* from,
+                             const int32_t* stop, const vec<number>* highest, number* shrink) {
+        number c = premultiply ? 1 : factor;
+        number base[n], change[padded_strip];
+        for (int r = 0; r < n; ++r) {
+            number old = largest[first + r], now = largest_lane<number>(highest[r]) * c;
+            now = now > old ? now : old;
+            largest[first + r] = now;
+            base[r] = now == -infinity ? 0 : now;  // a row that has seen nothing yet
+            change[r] = old - base[r];
+            watch.raise(first + r, sums + (first + r) * width, change[r]);
+        }
+        for (int r = n; r < padded_strip; ++r) change[r] = 0;
+        for (int r = 0; r < n; r += width) store(change + r, exp2<A::degree>(load(change + r)));
+        for (int r = 0; r < n; ++r) {
+            shrink[r] = change[r];
+            vec<number> sum = {}, minus = broadcast(-base[r]), times = broadcast(c);
+            const number* score = scores + r * row;
+            unit* weight = weights + r * unit_row;
+            Coins coins = threshold ? coins_of(first_query + first + r) : Coins{};
+            typename Watch::Row seen;
+            for (int t = 0; t < count; ++t) {
+                for (int64_t c0 = from[t] * width; c0 < stop[t] * width; c0 += width) {
+                    vec<number> x = multiply_add(load(score + t * tile + c0), times, minus);
+                    vec<number> w = exp2<A::degree>(x);
+                    sum += w;
+                    seen.see(x, w);
+                    if (threshold) w = keep(coins, (uint32_t)(tiles[t].index * tile + c0), threshold, w);
+                    store_weights(weight, t * tile + c0, w);
+                }
+            }
+            number* total = sums + (first + r) * width;
+            store(total, multiply_add(load(total), broadcast(shrink[r]), sum));
+            watch.see(first + r, seen, shrink[r], highest[r], score, tiles, count, from, stop);
+        }
+    }
+    REGARD_INLINE Coins coins_of(int64_t query_index) const {
+        return Coins(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)query_index);
+    }
+    static constexpr int padded_strip = (strip + width - 1) / width * width;
+
+    static REGARD_INLINE void store_weights(unit* row_of, int64_t column, vec<number> w) {
+        if constexpr (A::per_unit == 1)
+            store(row_of + column, w);
+        else
+            store_narrow((bfloat16*)row_of + column, w);
+    }
+
+    // output = shrink * output + weights . values
+    template <int n>
+    REGARD_INLINE void mix(int64_t first, const TileOfKeys* tiles, int count, const int32_t* from, const int32_t* stop,
+                           const number* shrink) {
+        for_panels(0, value_stride / width, [&](int64_t v0, auto panel) {
+            constexpr int vectors = decltype(panel)::value;
+            Sums<A, n, vectors> s;
+            number* to = output + first * value_stride + v0 * width;
+            s.load_from(to, value_stride);
+#pragma GCC unroll 8
+            for (int r = 0; r < n; ++r)
+#pragma GCC unroll 8
+                for (int v = 0; v < vectors; ++v) s.at[r][v] *= broadcast(shrink[r]);
+            for (int t = 0; t < count; ++t) {
+                const unit* value = (const unit*)(keys.value + keys.value_bytes * (size_t)tiles[t].index);
+                int64_t k0 = from[t] * width / A::per_unit, depth_of = (stop[t] - from[t]) * width / A::per_unit;
+                multiply(s, weights + t * tile / A::per_unit + k0, unit_row, 1, value + k0 * value_stride + v0 * width,
+                         value_stride, depth_of);
+            }
+            s.store_to(to, value_stride);
+        });
+    }
+
+    void finish(const Array& out, const Array& lse) {
+        for (int64_t i = 0; i < rows; ++i) {
+            number sum = sum_of_lanes<number>(load(sums + i * width)), m = largest[i];
+            bool is_broken = (broken >> i & 1) || sum != sum || m == infinity;
+            bool is_empty = !is_broken && m == -infinity;
+            number inverse = is_empty ? 0 : (number)(1 / ((double)sum * (1 - p.dropout)));
+            if (lse) {
+                number l = is_broken ? (number)NAN : is_empty ? -infinity : (number)((double)m * ln_2 + log((double)sum));
+                ((number*)lse.data)[lse.at(0, batch, head, first_query + i)] = l;
+            }
+            if (is_broken) inverse = (number)NAN;
+            watch.finish(i, is_broken, is_empty, m, sum);
+            write_row_of(output + i * value_stride, p.value_dim, inverse, out,
+                         out.at(batch, head, first_query + i, 0));
+        }
+    }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,95 @@
+// Compiled once for each instruction set, with its flags and REGARD_ISA_NAMESPACE: the kernels in that set, as a table.
+#include "isa.h"
+
+#include "additive_backward.h"
+#include "additive_forward.h"
+#include "backward.h"
+#include "chunk.h"
+#include "forward.h"
+#include "observe.h"
+
+#define REGARD_TEXT(x) #x
+#define REGARD_NAME(x) REGARD_TEXT(x)
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+// What is null here is never called for additive attention.
+template <class A>
+constexpr Kernels additive_table() {
+    Kernels k = {};
+    k.isa = REGARD_NAME(REGARD_ISA_NAMESPACE);
+    k.key_bytes = PackAdditive<A>::key_bytes;
+    k.value_bytes = PackKeys<A>::value_bytes;
+    k.pack_scratch = PackAdditive<A>::scratch;
+    k.pack_keys = PackAdditive<A>::pack;
+    k.forward_scratch = AdditiveForward<A>::scratch;
+    k.forward = AdditiveForward<A>::run;
+    k.backward_sizes = AdditiveBackward<A>::sizes;
+    k.backward_pack_keys = AdditiveBackward<A>::pack_keys;
+    k.backward_pack_queries = AdditiveBackward<A>::pack_queries;
+    k.backward_add_to_delta = AdditiveBackward<A>::add_to_delta;
+    k.backward = AdditiveBackward<A>::run;
+    k.backward_finish_queries = Backward<A>::finish_queries;
+    return k;
+}
+
+// A: what products are computed in; T: the dtype of the arrays, for the kernels that read them as they lie.
+template <class A, class T>
+constexpr Kernels table(const Kernels* additive) {
+    Kernels k = {};
+    k.isa = REGARD_NAME(REGARD_ISA_NAMESPACE);
+    k.additive = additive;
+    k.key_bytes = PackKeys<A>::key_bytes;
+    k.value_bytes = PackKeys<A>::value_bytes;
+    k.pack_scratch = PackKeys<A>::scratch;
+    k.pack_keys = PackKeys<A>::pack;
+    k.forward_scratch = Forward<A>::scratch;
+    k.forward = Forward<A>::run;
+    k.backward_sizes = Backward<A>::sizes;
+    k.backward_pack_keys = Backward<A>::pack_keys;
+    k.backward_pack_queries = Backward<A>::pack_queries;
+    k.backward_add_to_delta = Backward<A>::add_to_delta;
+    k.backward = Backward<A>::run;
+    k.backward_finish_queries = Backward<A>::finish_queries;
+    k.decode_left = Left<T>::bytes;
+    k.decode_scratch = Decode<T>::scratch;
+    k.decode_chunk = Decode<T>::run;
+    k.decode_join = Decode<T>::join;
+    typedef Observe<A> Observing;
+    k.normal_bytes = Observing::normal_bytes;
+    k.received_tiles = Observing::received_tiles;
+    k.observe_scratch = Observing::scratch;
+    k.observe = Observing::run;
+    k.received_scratch = Observing::received_scratch;
+    k.received = Observing::received;
+    k.row_scratch = Observing::row_scratch;
+    k.row = Observing::row;
+    return k;
+}
+
+#if defined(__AVX512BF16__)
+typedef Bfloat16 ForBfloat16;
+#else
+typedef Float32 ForBfloat16;
+#endif
+
+static constexpr Kernels additive_in_float = additive_table<Float32>();
+static constexpr Kernels additive_in_double = additive_table<Float64>();
+static constexpr Kernels of_float32 = table<Float32, float>(&additive_in_float);
+static constexpr Kernels of_float64 = table<Float64, double>(&additive_in_double);
+static constexpr Kernels of_bfloat16 = table<ForBfloat16, bfloat16>(&additive_in_float);
+static constexpr Kernels of_float16 = table<Float32, float16>(&additive_in_float);
+
+const Kernels* kernels(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::float32: return &of_float32;
+        case Dtype::float64: return &of_float64;
+        case Dtype::bfloat16: return &of_bfloat16;
+        case Dtype::float16: return &of_float16;
+        default: return nullptr;
+    }
+}
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,241 @@
+// The Python module regard.kernels._native: arguments in, results filled. Its signatures are in _native.pyi.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arguments.h"
+#include "array.h"
+#include "cpu.h"
+#include "drivers.h"
+#include "parallel.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace regard {
+namespace {
+
+template <size_t count>
+using Objects = std::array<nb::handle, count>;
+template <size_t count>
+using Names = std::array<const char*, count>;
+template <size_t>
+using Object = nb::handle;
+
+// Defines an operation: arrays given by position, further ones by keyword, then the options that all share.
+template <size_t... Positional, size_t... Keyword>
+void define(nb::module_& module, const char* name, const char* doc, const Names<sizeof...(Positional)>& positional,
+            const Names<sizeof...(Keyword)>& keyword, std::index_sequence<Positional...>, std::index_sequence<Keyword...>,
+            void (*run)(Call&, const Objects<sizeof...(Positional)>&, const Objects<sizeof...(Keyword)>&)) {
+    module.def(
+        name,
+        [run](Object<Positional>... given, Object<Keyword>... further, std::optional<int64_t> low,
+              std::optional<int64_t> high, nb::handle start, nb::handle stop, nb::handle row_start, nb::handle key_tile,
+              nb::handle bitmap, nb::handle bitmaps, nb::handle dense, double scale, nb::handle bias, nb::handle table,
+              int64_t table_lowest, double dropout, int64_t seed, int threads) {
+            const Options options{low,   high, start, stop,  row_start,    key_tile, bitmap, bitmaps,
+                                  dense, scale, bias, table, table_lowest, dropout,  seed,   threads};
+            Call call(options);
+            run(call, {given...}, {further...});
+        },
+        nb::arg(positional[Positional]).none()..., nb::kw_only(), (nb::arg(keyword[Keyword]).none() = nb::none())...,
+        "low"_a = nb::none(), "high"_a = nb::none(), "start"_a.none() = nb::none(), "stop"_a.none() = nb::none(),
+        "row_start"_a.none() = nb::none(), "key_tile"_a.none() = nb::none(), "bitmap"_a.none() = nb::none(),
+        "bitmaps"_a.none() = nb::none(), "dense"_a.none() = nb::none(), "scale"_a = 1.0, "bias"_a.none() = nb::none(),
+        "table"_a.none() = nb::none(), "table_lowest"_a = 0, "dropout"_a = 0.0, "seed"_a = 0, "threads"_a = 1, doc);
+}
+
+template <size_t positional, size_t keyword>
+void define(nb::module_& module, const char* name, const char* doc, const Names<positional>& arrays,
+            const Names<keyword>& further, void (*run)(Call&, const Objects<positional>&, const Objects<keyword>&)) {
+    define(module, name, doc, arrays, further, std::make_index_sequence<positional>(),
+           std::make_index_sequence<keyword>(), run);
+}
+
+constexpr auto allowed = Call::None::allowed;
+
+Array write_output(Call& call, nb::handle object) {
+    const Problem& p = call.problem;
+    return call.write(object, "output", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype());
+}
+
+Array write_lse(Call& call, nb::handle object) {
+    const Problem& p = call.problem;
+    return call.write(object, "lse", {p.batch, p.heads, p.queries}, call.wide(), allowed);
+}
+
+// The gradient of an argument that may be absent: in its shape, in wide precision.
+Array write_gradient(Call& call, nb::handle object, const char* name, const Array& of) {
+    if (object.is_none()) return {};
+    if (!of) throw nb::value_error((std::string(name) + ": there is nothing it would be the gradient of").c_str());
+    return call.write(object, name, {of.shape[0], of.shape[1], of.shape[2], of.shape[3]}, call.wide());
+}
+
+void bind_forward(nb::module_& module) {
+    define<5, 0>(
+        module, "forward", "Attention, and the logarithm of each row's sum.", {"query", "key", "value", "output", "lse"}, {},
+        [](Call& call, const Objects<5>& given, const Objects<0>&) {
+            call.pose(given[0], given[1], given[2]);
+            const Array output = write_output(call, given[3]), lse = write_lse(call, given[4]);
+            const nb::gil_scoped_release unlocked;
+            forward(call.problem, output, lse, call.threads());
+        });
+}
+
+void bind_backward(nb::module_& module) {
+    define<11, 7>(
+        module, "backward", "Gradients of attention, and of its statistics where theirs are given.",
+        {"grad_output", "query", "key", "value", "output", "lse", "grad_query", "grad_key", "grad_value", "grad_bias",
+         "grad_table"},
+        {"grad_lse", "log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad"},
+        [](Call& call, const Objects<11>& given, const Objects<7>& further) {
+            call.pose(given[1], given[2], given[3]);
+            const Problem& p = call.problem;
+            const Call::Shape of_queries{p.batch, p.heads, p.queries};
+            const Call::Shape outputs{p.batch, p.heads, p.queries, p.value_dim};
+            const Array output = call.read(given[4], "output", outputs, call.dtype());
+            const Array lse = call.read(given[5], "lse", of_queries, call.wide());
+            Gradients gradients;
+            gradients.output = call.read(given[0], "grad_output", outputs, call.dtype());
+            gradients.query =
+                call.write(given[6], "grad_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
+            gradients.key = call.write(given[7], "grad_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
+            gradients.value =
+                call.write(given[8], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
+            gradients.bias = write_gradient(call, given[9], "grad_bias", p.bias);
+            gradients.table = write_gradient(call, given[10], "grad_table", p.table);
+            gradients.lse = call.read(further[0], "grad_lse", of_queries, call.wide(), allowed);
+            gradients.log_weight = call.read(further[1], "log_weight", of_queries, call.wide(), allowed);
+            gradients.column =
+                call.read(further[2], "column", {p.batch, p.heads, p.keys}, call.wide(), allowed);
+            gradients.top_keys = call.take(further[3], "top_keys", allowed);
+            const int64_t top = gradients.top_keys.shape[3];
+            const Call::Shape tops{p.batch, p.heads, p.queries, top};
+            call.read(further[3], "top_keys", tops, Dtype::int64, allowed);
+            gradients.top = call.read(further[4], "top_grad", tops, call.wide(), allowed);
+            gradients.rows = call.take(further[5], "rows", allowed);
+            const int64_t rows = gradients.rows.shape[3];
+            call.read(further[5], "rows", {rows}, Dtype::int64, allowed);
+            gradients.rows_weights =
+                call.read(further[6], "rows_grad", {p.batch, p.heads, rows, p.keys}, call.wide(), allowed);
+            const nb::gil_scoped_release unlocked;
+            backward(p, output, lse, gradients, call.threads());
+        });
+}
+
+void bind_observe(nb::module_& module) {
+    define<11, 0>(
+        module, "observe", "Attention with statistics of its weights.",
+        {"query", "key", "value", "output", "lse", "entropy", "received", "top_keys", "top_weights", "rows",
+         "rows_weights"},
+        {},
+        [](Call& call, const Objects<11>& given, const Objects<0>&) {
+            call.pose(given[0], given[1], given[2]);
+            const Problem& p = call.problem;
+            const Array output = write_output(call, given[3]), lse = write_lse(call, given[4]);
+            Statistics statistics;
+            statistics.entropy = call.write(given[5], "entropy", {p.batch, p.heads, p.queries}, call.wide(), allowed);
+            statistics.received = call.write(given[6], "received", {p.batch, p.heads, p.keys}, call.wide(), allowed);
+            const int64_t top = call.take(given[7], "top_keys", allowed).shape[3];
+            const Call::Shape tops{p.batch, p.heads, p.queries, top};
+            statistics.top_keys = call.write(given[7], "top_keys", tops, Dtype::int64, allowed);
+            statistics.top_weights = call.write(given[8], "top_weights", tops, call.wide(), allowed);
+            const int64_t rows = call.take(given[9], "rows", allowed).shape[3];
+            statistics.rows = call.read(given[9], "rows", {rows}, Dtype::int64, allowed);
+            statistics.rows_weights =
+                call.write(given[10], "rows_weights", {p.batch, p.heads, rows, p.keys}, call.wide(), allowed);
+            const nb::gil_scoped_release unlocked;
+            observe(p, output, lse, statistics, call.threads());
+        });
+}
+
+void bind_additive(nb::module_& module) {
+    define<6, 0>(
+        module, "additive_forward", "Additive attention, and the logarithm of each row's sum.",
+        {"of_query", "of_key", "vector", "value", "output", "lse"}, {},
+        [](Call& call, const Objects<6>& given, const Objects<0>&) {
+            call.pose(given[0], given[1], given[3], INT64_MAX);
+            const Problem& p = call.problem;
+            const Array vector = call.read(given[2], "vector", {p.heads, p.head_dim}, call.dtype());
+            const Additive additive{p.query, p.key, vector};
+            const Array output = write_output(call, given[4]), lse = write_lse(call, given[5]);
+            const nb::gil_scoped_release unlocked;
+            additive_forward(p, additive, output, lse, call.threads());
+        });
+    define<13, 1>(
+        module, "additive_backward", "Gradients of additive attention.",
+        {"grad_output", "of_query", "of_key", "vector", "value", "output", "lse", "grad_of_query", "grad_of_key",
+         "grad_vector", "grad_value", "grad_bias", "grad_table"},
+        {"grad_lse"},
+        [](Call& call, const Objects<13>& given, const Objects<1>& further) {
+            call.pose(given[1], given[2], given[4], INT64_MAX);
+            const Problem& p = call.problem;
+            const Array vector = call.read(given[3], "vector", {p.heads, p.head_dim}, call.dtype());
+            const Additive additive{p.query, p.key, vector};
+            const Call::Shape outputs{p.batch, p.heads, p.queries, p.value_dim};
+            const Array output = call.read(given[5], "output", outputs, call.dtype());
+            const Array lse = call.read(given[6], "lse", {p.batch, p.heads, p.queries}, call.wide());
+            AdditiveGradients gradients;
+            gradients.output = call.read(given[0], "grad_output", outputs, call.dtype());
+            gradients.of_query =
+                call.write(given[7], "grad_of_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
+            gradients.of_key =
+                call.write(given[8], "grad_of_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
+            gradients.vector = call.write(given[9], "grad_vector", {p.heads, p.head_dim}, call.wide());
+            gradients.value =
+                call.write(given[10], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
+            gradients.bias = write_gradient(call, given[11], "grad_bias", p.bias);
+            gradients.table = write_gradient(call, given[12], "grad_table", p.table);
+            gradients.lse = call.read(further[0], "grad_lse", {p.batch, p.heads, p.queries}, call.wide(), allowed);
+            const nb::gil_scoped_release unlocked;
+            additive_backward(p, additive, output, lse, gradients, call.threads());
+        });
+}
+
+void bind_paged(nb::module_& module) {
+    module.def(
+        "paged",
+        [](nb::handle query, nb::handle key_pages, nb::handle value_pages, nb::handle page_table, nb::handle lengths,
+           nb::handle output_array, nb::handle lse_array, double scale, std::optional<int64_t> low,
+           std::optional<int64_t> high, int threads) {
+            Options options;
+            options.low = low;
+            options.high = high;
+            options.scale = scale;
+            options.threads = threads;
+            Call call(options);
+            const Pages pages = call.pose_paged(query, key_pages, value_pages, page_table, lengths);
+            const Array output = write_output(call, output_array), lse = write_lse(call, lse_array);
+            const nb::gil_scoped_release unlocked;
+            paged(call.problem, pages, output, lse, threads);
+        },
+        "query"_a, "key_pages"_a, "value_pages"_a, "page_table"_a, "lengths"_a, "output"_a, "lse"_a.none(),
+        nb::kw_only(), "scale"_a = 1.0, "low"_a = nb::none(), "high"_a = nb::none(), "threads"_a = 1,
+        "Attention to keys and values that lie in pages.");
+}
+
+std::vector<std::string> isas() {
+    std::vector<std::string> names;
+    for (Isa isa : runnable_isas()) names.emplace_back(isa_name(isa));
+    return names;
+}
+
+NB_MODULE(_native, module) {
+    bind_forward(module);
+    bind_backward(module);
+    bind_observe(module);
+    bind_additive(module);
+    bind_paged(module);
+    module.def("isa", [] { return std::string(isa_name(chosen_isa())); }, "The instruction set in use.");
+    module.def("isas", &isas, "The instruction sets that run here, best first.");
+    module.def("poison", &Scratch::poison, "on"_a, "Whether scratch memory is filled with NaN before use, for tests.");
+}
+
+}  // namespace
+}  // namespace regard

@@ -1,0 +1,93 @@
+// The register tile: rows x vectors of sums held in registers while a depth of products runs by.
+//
+//     sum[r][v] += a[r * row + k * step] * b[k * width + v]          for k in 0 .. depth
+//
+// Each step loads `vectors` vectors of b and broadcasts `rows` units of a, for rows * vectors multiply-adds. With 6 x 4
+// and two multiply-adds a cycle of latency 4, both units are always busy: 24 sums / 2 = 12 cycles > 4.
+#pragma once
+
+#include "arithmetic.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+inline constexpr int strip = 6;  // rows of a register tile
+
+template <class A, int rows, int vectors>
+struct Sums {
+    typedef typename A::number number;
+    vec<number> at[rows][vectors];
+
+    REGARD_INLINE void clear() {
+        for (int r = 0; r < rows; ++r)
+            for (int v = 0; v < vectors; ++v) at[r][v] = vec<number>{};
+    }
+    REGARD_INLINE void load_from(const number* from, int64_t row) {
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; ++v) at[r][v] = load(from + r * row + v * lanes<number>);
+    }
+    REGARD_INLINE void store_to(number* to, int64_t row) const {
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; ++r)
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; ++v) store(to + r * row + v * lanes<number>, at[r][v]);
+    }
+};
+
+// a: unit (r, k) at a[r * row + k * step]; b: row k, `width` units apart, read from its first vector.
+template <class A, int rows, int vectors>
+REGARD_INLINE void multiply(Sums<A, rows, vectors>& sums, const typename A::unit* a, int64_t row, int64_t step,
+                            const typename A::unit* b, int64_t width, int64_t depth) {
+    typedef typename A::unit unit;
+    for (int64_t k = 0; k < depth; ++k) {
+        vec<unit> right[vectors];
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; ++v) right[v] = load(b + v * lanes<unit>);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; ++r) {
+            unit left = a[r * row];
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; ++v) sums.at[r][v] = A::multiply_add(left, right[v], sums.at[r][v]);
+        }
+        a += step;
+        b += width;
+    }
+}
+
+// Calls body(std constant) with the number of rows or vectors as a constant of the compiler.
+template <int n>
+struct Constant {
+    static constexpr int value = n;
+};
+
+// Cuts `rows` rows into strips of 6, 4, 2 and 1: body(first row, Constant).
+template <class Body>
+REGARD_INLINE void for_strips(int64_t rows, Body body) {
+    int64_t first = 0;
+    for (; rows - first >= 6; first += 6) body(first, Constant<6>{});
+    if (rows - first >= 4) {
+        body(first, Constant<4>{});
+        first += 4;
+    }
+    if (rows - first >= 2) {
+        body(first, Constant<2>{});
+        first += 2;
+    }
+    if (rows - first >= 1) body(first, Constant<1>{});
+}
+
+// Cuts columns first .. stop, in vectors, into panels: body(first vector, Constant).
+template <class Body>
+REGARD_INLINE void for_panels(int64_t first, int64_t stop, Body body) {
+    for (; stop - first >= panel_vectors; first += panel_vectors) body(first, Constant<panel_vectors>{});
+    if constexpr (panel_vectors > 3)
+        if (stop - first == 3) return body(first, Constant<3>{});
+    if constexpr (panel_vectors > 2)
+        if (stop - first == 2) return body(first, Constant<2>{});
+    if (stop - first == 1) body(first, Constant<1>{});
+}
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,65 @@
+// Observe: keys and values are packed once, then a task is a tile of queries; with what keys received, once more a few
+// tiles of keys; with asked rows, one row.
+//
+// A key's sum runs over the queries in order, whoever owns it, so how keys are cut into tasks does not change a bit.
+#include "cpu.h"
+#include "drivers.h"
+#include "isa.h"
+#include "packed.h"
+#include "parallel.h"
+
+namespace regard {
+
+namespace {
+
+// Tiles of keys to a task: as many as one may own, unless there would be too few tasks to share out.
+int64_t tiles_to_own(const Problem& p, const Kernels& k, int threads) {
+    int64_t shared_out = p.batch * p.heads * p.key_tiles() / (4 * (int64_t)threads);
+    return shared_out < 1 ? 1 : shared_out < k.received_tiles ? shared_out : k.received_tiles;
+}
+
+}  // namespace
+
+void observe(const Problem& p, const Array& output, const Array& lse, const Statistics& statistics, int threads) {
+    if (p.batch == 0 || p.heads == 0) return;
+    const Kernels& k = kernels_for(p.query.dtype);
+    int64_t top = statistics.top_keys ? statistics.top_keys.shape[3] : 0;
+    PackedSizes sizes(p, k);
+    size_t work = larger_of(k.pack_scratch(p), k.observe_scratch(p, top));
+    work = rounded(larger_of(work, larger_of(k.received_scratch(p), k.row_scratch(p))));
+    Scratch packed = Scratch::of<char>({p.batch * p.key_heads, (int64_t)sizes.one_head()});
+    Scratch normals = Scratch::of<char>({p.batch, p.heads, p.queries, (int64_t)k.normal_bytes});
+    Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
+    Observed into{output, lse, statistics, normals.as<char>()};
+
+    // For each (batch, head), `parts` tasks: task(batch, head, its keys, which part, scratch).
+    auto for_heads = [&](int64_t parts, auto task_of) {
+        parallel_for(p.batch * p.heads * parts, threads, [&](int64_t task, int thread) {
+            int64_t head = task / parts % p.heads, batch = task / parts / p.heads;
+            PackedKeys keys = sizes.at(packed.as<char>(), batch * p.key_heads + head / p.group());
+            task_of(batch, head, keys, task % parts, scratch.as<char>() + (size_t)thread * work);
+        });
+    };
+
+    pack_all(p, k, sizes, packed.as<char>(), scratch.as<char>(), work, threads);
+    int64_t query_tiles = p.query_tiles();
+    for_heads(query_tiles, [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
+        // With a causal mask the last ones take longest.
+        k.observe(p, keys, batch, head, query_tiles - 1 - part, into, mine);
+    });
+    if (statistics.received) {
+        int64_t owned = tiles_to_own(p, k, threads), tiles = p.key_tiles();
+        for_heads((tiles + owned - 1) / owned,
+                  [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
+                      int64_t first = part * owned, stop = first + owned < tiles ? first + owned : tiles;
+                      k.received(p, keys, batch, head, first, stop, into, mine);
+                  });
+    }
+    if (statistics.rows)
+        for_heads(statistics.rows.shape[3],
+                  [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
+                      k.row(p, keys, batch, head, part, into, mine);
+                  });
+}
+
+}  // namespace regard

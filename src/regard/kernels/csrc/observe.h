@@ -1,0 +1,324 @@
+// Observe: forward, and what its weights say of themselves.
+//
+//     w_ij        exp(s_ij - lse_i)
+//     entropy_i   -sum_j w_ij ln w_ij = ln l - (sum_j 2^x_ij x_ij) ln 2 / l        x = (s - m) log2 e,  l = sum 2^x
+//     top_i       the keys of the largest w_ij, of equal ones the lower key first
+//     received_j  sum_i w_ij
+//     rows        w_ij of some queries i
+//
+// Entropy and top come from the strips of scores of the forward pass, whose sums move with the largest score so far
+// (Milakov and Gimelshein 2018): one more multiply-add and one compare a score. What a key receives is known only after
+// every query's sum is: a second pass computes the scores again. What it needs of a query is its *normal*: m and 1 / l,
+// which is NaN for a query whose result is NaN, so that it marks every key that the query may see.
+#pragma once
+
+#include "forward.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+// Below this, 2^x is 0. As in exp2, which computes the same maximum.
+template <class Number>
+inline constexpr Number exponent_floor = sizeof(Number) == 4 ? -200 : -1200;
+
+// The number before x. Not for -infinity and NaN.
+REGARD_INLINE float before(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = x > 0 ? bits - 1 : x < 0 ? bits + 1 : 0x80000001u;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+REGARD_INLINE double before(double x) {
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    bits = x > 0 ? bits - 1 : x < 0 ? bits + 1 : 0x8000000000000001u;
+    memcpy(&x, &bits, sizeof bits);
+    return x;
+}
+
+// The largest scores of each query of a tile, in falling order; of equal ones the lower key first.
+template <class Number>
+struct Largest {
+    static constexpr int width = lanes<Number>;
+    static constexpr Number infinity = (Number)HUGE_VAL;
+
+    int64_t top;
+    Number* scores;  // 64 x top; -infinity where there is none
+    int64_t* keys;   // 64 x top; -1 where there is none
+    Number* limit;   // 64: scores up to here need not be looked at
+
+    void carve(Carver& c, int64_t top_of) {
+        top = top_of;
+        scores = c.take<Number>(tile * top);
+        keys = c.take<int64_t>(tile * top);
+        limit = c.take<Number>(tile);
+    }
+
+    void clear() {
+        for (int64_t i = 0; i < tile * top; ++i) scores[i] = -infinity, keys[i] = -1;
+        for (int64_t i = 0; i < tile; ++i) limit[i] = top ? -infinity : infinity;
+    }
+
+    // Scores of a query and a group of tiles, vectors from .. stop of each. From the last key to the first: where scores
+    // rise with the key, as with a bias for near keys, only the first few are then put in. Within the group an equal
+    // score goes before what is there, since its key is the lower one; after it, behind.
+    REGARD_INLINE void see(int64_t query, const Number* score, const TileOfKeys* tiles, int count, const int32_t* from,
+                           const int32_t* stop) {
+        bool any = false;
+        for (int t = count - 1; t >= 0; --t)
+            for (int64_t c = (stop[t] - 1) * width; c >= from[t] * width; c -= width) {
+                const Number* here = score + t * tile + c;
+                uint32_t larger_ones = greater(load(here), broadcast(limit[query]));
+                for (; larger_ones; any = true) {
+                    int lane = 31 - __builtin_clz(larger_ones);
+                    larger_ones ^= 1u << lane;
+                    if (here[lane] > limit[query]) put(query, here[lane], tiles[t].index * tile + c + lane);
+                }
+            }
+        if (any) limit[query] = scores[query * top + top - 1];
+    }
+
+  private:
+    REGARD_INLINE void put(int64_t query, Number score, int64_t key) {
+        Number* s = scores + query * top;
+        int64_t* k = keys + query * top;
+        int64_t at = top - 1;
+        for (; at > 0 && (s[at - 1] < score || (s[at - 1] == score && k[at - 1] > key)); --at)
+            s[at] = s[at - 1], k[at] = k[at - 1];
+        s[at] = score, k[at] = key;
+        limit[query] = s[top - 1] > -infinity ? before(s[top - 1]) : -infinity;
+    }
+};
+
+// What looks on at the forward pass of one tile of queries, and writes its statistics.
+template <class A>
+struct Watched {
+    typedef typename A::number Number;
+    static constexpr int width = lanes<Number>;
+    static constexpr Number floor = exponent_floor<Number>;
+
+    const Observed* into = nullptr;
+    int64_t batch = 0, head = 0, first_query = 0, queries = 0, heads = 0;
+    Number factor = 1;         // of a score in the list, in the exponent
+    Number* shares = nullptr;  // 64 x lanes: sum_j 2^x x
+    Largest<Number> largest = {};
+
+    struct Row {
+        vec<Number> share = {};
+        REGARD_INLINE void see(vec<Number> x, vec<Number> weight) {
+            share = multiply_add(weight, maximum(broadcast(floor), x), share);
+        }
+    };
+
+    void carve(Carver& c, const Problem& p, int64_t top) {
+        shares = c.take<Number>(tile * width);
+        largest.carve(c, smaller(top, p.keys));
+    }
+
+    // The largest score has risen, so exponents x have become x + change; `sums` are the old 2^x.
+    REGARD_INLINE void raise(int64_t row, const Number* sums, Number change) {
+        Number* share = shares + row * width;
+        change = change > floor ? change : floor;
+        store(share, multiply_add(load(sums), broadcast(change), load(share)));
+    }
+
+    REGARD_INLINE void see(int64_t row, const Row& seen, Number shrink, vec<Number> highest, const Number* score,
+                           const TileOfKeys* tiles, int count, const int32_t* from, const int32_t* stop) {
+        Number* share = shares + row * width;
+        store(share, multiply_add(load(share), broadcast(shrink), seen.share));
+        if (greater(highest, broadcast(largest.limit[row]))) largest.see(row, score, tiles, count, from, stop);
+    }
+
+    // `m` is the largest exponent and `sum` that of 2^x.
+    REGARD_INLINE void finish(int64_t row, bool is_broken, bool is_empty, Number m, Number sum) {
+        int64_t query = first_query + row;
+        Number inverse = is_broken ? (Number)NAN : is_empty ? 0 : (Number)(1 / (double)sum);
+        if (is_empty) m = 0;
+        Number* normal = (Number*)into->normals + 2 * ((batch * heads + head) * queries + query);
+        normal[0] = m, normal[1] = inverse;
+        if (const Array& e = into->statistics.entropy) {
+            double share = sum_of_lanes<Number>(load(shares + row * width));
+            double entropy = is_empty ? 0 : log((double)sum) - share * ln_2 / (double)sum;
+            if (entropy < 0) entropy = 0;  // by rounding
+            ((Number*)e.data)[e.at(0, batch, head, query)] = is_broken ? (Number)NAN : (Number)entropy;
+        }
+        if (into->statistics.top_keys) write_top(row, is_broken, m, inverse);
+    }
+
+    REGARD_INLINE void write_top(int64_t row, bool is_broken, Number m, Number inverse) {
+        const Array &keys = into->statistics.top_keys, &weights = into->statistics.top_weights;
+        int64_t query = first_query + row, there = largest.top;
+        const Number* score = largest.scores + row * there;
+        const int64_t* key = largest.keys + row * there;
+        for (int64_t k = 0; k < keys.shape[3]; ++k) {
+            bool found = k < there && !is_broken && key[k] >= 0;
+            ((int64_t*)keys.data)[keys.at(batch, head, query, k)] = found ? key[k] : -1;
+            Number weight = 0;
+            if (found) {
+                vec<Number> x = multiply_add(broadcast(score[k]), broadcast(factor), broadcast(-m));
+                weight = exp2<A::degree>(x)[0] * inverse;
+            }
+            if (is_broken && k < there) weight = (Number)NAN;
+            ((Number*)weights.data)[weights.at(batch, head, query, k)] = weight;
+        }
+    }
+};
+
+template <class A>
+struct Observe {
+    typedef typename A::number number;
+    typedef Forward<A> Scores;
+    static constexpr int width = lanes<number>;
+
+    static constexpr size_t normal_bytes = 2 * sizeof(number);
+
+    // ---- first pass: a tile of queries ----
+
+    static size_t scratch(const Problem& p, int64_t top) {
+        Carver c{nullptr};
+        Watched<A>{}.carve(c, p, top);
+        return c.used + Forward<A, Watched<A>>::scratch(p);
+    }
+
+    static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
+                    const Observed& into, char* scratch) {
+        Watched<A> watch;
+        watch.into = &into;
+        watch.batch = batch, watch.head = head, watch.first_query = query_tile * tile;
+        watch.queries = p.queries, watch.heads = p.heads;
+        Carver c{scratch};
+        watch.carve(c, p, into.statistics.top_keys ? into.statistics.top_keys.shape[3] : 0);
+        memset(watch.shares, 0, sizeof(number) * (size_t)(tile * width));
+        watch.largest.clear();
+        Forward<A, Watched<A>> forward(p, keys, batch, head, query_tile, scratch + c.used, watch);
+        forward.watch.factor = forward.premultiply ? 1 : forward.factor;
+        forward.all_keys(query_tile);
+        forward.finish(into.output, into.lse);
+    }
+
+    // ---- second pass: a few tiles of keys, and what they receive ----
+
+    static constexpr int received_tiles = 8;
+
+    static size_t received_scratch(const Problem& p) {
+        Carver c{nullptr};
+        c.take<number>(2 * received_tiles * tile);
+        c.take<number>(2 * tile);
+        return c.used + Scores::scratch(p);
+    }
+
+    static void received(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t first_tile,
+                         int64_t stop_tile, const Observed& into, char* scratch) {
+        int count = (int)(stop_tile - first_tile);
+        Carver c{scratch};
+        number* total = c.take<number>(received_tiles * tile);
+        number* part = c.take<number>(received_tiles * tile);  // of one tile of queries: two short sums are nearer than one long
+        number* minus = c.take<number>(tile);
+        number* inverse = c.take<number>(tile);
+        memset(total, 0, sizeof(number) * (size_t)(count * tile));
+        MaskView view(p, batch, head);
+        int64_t from[received_tiles], past[received_tiles], first = p.query_tiles(), stop = 0;
+        for (int t = 0; t < count; ++t) {
+            view.query_tile_range(first_tile + t, &from[t], &past[t]);
+            if (from[t] < past[t]) first = smaller(first, from[t]), stop = larger(stop, past[t]);
+        }
+        for (int64_t i = first; i < stop; ++i) {
+            Scores scores(p, keys, batch, head, i, scratch + c.used);
+            bool ready = false;
+            for (int t = 0; t < count; ++t) {
+                if (i < from[t] || i >= past[t]) continue;
+                int32_t bitmap = bitmap_of(view, i, first_tile + t);
+                if (bitmap == -2) continue;
+                Fill fill = view.look(i, first_tile + t, bitmap, scores.bits);
+                if (fill == Fill::empty) continue;
+                if (!ready) {
+                    scores.read_queries();
+                    read_normals(p, into, batch, head, i, minus, inverse);
+                    ready = true;
+                }
+                number* sums = part + t * tile;
+                memset(sums, 0, sizeof(number) * (size_t)tile);
+                TileOfKeys keys_of{first_tile + t, fill == Fill::partial};
+                for_strips(scores.rows, [&](int64_t r, auto n) {
+                    add_strip<decltype(n)::value>(scores, r, keys_of, minus, inverse, sums);
+                });
+                for (int64_t j = 0; j < tile; j += width)
+                    store(total + t * tile + j, load(total + t * tile + j) + load(sums + j));
+            }
+        }
+        const Array& to = into.statistics.received;
+        for (int64_t j = first_tile * tile; j < smaller(stop_tile * tile, p.keys); ++j)
+            ((number*)to.data)[to.at(0, batch, head, j)] = total[j - first_tile * tile];
+    }
+
+    static REGARD_INLINE void read_normals(const Problem& p, const Observed& into, int64_t batch, int64_t head,
+                                           int64_t query_tile, number* minus, number* inverse) {
+        int64_t first = query_tile * tile;
+        const number* normal = (const number*)into.normals + 2 * ((batch * p.heads + head) * p.queries + first);
+        for (int64_t i = 0; i < smaller(p.queries - first, tile); ++i)
+            minus[i] = -normal[2 * i], inverse[i] = normal[2 * i + 1];
+    }
+
+    // sums[j] += sum over the strip of w_ij
+    template <int n>
+    static REGARD_INLINE void add_strip(Scores& scores, int64_t first, const TileOfKeys& keys_of, const number* minus,
+                                        const number* inverse, number* sums) {
+        const uint64_t* allowed = scores.bits + first;
+        int32_t from, stop;
+        Scores::template vectors_seen<n>(keys_of, allowed, &from, &stop);
+        vec<number> times = broadcast(scores.premultiply ? (number)1 : scores.factor);
+        scores.template for_products<n>(first, 0, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
+            constexpr int vectors = sizeof(s.at[0]) / sizeof(s.at[0][0]);
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; ++v) {
+                number* to = sums + (v0 + v) * width;
+                vec<number> sum = load(to);
+#pragma GCC unroll 8
+                for (int r = 0; r < n; ++r) {
+                    vec<number> x = multiply_add(s.at[r][v], times, broadcast(minus[first + r]));
+                    vec<number> with = multiply_add(exp2<A::degree>(x), broadcast(inverse[first + r]), sum);
+                    sum = keys_of.partial ? select((uint32_t)(allowed[r] >> ((v0 + v) * width)), with, sum) : with;
+                }
+                store(to, sum);
+            }
+        });
+    }
+
+    // ---- the weights of one query ----
+
+    static size_t row_scratch(const Problem& p) {
+        Carver c{nullptr};
+        c.take<number>(3 * tile);
+        return c.used + Scores::scratch(p);
+    }
+
+    // The index-th of the asked rows.
+    static void row(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t index,
+                    const Observed& into, char* scratch) {
+        const Array &rows = into.statistics.rows, &to = into.statistics.rows_weights;
+        int64_t query = ((const int64_t*)rows.data)[rows.at(0, 0, 0, index)], query_tile = query / tile;
+        int64_t r = query % tile;
+        Carver c{scratch};
+        number* minus = c.take<number>(tile);
+        number* inverse = c.take<number>(tile);
+        number* weights = c.take<number>(tile);
+        Scores scores(p, keys, batch, head, query_tile, scratch + c.used);
+        scores.read_queries();
+        read_normals(p, into, batch, head, query_tile, minus, inverse);
+        number* row_of = (number*)to.data + to.at(batch, head, index, 0);
+        for (int64_t j = 0; j < p.keys; ++j) row_of[j * to.stride[3]] = 0;
+        MaskView view(p, batch, head);
+        TilesOfQuery of_query(view, query_tile);
+        TileOfKeys keys_of;
+        while (of_query.next(1, &keys_of, scores.bits)) {
+            memset(weights, 0, sizeof(number) * (size_t)tile);
+            add_strip<1>(scores, r, keys_of, minus, inverse, weights);
+            int64_t first = keys_of.index * tile;
+            for (int64_t j = 0; j < smaller(p.keys - first, tile); ++j) row_of[(first + j) * to.stride[3]] = weights[j];
+        }
+    }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

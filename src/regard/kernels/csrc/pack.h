@@ -1,0 +1,311 @@
+// Tokens in the layout of the kernels (see PackedKeys in isa.h).
+//
+// A token that holds a NaN or Inf is packed as zeros and its bit is set: 0 * NaN is NaN, so it must never be multiplied,
+// not even with a weight of 0. Who may see it is found out from the bits.
+#pragma once
+
+#include "tiles.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+// A list of column numbers, for shuffles.
+template <int... column>
+struct Columns {};
+template <int n, int... column>
+struct ColumnsUpTo : ColumnsUpTo<n - 1, n - 1, column...> {};
+template <int... column>
+struct ColumnsUpTo<0, column...> {
+    typedef Columns<column...> type;
+};
+
+// ---- reading rows of an array; a token with a NaN or Inf is told apart ----
+
+// One row of `width` numbers, `step` apart, widened, as a row of `stride` numbers of which the last are 0. NaN if one of
+// them is NaN or Inf, else 0.
+template <class T, class Number>
+REGARD_INLINE vec<Number> copy_row(const T* from, int64_t step, int64_t width, Number* to, int64_t stride) {
+    constexpr int n = lanes<Number>;
+    vec<Number> odd = {};
+    int64_t k = 0;
+    if (step == 1) {
+        for (; k + n <= width; k += n) {
+            vec<Number> x = load_wide(from + k);
+            store(to + k, x);
+            odd += x * 0;
+        }
+    }
+    for (; k < width; ++k) {
+        Number x = widen(from[k * step]);
+        to[k] = x;
+        odd[0] += x * 0;
+    }
+    for (; k < stride; ++k) to[k] = 0;
+    return odd;
+}
+
+// bfloat16 stays as it is: the vector is not 0 in lanes where all bits of an exponent are set.
+REGARD_INLINE vec<uint16_t> copy_row(const bfloat16* from, int64_t step, int64_t width, bfloat16* to, int64_t stride) {
+    constexpr int n = lanes<uint16_t>;
+    const vec<uint16_t> exponent = broadcast<uint16_t>(0x7f80);
+    vec<uint16_t> odd = {};
+    int64_t k = 0;
+    if (step == 1) {
+        for (; k + n <= width; k += n) {
+            vec<uint16_t> x = load((const uint16_t*)from + k);
+            store((uint16_t*)to + k, x);
+            odd |= (vec<uint16_t>)((x & exponent) == exponent);
+        }
+    }
+    for (; k < width; ++k) {
+        to[k] = from[k * step];
+        odd[0] |= (uint16_t)((to[k].bits & 0x7f80) == 0x7f80);
+    }
+    for (; k < stride; ++k) to[k].bits = 0;
+    return odd;
+}
+
+REGARD_INLINE bool is_odd(vfloat odd) {
+    float sum = sum_of_lanes<float>(odd);
+    return sum != sum;
+}
+REGARD_INLINE bool is_odd(vdouble odd) {
+    double sum = sum_of_lanes<double>(odd);
+    return sum != sum;
+}
+REGARD_INLINE bool is_odd(vec<uint16_t> odd) {
+    uint64_t words[sizeof odd / 8], any = 0;
+    memcpy(words, &odd, sizeof odd);
+    for (size_t i = 0; i < sizeof odd / 8; ++i) any |= words[i];
+    return any != 0;
+}
+REGARD_INLINE void join_odd(vfloat* all, vfloat odd) { *all += odd; }
+REGARD_INLINE void join_odd(vdouble* all, vdouble odd) { *all += odd; }
+REGARD_INLINE void join_odd(vec<uint16_t>* all, vec<uint16_t> odd) { *all |= odd; }
+
+// One row; true if it holds a NaN or Inf.
+template <class T, class Stored>
+REGARD_INLINE bool read_row(const T* from, int64_t step, int64_t width, Stored* to, int64_t stride) {
+    return is_odd(copy_row(from, step, width, to, stride));
+}
+
+// `count` rows, `row_step` apart, as rows `stride` apart. The bit of each that holds a NaN or Inf: asked once for all of
+// them, and only if there is one, row by row.
+template <class T, class Stored>
+REGARD_INLINE uint64_t read_rows(const T* from, int64_t row_step, int64_t step, int64_t count, int64_t width,
+                                 Stored* to, int64_t stride) {
+    decltype(copy_row(from, step, width, to, stride)) all = {};
+    for (int64_t i = 0; i < count; ++i)
+        join_odd(&all, copy_row(from + i * row_step, step, width, to + i * stride, stride));
+    if (!is_odd(all)) return 0;
+    uint64_t bad = 0;
+    for (int64_t i = 0; i < count; ++i)
+        bad |= (uint64_t)is_odd(copy_row(from + i * row_step, step, width, to + i * stride, stride)) << i;
+    return bad;
+}
+
+// The same of an array from an element on, whatever its dtype: which one it is is asked here, so that the kernels need
+// not be compiled for each. Rows from count up to `height` are 0.
+template <class Stored>
+__attribute__((noinline)) uint64_t read_rows(const Array& from, int64_t at, int64_t count, int64_t height,
+                                             int64_t width, Stored* to, int64_t stride) {
+    int64_t row_step = from.stride[2], step = from.stride[3];
+    for (int64_t i = count; i < height; ++i) memset(to + i * stride, 0, sizeof(Stored) * (size_t)stride);
+    if constexpr (sizeof(Stored) == 8)
+        return read_rows((const double*)from.data + at, row_step, step, count, width, to, stride);
+    else if constexpr (sizeof(Stored) == 2)
+        return read_rows((const bfloat16*)from.data + at, row_step, step, count, width, to, stride);
+    else
+        switch (from.dtype) {
+            case Dtype::bfloat16:
+                return read_rows((const bfloat16*)from.data + at, row_step, step, count, width, to, stride);
+            case Dtype::float16:
+                return read_rows((const float16*)from.data + at, row_step, step, count, width, to, stride);
+            default: return read_rows((const float*)from.data + at, row_step, step, count, width, to, stride);
+        }
+}
+
+// One row of an array from an element on. True if it holds a NaN or Inf.
+template <class Stored>
+REGARD_INLINE bool read_row_of(const Array& from, int64_t at, int64_t width, Stored* to, int64_t stride) {
+    return read_rows(from, at, 1, 1, width, to, stride) != 0;
+}
+
+template <class Stored>
+REGARD_INLINE void clear_rows(uint64_t bad, int64_t width, Stored* rows, int64_t stride) {
+    for (int64_t i = 0; bad; ++i, bad >>= 1)
+        if (bad & 1) memset(rows + i * stride, 0, sizeof(Stored) * (size_t)width);
+}
+
+REGARD_INLINE void negate(float* row, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) row[k] = -row[k];
+}
+REGARD_INLINE void negate(double* row, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) row[k] = -row[k];
+}
+REGARD_INLINE void negate(bfloat16* row, int64_t count) {
+    for (int64_t k = 0; k < count; ++k) row[k].bits ^= 0x8000;
+}
+
+// ---- writing rows ----
+
+template <class T, class Number>
+REGARD_INLINE void write_row(const Number* from, int64_t width, Number times, T* to, int64_t step) {
+    int64_t k = 0;
+    if (step == 1)
+        for (; k + lanes<Number> <= width; k += lanes<Number>) store_narrow(to + k, load(from + k) * times);
+    for (; k < width; ++k) narrow(from[k] * times, to + k * step);
+}
+
+// A row of numbers, multiplied by `times` and rounded, into an array at an element.
+template <class Number>
+__attribute__((noinline)) void write_row_of(const Number* from, int64_t width, Number times, const Array& to,
+                                            int64_t at) {
+    int64_t step = to.stride[3];
+    if constexpr (sizeof(Number) == 8) {
+        write_row(from, width, times, (double*)to.data + at, step);
+    } else {
+        switch (to.dtype) {
+            case Dtype::bfloat16: return write_row(from, width, times, (bfloat16*)to.data + at, step);
+            case Dtype::float16: return write_row(from, width, times, (float16*)to.data + at, step);
+            default: return write_row(from, width, times, (float*)to.data + at, step);
+        }
+    }
+}
+
+// ---- numbers to units ----
+
+// Two rows that become one row of units: number by number, (first, second). Where a unit is one number, the first row.
+template <class A>
+struct Pair {
+    typedef typename A::number number;
+    static REGARD_INLINE vec<number> across(const number* first, const number*) { return load(first); }
+};
+#if defined(__AVX512BF16__)
+template <>
+struct Pair<Bfloat16> {
+    static REGARD_INLINE vbits across(const bfloat16* first, const bfloat16* second) {
+        __m256i low, high;
+        memcpy(&low, first, sizeof low);
+        memcpy(&high, second, sizeof high);
+        return (vbits)_mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
+    }
+    // The same from numbers, rounded.
+    static REGARD_INLINE vbits across(vfloat first, vfloat second) {
+        __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(first));
+        __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(second));
+        return (vbits)_mm512_or_si512(low, _mm512_slli_epi32(high, 16));
+    }
+};
+#endif
+
+// Exchanges the off-diagonal blocks of `half` x `half` units of a square: one round of turning it over its diagonal.
+template <int half, class U, int... column>
+REGARD_INLINE void exchange_blocks(vec<U>* rows, Columns<column...>) {
+    constexpr int n = lanes<U>;
+#pragma GCC unroll 16
+    for (int i = 0; i < n; ++i) {
+        if (i & half) continue;
+        vec<U> a = rows[i], b = rows[i + half];
+        rows[i] = __builtin_shufflevector(a, b, (column & half ? n + column - half : column)...);
+        rows[i + half] = __builtin_shufflevector(a, b, (column & half ? n + column : column + half)...);
+    }
+}
+
+// Turns lanes x lanes units over their diagonal, in log2(lanes) rounds.
+template <class U>
+REGARD_INLINE void transpose_square(vec<U>* rows) {
+    typedef typename ColumnsUpTo<lanes<U>>::type All;
+    if constexpr (lanes<U> > 8) exchange_blocks<8, U>(rows, All{});
+    if constexpr (lanes<U> > 4) exchange_blocks<4, U>(rows, All{});
+    if constexpr (lanes<U> > 2) exchange_blocks<2, U>(rows, All{});
+    exchange_blocks<1, U>(rows, All{});
+}
+
+// Rows of units (height x depth, `stride` apart) to columns (depth x 64). Heights up to whole vectors are written, so
+// the rows up to there must be readable; `stride` is whole vectors too.
+template <class U>
+REGARD_INLINE void transpose(const U* rows, int64_t stride, int64_t height, int64_t depth, U* to) {
+    constexpr int n = lanes<U>;
+    for (int64_t r = 0; r < height; r += n)
+        for (int64_t k = 0; k < depth; k += n) {
+            vec<U> square[n];
+#pragma GCC unroll 16
+            for (int i = 0; i < n; ++i) square[i] = load(rows + (r + i) * stride + k);
+            transpose_square<U>(square);
+            if (depth - k >= n) {
+#pragma GCC unroll 16
+                for (int i = 0; i < n; ++i) store(to + (k + i) * tile + r, square[i]);
+            } else {
+                for (int i = 0; i < depth - k; ++i) store(to + (k + i) * tile + r, square[i]);
+            }
+        }
+}
+
+// Packed keys and values of one tile.
+template <class A>
+struct PackKeys {
+    typedef typename A::stored stored;
+    typedef typename A::unit unit;
+
+    // Units of a row of `width` numbers, in whole vectors; and the same in stored numbers.
+    static REGARD_INLINE int64_t unit_stride(int64_t width) { return padded<A>(units_of<A>(width)); }
+    static REGARD_INLINE int64_t number_stride(int64_t width) { return A::per_unit * unit_stride(width); }
+
+    static size_t key_bytes(const Problem& p) { return sizeof(unit) * (size_t)(units_of<A>(p.head_dim) * tile); }
+    static size_t value_bytes(const Problem& p) {
+        return sizeof(unit) * (size_t)(tile / A::per_unit * padded<A>(p.value_dim));
+    }
+    static size_t scratch(const Problem& p) {
+        return sizeof(stored) * (size_t)(tile * (number_stride(p.head_dim) + number_stride(p.value_dim)));
+    }
+
+    static void pack(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile, char* key, char* value,
+                     uint64_t* bad, char* scratch) {
+        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile), height = whole_height(count);
+        int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
+        stored* key_rows = (stored*)scratch;
+        stored* value_rows = key_rows + tile * key_stride;
+        *bad = read(p, batch, key_head, first, count, key_rows, value_rows);
+        columns_of(key_rows, key_stride, height, p.head_dim, (unit*)key);
+        paired_rows(value_rows, value_stride, height, padded<A>(p.value_dim), (unit*)value);
+    }
+
+    // Rows that `count` rows are filled up to, so that they are whole vectors of columns.
+    static REGARD_INLINE int64_t whole_height(int64_t count) {
+        return smaller((count + lanes<unit> - 1) / lanes<unit> * lanes<unit>, tile);
+    }
+
+    // Keys and values as they are stored; those that hold a NaN or Inf, in either, as zeros in both.
+    static REGARD_INLINE uint64_t read(const Problem& p, int64_t batch, int64_t key_head, int64_t first, int64_t count,
+                                       stored* key_rows, stored* value_rows) {
+        int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
+        int64_t height = whole_height(count);
+        uint64_t bad = read_rows(p.key, p.key.at(batch, key_head, first, 0), count, height, p.head_dim, key_rows,
+                                 key_stride);
+        bad |= read_rows(p.value, p.value.at(batch, key_head, first, 0), count, height, p.value_dim, value_rows,
+                         value_stride);
+        if (bad) {
+            clear_rows(bad, p.head_dim, key_rows, key_stride);
+            clear_rows(bad, p.value_dim, value_rows, value_stride);
+        }
+        return bad;
+    }
+
+    // Rows to columns of units: what is multiplied to scores. Stored pairs of numbers are units as they lie.
+    static REGARD_INLINE void columns_of(const stored* rows, int64_t stride, int64_t height, int64_t width, unit* to) {
+        transpose((const unit*)rows, stride / A::per_unit, height, units_of<A>(width), to);
+    }
+
+    // Rows to rows of units that pair up one row with the next: what weights multiply. `columns` are whole vectors.
+    static REGARD_INLINE void paired_rows(const stored* rows, int64_t stride, int64_t height, int64_t columns,
+                                          unit* to) {
+        for (int64_t i = 0; i < height; i += A::per_unit)
+            for (int64_t c = 0; c < columns; c += lanes<typename A::number>)
+                store(to + i / A::per_unit * columns + c,
+                      Pair<A>::across(rows + i * stride + c, rows + (i + A::per_unit - 1) * stride + c));
+    }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,73 @@
+// One call of attention, as the kernels see it: plain structures, no ownership.
+//
+//     query   (batch, heads, queries, head_dim)
+//     key     (batch, key_heads, keys, head_dim)        heads is a multiple of key_heads
+//     value   (batch, key_heads, keys, value_dim)
+//
+//     score_ij  = scale * q_i . k_j + bias_ij           where the mask allows, else -infinity
+//     weight_ij = exp(score_ij - lse_i)
+//     output_i  = sum_j weight_ij value_j               Vaswani et al. 2017, equation 1
+//
+// Strides are in elements and may be 0 (broadcast) or negative.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace regard {
+
+enum class Dtype : int32_t { float32, float64, bfloat16, float16, boolean, int32, int64, absent };
+
+// Four dimensions, always: smaller arrays have leading sizes of 1 and strides of 0.
+struct Array {
+    void* data = nullptr;
+    Dtype dtype = Dtype::absent;
+    int64_t shape[4] = {1, 1, 1, 1};
+    int64_t stride[4] = {0, 0, 0, 0};
+
+    explicit operator bool() const { return dtype != Dtype::absent; }
+    int64_t at(int64_t a, int64_t b, int64_t c, int64_t d) const {
+        return a * stride[0] + b * stride[1] + c * stride[2] + d * stride[3];
+    }
+};
+
+inline constexpr int64_t unbounded_low = INT64_MIN / 4;
+inline constexpr int64_t unbounded_high = INT64_MAX / 4;
+inline constexpr int64_t tile = 64;  // queries and keys in a tile
+
+// Who may attend to whom: every part that is there must allow it.
+struct Mask {
+    // The band: query i may see key j only if i + low <= j <= i + high.
+    int64_t low = unbounded_low, high = unbounded_high;
+    // The interval: entry b of the batch may see key j only if start[b] <= j < stop[b]. Null: unbounded.
+    const int64_t* start = nullptr;
+    const int64_t* stop = nullptr;
+    // The tile map: see regard/masks/tiles.py. Null row_start: absent. Sizes 1 stand for all batches or heads.
+    const int64_t* row_start = nullptr;  // (tile_batch, tile_heads, query_tiles + 1)
+    const int32_t* key_tile = nullptr;
+    const int32_t* bitmap = nullptr;
+    const uint64_t* bitmaps = nullptr;  // (distinct, 64): bit j of word i
+    int64_t tile_batch = 1, tile_heads = 1;
+    // A bool array that broadcasts to (batch, heads, queries, keys), or absent.
+    Array dense;
+};
+
+struct Problem {
+    int64_t batch = 0, heads = 0, key_heads = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;
+    Array query, key, value;
+    Mask mask;
+    Array bias;            // broadcasts to (batch, heads, queries, keys), or absent; any floating dtype
+    Array table;           // (1, 1, heads or 1, distances): bias by distance, float32 (float64 in float64), or absent
+    int64_t table_lowest;  // the distance j - i - offset of the table's first column
+    Array vector;          // (1, 1, heads, head_dim): the score vector of additive attention (additive.h), or absent
+    int64_t offset = 0;    // position of query 0 among the keys: keys - queries
+    double scale = 1;
+    double dropout = 0;
+    uint64_t seed = 0;
+
+    int64_t group() const { return heads / key_heads; }
+    int64_t query_tiles() const { return (queries + tile - 1) / tile; }
+    int64_t key_tiles() const { return (keys + tile - 1) / tile; }
+};
+
+}  // namespace regard

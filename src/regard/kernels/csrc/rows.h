@@ -1,0 +1,228 @@
+// Rows of keys and values as they lie in memory: where they are, and the numbers in them.
+//
+// A tile of rows is 64 addresses, whatever strides or pages lead to them. A row that nobody may see is never read: its
+// address is that of a row of zeros instead, and so is that of a row that holds a NaN or Inf, once that is found.
+//
+// A *unit* is what one load brings: `per` stored numbers, which widen to `parts` vectors. Two bfloat16 side by side
+// widen to one lane each of two vectors, so that no lane has to change its place; outputs are kept in the same order
+// (`place_of`). Queries are kept as `factor`s, in the form that a unit's dot product takes.
+#pragma once
+
+#include "carver.h"
+#include "drivers.h"
+#include "simd.h"
+#include "tiles.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+// ---- numbers ----
+
+template <class T>
+struct Unit;
+template <>
+struct Unit<float> {
+    typedef float number;
+    typedef vec<uint32_t> bits;
+    static constexpr int parts = 1, per = lanes<float>;
+    static constexpr uint32_t infinity = 0x7f800000;
+    static REGARD_INLINE void widen(bits x, vfloat* to) { to[0] = (vfloat)x; }
+    typedef float factor;
+    static constexpr bool pairs = false;
+};
+template <>
+struct Unit<double> {
+    typedef double number;
+    typedef vec<uint64_t> bits;
+    static constexpr int parts = 1, per = lanes<double>;
+    static constexpr uint64_t infinity = 0x7ff0000000000000;
+    static REGARD_INLINE void widen(bits x, vdouble* to) { to[0] = (vdouble)x; }
+    typedef double factor;
+    static constexpr bool pairs = false;
+};
+template <>
+struct Unit<bfloat16> {
+    typedef float number;
+    typedef vec<uint16_t> bits;
+    static constexpr int parts = 2, per = 2 * lanes<float>;
+    static constexpr uint16_t infinity = 0x7f80;
+    static REGARD_INLINE void widen(bits x, vfloat* to) {  // every processor here is little-endian
+        to[0] = (vfloat)((vbits)x << 16);
+        to[1] = (vfloat)((vbits)x & broadcast<uint32_t>(0xffff0000));
+    }
+#if defined(__AVX512BF16__)
+    typedef bfloat16 factor;
+    static constexpr bool pairs = true;  // there is an instruction that adds the products of pairs
+#else
+    typedef float factor;
+    static constexpr bool pairs = false;
+#endif
+};
+template <>
+struct Unit<float16> {
+    typedef float number;
+    typedef uint16_t bits __attribute__((vector_size(vector_bytes / 2)));
+    static constexpr int parts = 1, per = lanes<float>;
+    static constexpr uint16_t infinity = 0x7c00;
+    static REGARD_INLINE void widen(bits x, vfloat* to) { to[0] = load_wide((const float16*)&x); }
+    typedef float factor;
+    static constexpr bool pairs = false;
+};
+
+template <class T>
+REGARD_INLINE typename Unit<T>::bits load_unit(const T* from) {
+    typename Unit<T>::bits x;
+    memcpy(&x, from, sizeof x);
+    return x;
+}
+
+// The first `count` numbers of a unit, and zeros. Nothing beyond them is read.
+template <class T>
+REGARD_INLINE typename Unit<T>::bits load_part(const T* from, int64_t count) {
+    typename Unit<T>::bits x = {};
+#if defined(__AVX512BW__) && defined(__AVX512VL__)
+    uint64_t bytes = bit_range(0, count * (int64_t)sizeof(T));
+    if constexpr (sizeof x == 64)
+        x = (typename Unit<T>::bits)_mm512_maskz_loadu_epi8(bytes, from);
+    else
+        x = (typename Unit<T>::bits)_mm256_maskz_loadu_epi8((__mmask32)bytes, from);
+#else
+    memcpy(&x, from, (size_t)count * sizeof(T));
+#endif
+    return x;
+}
+
+// sum + the products of a unit with one of a query's, spread over the lanes.
+template <class T>
+REGARD_INLINE vec<typename Unit<T>::number> add_products(typename Unit<T>::bits x, const typename Unit<T>::factor* query,
+                                                         vec<typename Unit<T>::number> sum) {
+    typedef typename Unit<T>::number number;
+#if defined(__AVX512BF16__)
+    if constexpr (Unit<T>::pairs) return _mm512_dpbf16_ps(sum, (__m512bh)x, (__m512bh)load_unit(query));
+#endif
+    if constexpr (!Unit<T>::pairs) {
+        vec<number> wide[Unit<T>::parts];
+        Unit<T>::widen(x, wide);
+#pragma GCC unroll 2
+        for (int p = 0; p < Unit<T>::parts; ++p)
+            sum = multiply_add(wide[p], load(query + p * lanes<number>), sum);
+        return sum;
+    }
+}
+
+// A unit as factors.
+template <class T>
+REGARD_INLINE void store_factors(typename Unit<T>::bits x, typename Unit<T>::factor* to) {
+    typedef typename Unit<T>::number number;
+    if constexpr (Unit<T>::pairs) {
+        memcpy((void*)to, &x, sizeof x);
+    } else {
+        vec<number> wide[Unit<T>::parts];
+        Unit<T>::widen(x, wide);
+        for (int p = 0; p < Unit<T>::parts; ++p) store(to + p * lanes<number>, wide[p]);
+    }
+}
+
+// Where number k of a row stands among the widened ones.
+template <class T>
+REGARD_INLINE int64_t place_of(int64_t k) {
+    constexpr int per = Unit<T>::per, parts = Unit<T>::parts;
+    int64_t in = k % per;
+    return k - in + in % parts * (per / parts) + in / parts;
+}
+
+// The numbers of a row, in whole units.
+template <class T>
+REGARD_INLINE int64_t whole_units(int64_t width) {
+    return (width + Unit<T>::per - 1) / Unit<T>::per * Unit<T>::per;
+}
+
+// Whether a row holds a NaN or Inf: a number with the largest exponent.
+template <class T>
+REGARD_INLINE bool is_odd_row(const T* row, int64_t width) {
+    typedef typename Unit<T>::bits bits;
+    constexpr int per = Unit<T>::per;
+    bits odd = {};
+    auto see = [&](bits x) { odd |= (bits)((x & Unit<T>::infinity) == Unit<T>::infinity); };
+    int64_t k = 0;
+    for (; k + per <= width; k += per) see(load_unit(row + k));
+    if (k < width) see(load_part(row + k, width - k));
+    bool found = false;
+    for (int i = 0; i < (int)(sizeof odd / sizeof odd[0]); ++i) found |= odd[i] != 0;
+    return found;
+}
+
+// ---- places ----
+
+// Keys, or values, of one call.
+template <class T>
+struct Rows {
+    const Array* array;       // (batch, key_heads, keys, width), or in pages (pages, key_heads, page_size, width)
+    const Array* page_table;  // (batch, pages of a sequence), or null
+    int64_t width;
+    T* copies;  // 64 rows, for numbers that do not lie side by side; or null
+    const T* zeros;
+
+    // The addresses of the rows of one tile that are in `seen`, and of zeros for the others of from .. stop - 1.
+    REGARD_INLINE void find(int64_t batch, int64_t head, int64_t first, uint64_t seen, int64_t from, int64_t stop,
+                            const T** at) const {
+        int64_t count = 64 - __builtin_clzll(seen);
+        if (page_table)
+            find_in_pages(batch, head, first, count, at);
+        else
+            find_in_array((const T*)array->data + array->at(batch, head, first, 0), array->stride[2], count, at);
+        leave_out(~seen, from, stop, at);
+    }
+
+    // Those of from .. stop - 1 that hold a NaN or Inf.
+    REGARD_INLINE uint64_t odd_rows(int64_t from, int64_t stop, const T* const* at) const {
+        uint64_t odd = 0;
+        for (int64_t j = from; j < stop; ++j) odd |= (uint64_t)is_odd_row(at[j], width) << j;
+        return odd;
+    }
+
+    REGARD_INLINE void leave_out(uint64_t rows, int64_t from, int64_t stop, const T** at) const {
+        for (rows &= bit_range(from, stop); rows; rows &= rows - 1) at[__builtin_ctzll(rows)] = zeros;
+    }
+
+    // Copies the rows of numbers that vectors cannot read.
+    void copy(uint64_t seen, const T** at) const {
+        for (; seen; seen &= seen - 1) {
+            int j = __builtin_ctzll(seen);
+            T* to = copies + j * width;
+            for (int64_t k = 0; k < width; ++k) to[k] = at[j][k * array->stride[3]];
+            at[j] = to;
+        }
+    }
+
+  private:
+    static REGARD_INLINE void find_in_array(const T* from, int64_t stride, int64_t count, const T** at) {
+        constexpr int n = lanes<uint64_t>;
+        const uint64_t step = (uint64_t)stride * sizeof(T);
+        vlong address;
+        for (int i = 0; i < n; ++i) address[i] = (uint64_t)i;
+        address = broadcast((uint64_t)(uintptr_t)from) + address * broadcast(step);
+        int64_t j = 0;
+        for (; j + n <= count; j += n, address += broadcast(n * step)) memcpy(at + j, &address, sizeof address);
+        for (; j < count; ++j) at[j] = from + j * stride;
+    }
+    REGARD_INLINE void find_in_pages(int64_t batch, int64_t head, int64_t first, int64_t count, const T** at) const {
+        int64_t size = array->shape[2], entry = first / size, slot = first % size;
+        for (int64_t j = 0; j < count;) {
+            int64_t here = smaller(count - j, size - slot);
+            const T* from = (const T*)array->data + array->at(page_of(batch, entry), head, slot, 0);
+            find_in_array(from, array->stride[2], here, at + j);
+            j += here;
+            ++entry;
+            slot = 0;
+        }
+    }
+    REGARD_INLINE int64_t page_of(int64_t batch, int64_t entry) const {
+        int64_t at = page_table->at(0, 0, batch, entry);
+        return page_table->dtype == Dtype::int32 ? ((const int32_t*)page_table->data)[at]
+                                                 : ((const int64_t*)page_table->data)[at];
+    }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,424 @@
+// Vectors of one instruction set. The kernels are written once, against this file; it is compiled once for each
+// instruction set, in a namespace of its own.
+//
+//     vec<T>            as many T as a register holds: 64 bytes with AVX-512, 32 with AVX2, else 16
+//     lanes<T>          how many that is
+//
+// GNU vector extensions give the plain arithmetic; where an instruction matters there is an intrinsic beside it.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include "problem.h"
+
+#define REGARD_INLINE inline __attribute__((always_inline))
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+#if defined(__AVX512F__)
+inline constexpr int vector_bytes = 64;
+inline constexpr int panel_vectors = 4;  // columns of a register tile, in vectors: 6 x 4 accumulators of 32 registers
+#elif defined(__AVX2__)
+inline constexpr int vector_bytes = 32;
+inline constexpr int panel_vectors = 2;  // 6 x 2 accumulators of 16 registers
+#elif defined(__aarch64__)
+inline constexpr int vector_bytes = 16;
+inline constexpr int panel_vectors = 4;
+#else
+inline constexpr int vector_bytes = 16;
+inline constexpr int panel_vectors = 2;
+#endif
+
+template <class T>
+struct vector_of {
+    typedef T type __attribute__((vector_size(vector_bytes)));
+};
+template <class T>
+using vec = typename vector_of<T>::type;
+template <class T>
+inline constexpr int lanes = vector_bytes / (int)sizeof(T);
+
+typedef vec<float> vfloat;
+typedef vec<double> vdouble;
+typedef vec<uint32_t> vbits;
+typedef vec<uint64_t> vlong;
+
+struct bfloat16 {
+    uint16_t bits;
+};
+struct float16 {
+    uint16_t bits;
+};
+
+// ---- memory: never assumes alignment ----
+
+template <class T>
+REGARD_INLINE vec<T> load(const T* from) {
+    vec<T> v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+template <class T>
+REGARD_INLINE void store(T* to, vec<T> v) {
+    memcpy(to, &v, sizeof v);
+}
+template <class T>
+REGARD_INLINE vec<T> load_first(const T* from, int count) {  // lanes from count on are 0
+    vec<T> v = {};
+    memcpy(&v, from, sizeof(T) * (size_t)count);
+    return v;
+}
+template <class T>
+REGARD_INLINE void store_first(T* to, vec<T> v, int count) {
+    memcpy(to, &v, sizeof(T) * (size_t)count);
+}
+template <class T>
+REGARD_INLINE vec<T> broadcast(T x) {
+    return x - vec<T>{};  // exact, -0 and NaN included; compilers make one broadcast of it
+}
+
+// ---- arithmetic ----
+
+#if defined(__AVX512F__)
+REGARD_INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c) { return _mm512_fmadd_ps(a, b, c); }
+REGARD_INLINE vdouble multiply_add(vdouble a, vdouble b, vdouble c) { return _mm512_fmadd_pd(a, b, c); }
+#elif defined(__AVX2__)
+REGARD_INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c) { return _mm256_fmadd_ps(a, b, c); }
+REGARD_INLINE vdouble multiply_add(vdouble a, vdouble b, vdouble c) { return _mm256_fmadd_pd(a, b, c); }
+#else
+REGARD_INLINE vfloat multiply_add(vfloat a, vfloat b, vfloat c) { return a * b + c; }
+REGARD_INLINE vdouble multiply_add(vdouble a, vdouble b, vdouble c) { return a * b + c; }
+#endif
+
+// The larger; b where either is NaN. So `maximum(bound, x)` passes a NaN in x on.
+#if defined(__AVX512F__)
+REGARD_INLINE vfloat maximum(vfloat a, vfloat b) { return _mm512_max_ps(a, b); }
+REGARD_INLINE vdouble maximum(vdouble a, vdouble b) { return _mm512_max_pd(a, b); }
+#elif defined(__AVX2__)
+REGARD_INLINE vfloat maximum(vfloat a, vfloat b) { return _mm256_max_ps(a, b); }
+REGARD_INLINE vdouble maximum(vdouble a, vdouble b) { return _mm256_max_pd(a, b); }
+#else
+REGARD_INLINE vfloat maximum(vfloat a, vfloat b) {
+    vbits larger = (vbits)(a > b);
+    return (vfloat)(((vbits)a & larger) | ((vbits)b & ~larger));
+}
+REGARD_INLINE vdouble maximum(vdouble a, vdouble b) {
+    vlong larger = (vlong)(a > b);
+    return (vdouble)(((vlong)a & larger) | ((vlong)b & ~larger));
+}
+#endif
+
+// The smaller; b where either is NaN.
+#if defined(__AVX512F__)
+REGARD_INLINE vfloat minimum(vfloat a, vfloat b) { return _mm512_min_ps(a, b); }
+REGARD_INLINE vdouble minimum(vdouble a, vdouble b) { return _mm512_min_pd(a, b); }
+#elif defined(__AVX2__)
+REGARD_INLINE vfloat minimum(vfloat a, vfloat b) { return _mm256_min_ps(a, b); }
+REGARD_INLINE vdouble minimum(vdouble a, vdouble b) { return _mm256_min_pd(a, b); }
+#else
+REGARD_INLINE vfloat minimum(vfloat a, vfloat b) { return -maximum(-a, -b); }
+REGARD_INLINE vdouble minimum(vdouble a, vdouble b) { return -maximum(-a, -b); }
+#endif
+
+// a where the lane's bit is set, else b. Bits from `lanes` on are ignored.
+#if defined(__AVX512F__)
+REGARD_INLINE vfloat select(uint32_t bits, vfloat a, vfloat b) { return _mm512_mask_mov_ps(b, (__mmask16)bits, a); }
+REGARD_INLINE vdouble select(uint32_t bits, vdouble a, vdouble b) { return _mm512_mask_mov_pd(b, (__mmask8)bits, a); }
+#else
+REGARD_INLINE vfloat select(uint32_t bits, vfloat a, vfloat b) {
+    vbits one;
+    for (int i = 0; i < lanes<float>; ++i) one[i] = 1u << i;
+    vbits chosen = (vbits)((broadcast<uint32_t>(bits) & one) != 0);
+    return (vfloat)(((vbits)a & chosen) | ((vbits)b & ~chosen));
+}
+REGARD_INLINE vdouble select(uint32_t bits, vdouble a, vdouble b) {
+    vlong one;
+    for (int i = 0; i < lanes<double>; ++i) one[i] = (uint64_t)1 << i;
+    vlong chosen = (vlong)((broadcast<uint64_t>(bits) & one) != 0);
+    return (vdouble)(((vlong)a & chosen) | ((vlong)b & ~chosen));
+}
+#endif
+
+// The lanes in which a > b, as bits.
+#if defined(__AVX512F__)
+REGARD_INLINE uint32_t greater(vfloat a, vfloat b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+REGARD_INLINE uint32_t greater(vdouble a, vdouble b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ); }
+#elif defined(__AVX2__)
+REGARD_INLINE uint32_t greater(vfloat a, vfloat b) {
+    return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ));
+}
+REGARD_INLINE uint32_t greater(vdouble a, vdouble b) {
+    return (uint32_t)_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_GT_OQ));
+}
+#else
+template <class V>
+REGARD_INLINE uint32_t greater(V a, V b) {
+    uint32_t bits = 0;
+    for (int i = 0; i < (int)(sizeof(V) / sizeof(a[0])); ++i) bits |= (uint32_t)(a[i] > b[i]) << i;
+    return bits;
+}
+#endif
+
+// Sums and maxima over lanes, always by halves, so that the order is the same everywhere.
+template <class T, class V>
+REGARD_INLINE T sum_of_lanes(V v) {
+    T x[lanes<T>];
+    memcpy(x, &v, sizeof v);
+    for (int half = lanes<T> / 2; half >= 1; half /= 2)
+        for (int i = 0; i < half; ++i) x[i] += x[i + half];
+    return x[0];
+}
+template <class T, class V>
+REGARD_INLINE T largest_lane(V v) {
+    T x[lanes<T>];
+    memcpy(x, &v, sizeof v);
+    for (int half = lanes<T> / 2; half >= 1; half /= 2)
+        for (int i = 0; i < half; ++i) x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
+    return x[0];
+}
+#if defined(__AVX512F__)
+template <>
+REGARD_INLINE float sum_of_lanes<float, vfloat>(vfloat v) {
+    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+template <>
+REGARD_INLINE float largest_lane<float, vfloat>(vfloat v) {
+    __m256 a = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(b, _mm_movehdup_ps(b)));
+}
+#endif
+
+// ---- 2^x for x <= 0 and a little above; exactly 0 below -200 (float) or -1200 (double), and for -infinity; NaN passes.
+// With f = x - round(x), 2^f is a polynomial with constant term 1, fitted for the least relative error on [-1/2, 1/2]:
+// degree 4: 2.9e-6, degree 6: 2e-9; in double the Taylor series to degree 12: 2e-16.
+
+template <int degree>
+REGARD_INLINE vfloat exp2(vfloat x) {
+    static_assert(degree == 4 || degree == 6, "no such polynomial");
+    x = maximum(broadcast(-200.0f), x);
+#if defined(__AVX512F__)
+    vfloat whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
+    const vfloat magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it leaves the rounded number in the low bits
+    vfloat shifted = x + magic;
+    vfloat whole = shifted - magic;
+#endif
+    vfloat f = x - whole;
+    vfloat p;
+    if constexpr (degree == 4) {
+        p = multiply_add(f, broadcast(0.009582850681343114f), broadcast(0.055906428246035034f));
+        p = multiply_add(p, f, broadcast(0.2402409868290099f));
+        p = multiply_add(p, f, broadcast(0.6931241927588541f));
+    } else {
+        p = multiply_add(f, broadcast(0.00015353360632772324f), broadcast(0.001339887486670844f));
+        p = multiply_add(p, f, broadcast(0.009618437366409063f));
+        p = multiply_add(p, f, broadcast(0.05550332469693607f));
+        p = multiply_add(p, f, broadcast(0.24022647913499068f));
+        p = multiply_add(p, f, broadcast(0.6931472028559713f));
+    }
+    p = multiply_add(p, f, broadcast(1.0f));
+#if defined(__AVX512F__)
+    return _mm512_scalef_ps(p, whole);
+#else
+    // 2^whole from its bits; the lowest numbers of float are not reached: below 2^-126 the result is 0.
+    typedef vec<int32_t> vint;
+    vint exponent = (vint)shifted - (vint)broadcast(12582912.0f);
+    vint above = exponent > broadcast<int32_t>(-127);
+    vfloat power = (vfloat)(((exponent + 127) << 23) & above);
+    vint is_nan = (vint)(x != x);
+    return (vfloat)(((vint)(p * power) & ~is_nan) | ((vint)x & is_nan));
+#endif
+}
+
+template <int degree>
+REGARD_INLINE vdouble exp2(vdouble x) {
+    x = maximum(broadcast(-1200.0), x);
+    const vdouble magic = broadcast(6755399441055744.0);  // 1.5 * 2^52
+    vdouble shifted = x + magic;
+    vdouble whole = shifted - magic;
+    vdouble f = x - whole;
+    // ln(2)^k / k!
+    vdouble p = broadcast(2.5678435993488206e-11);
+    p = multiply_add(p, f, broadcast(4.4455382718708116e-10));
+    p = multiply_add(p, f, broadcast(7.054911620801123e-09));
+    p = multiply_add(p, f, broadcast(1.0178086009239699e-07));
+    p = multiply_add(p, f, broadcast(1.3215486790144307e-06));
+    p = multiply_add(p, f, broadcast(1.5252733804059841e-05));
+    p = multiply_add(p, f, broadcast(0.0001540353039338161));
+    p = multiply_add(p, f, broadcast(0.0013333558146428443));
+    p = multiply_add(p, f, broadcast(0.009618129107628477));
+    p = multiply_add(p, f, broadcast(0.05550410866482158));
+    p = multiply_add(p, f, broadcast(0.2402265069591007));
+    p = multiply_add(p, f, broadcast(0.6931471805599453));
+    p = multiply_add(p, f, broadcast(1.0));
+#if defined(__AVX512F__)
+    return _mm512_scalef_pd(p, whole);
+#else
+    typedef vec<int64_t> vint;
+    vint exponent = (vint)shifted - (vint)magic;
+    vint above = exponent > broadcast<int64_t>(-1023);
+    vdouble power = (vdouble)(((exponent + 1023) << 52) & above);
+    vint is_nan = (vint)(x != x);
+    return (vdouble)(((vint)(p * power) & ~is_nan) | ((vint)x & is_nan));
+#endif
+}
+
+// ---- conversions ----
+
+// The float or double that a stored number is.
+REGARD_INLINE float widen(float x) { return x; }
+REGARD_INLINE double widen(double x) { return x; }
+REGARD_INLINE float widen(bfloat16 x) {
+    uint32_t bits = (uint32_t)x.bits << 16;
+    float y;
+    memcpy(&y, &bits, 4);
+    return y;
+}
+REGARD_INLINE float widen(float16 x) {
+#if defined(__AVX2__)
+    return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(x.bits)));
+#else
+    uint32_t sign = (uint32_t)(x.bits & 0x8000) << 16, magnitude = x.bits & 0x7fff, bits;
+    float y;
+    if (magnitude >= 0x7c00) {
+        bits = 0x7f800000u | (magnitude & 0x3ff) << 13;
+    } else {  // 2^112 moves the exponent's bias from 15 to 127, and makes numbers below 2^-14 whole again
+        bits = magnitude << 13;
+        memcpy(&y, &bits, 4);
+        y *= 5.192296858534828e+33f;
+        memcpy(&bits, &y, 4);
+    }
+    bits |= sign;
+    memcpy(&y, &bits, 4);
+    return y;
+#endif
+}
+
+// A vector of them. `T` is what they are widened to.
+REGARD_INLINE vfloat load_wide(const float* from) { return load(from); }
+REGARD_INLINE vdouble load_wide(const double* from) { return load(from); }
+REGARD_INLINE vfloat load_wide(const bfloat16* from) {
+#if defined(__AVX512F__)
+    __m256i half;
+    memcpy(&half, from, sizeof half);
+    return (vfloat)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+#elif defined(__AVX2__)
+    __m128i half;
+    memcpy(&half, from, sizeof half);
+    return (vfloat)_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16);
+#else
+    vfloat v;
+    for (int i = 0; i < lanes<float>; ++i) v[i] = widen(from[i]);
+    return v;
+#endif
+}
+REGARD_INLINE vfloat load_wide(const float16* from) {
+#if defined(__AVX512F__)
+    __m256i half;
+    memcpy(&half, from, sizeof half);
+    return _mm512_cvtph_ps(half);
+#elif defined(__AVX2__)
+    __m128i half;
+    memcpy(&half, from, sizeof half);
+    return _mm256_cvtph_ps(half);
+#else
+    vfloat v;
+    for (int i = 0; i < lanes<float>; ++i) v[i] = widen(from[i]);
+    return v;
+#endif
+}
+
+// Rounded to nearest, ties to even. NaN stays NaN.
+REGARD_INLINE void narrow(float x, float* to) { *to = x; }
+REGARD_INLINE void narrow(double x, double* to) { *to = x; }
+REGARD_INLINE void narrow(float x, double* to) { *to = (double)x; }
+REGARD_INLINE void narrow(double x, float* to) { *to = (float)x; }
+REGARD_INLINE void narrow(float x, bfloat16* to) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        to->bits = (uint16_t)(bits >> 16 | 0x40);
+    else
+        to->bits = (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+REGARD_INLINE void narrow(float x, float16* to) {
+#if defined(__AVX2__)
+    to->bits = (uint16_t)_mm_cvtsi128_si32(_mm_cvtps_ph(_mm_set_ss(x), _MM_FROUND_TO_NEAREST_INT));
+#else
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    uint32_t sign = bits >> 16 & 0x8000;
+    bits &= 0x7fffffffu;
+    uint32_t half;
+    if (bits > 0x7f800000u) {
+        half = 0x7e00 | (bits >> 13 & 0x3ff);
+    } else if (bits >= 0x477ff000u) {  // rounds beyond 65504
+        half = 0x7c00;
+    } else if (bits < 0x38800000u) {  // below 2^-14: adding 1/2 leaves the rounded number in the low bits
+        float y;
+        memcpy(&y, &bits, 4);
+        y += 0.5f;
+        memcpy(&half, &y, 4);
+        half -= 0x3f000000u;
+    } else {
+        half = (bits + 0xfffu + (bits >> 13 & 1) - 0x38000000u) >> 13;
+    }
+    to->bits = (uint16_t)(half | sign);
+#endif
+}
+REGARD_INLINE void store_narrow(float* to, vfloat v) { store(to, v); }
+REGARD_INLINE void store_narrow(double* to, vdouble v) { store(to, v); }
+REGARD_INLINE void store_narrow(bfloat16* to, vfloat v) {
+#if defined(__AVX512BF16__)
+    __m256i half = (__m256i)_mm512_cvtneps_pbh(v);
+    memcpy(to, &half, sizeof half);
+#else
+    for (int i = 0; i < lanes<float>; ++i) narrow(v[i], to + i);
+#endif
+}
+REGARD_INLINE void store_narrow(float16* to, vfloat v) {
+#if defined(__AVX512F__)
+    __m256i half = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+    memcpy(to, &half, sizeof half);
+#elif defined(__AVX2__)
+    __m128i half = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT);
+    memcpy(to, &half, sizeof half);
+#else
+    for (int i = 0; i < lanes<float>; ++i) narrow(v[i], to + i);
+#endif
+}
+
+// A number of any floating dtype, read or written at an index.
+REGARD_INLINE double read_number(const void* data, Dtype dtype, int64_t index) {
+    switch (dtype) {
+        case Dtype::float32: return ((const float*)data)[index];
+        case Dtype::float64: return ((const double*)data)[index];
+        case Dtype::bfloat16: return widen(((const bfloat16*)data)[index]);
+        case Dtype::float16: return widen(((const float16*)data)[index]);
+        default: return 0;
+    }
+}
+REGARD_INLINE void write_number(double x, void* data, Dtype dtype, int64_t index) {
+    switch (dtype) {
+        case Dtype::float32: ((float*)data)[index] = (float)x; break;
+        case Dtype::float64: ((double*)data)[index] = x; break;
+        case Dtype::bfloat16: narrow((float)x, (bfloat16*)data + index); break;
+        case Dtype::float16: narrow((float)x, (float16*)data + index); break;
+        default: break;
+    }
+}
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,170 @@
+// From a mask to tiles: which tiles of 64 queries x 64 keys hold anything, and what a partial one allows.
+//
+// A tile is empty (never visited), full (no test inside) or partial (64 words: bit j of word i says whether query i of
+// the tile may see key j of the tile). Keys beyond the last one count as forbidden, so the last tile is often partial.
+#pragma once
+
+#include "simd.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+enum class Fill { empty, partial, full };
+
+REGARD_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+REGARD_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// Bits first .. stop - 1, cut to 0 .. 64.
+REGARD_INLINE uint64_t bit_range(int64_t first, int64_t stop) {
+    first = larger(first, 0);
+    stop = smaller(stop, 64);
+    if (stop <= first) return 0;
+    return (~(uint64_t)0 >> (64 - (stop - first))) << first;
+}
+
+// 64 bools of a row as bits.
+REGARD_INLINE uint64_t dense_bits(const uint8_t* row, int64_t stride, int64_t count) {
+    uint64_t bits = 0;
+    int64_t j = 0;
+    if (stride == 0) return row[0] ? bit_range(0, count) : 0;
+    if (stride == 1)
+        for (; j + 8 <= count; j += 8) {
+            uint64_t eight;
+            memcpy(&eight, row + j, 8);
+            bits |= (eight * 0x0102040810204080u >> 56) << j;  // gathers the lowest bits of 8 bytes
+        }
+    for (; j < count; ++j) bits |= (uint64_t)(row[j * stride] != 0) << j;
+    return bits;
+}
+
+// One head of one entry of the batch, seen through the mask.
+struct MaskView {
+    const Mask* mask;
+    int64_t queries, keys;
+    int64_t start, stop;             // keys that exist and lie in the interval
+    const int64_t* row_start;        // of this group in the tile map, or null
+    const uint8_t* dense;            // of this batch and head, or null
+
+    MaskView(const Problem& p, int64_t batch, int64_t head) : mask(&p.mask), queries(p.queries), keys(p.keys) {
+        start = mask->start ? larger(mask->start[batch], 0) : 0;
+        stop = mask->stop ? smaller(mask->stop[batch], keys) : keys;
+        row_start = nullptr;
+        if (mask->row_start) {
+            int64_t b = mask->tile_batch == 1 ? 0 : batch, h = mask->tile_heads == 1 ? 0 : head;
+            row_start = mask->row_start + (b * mask->tile_heads + h) * (p.query_tiles() + 1);
+        }
+        dense = mask->dense ? (const uint8_t*)mask->dense.data + mask->dense.at(batch, head, 0, 0) : nullptr;
+    }
+
+    // Key tiles that band and interval leave to a tile of queries: first .. stop.
+    REGARD_INLINE void key_tile_range(int64_t query_tile, int64_t* first, int64_t* past) const {
+        int64_t q0 = query_tile * tile, q1 = smaller(q0 + tile, queries) - 1;
+        int64_t lowest = larger(start, q0 + mask->low), highest = smaller(stop - 1, q1 + mask->high);
+        *first = lowest / tile;
+        *past = highest < lowest ? *first : highest / tile + 1;
+    }
+    // Query tiles that band and interval leave to a tile of keys.
+    REGARD_INLINE void query_tile_range(int64_t key_tile, int64_t* first, int64_t* past) const {
+        int64_t k0 = larger(key_tile * tile, start), k1 = smaller(key_tile * tile + tile, stop) - 1;
+        int64_t lowest = larger(0, k0 - mask->high), highest = smaller(queries - 1, k1 - mask->low);
+        *first = lowest / tile;
+        *past = k1 < k0 || highest < lowest ? *first : highest / tile + 1;
+    }
+
+    // What one tile allows. `bitmap`: its entry in the tile map, -1 where full or where there is no map.
+    // Bits of queries beyond the last are not meaningful.
+    REGARD_INLINE Fill look(int64_t query_tile, int64_t key_tile, int32_t bitmap, uint64_t bits[64]) const {
+        int64_t q0 = query_tile * tile, k0 = key_tile * tile;
+        int64_t rows = smaller(queries - q0, tile);
+        int64_t low = mask->low, high = mask->high;
+        bool full = q0 + rows - 1 + low <= k0 && q0 + high >= k0 + tile - 1 && start <= k0 && stop >= k0 + tile;
+        if (full && bitmap < 0 && !dense) return Fill::full;
+        const uint64_t* map = bitmap < 0 ? nullptr : mask->bitmaps + (int64_t)bitmap * tile;
+        uint64_t same = dense && mask->dense.stride[2] == 0 ? dense_row(0, k0) : ~(uint64_t)0;
+        uint64_t interval = bit_range(start - k0, stop - k0);
+        uint64_t any = 0, all = ~(uint64_t)0;
+        for (int64_t i = 0; i < rows; ++i) {
+            uint64_t word = interval & same & bit_range(q0 + i + low - k0, q0 + i + high - k0 + 1);
+            if (map) word &= map[i];
+            if (dense && mask->dense.stride[2] != 0 && word) word &= dense_row(q0 + i, k0);
+            bits[i] = word;
+            any |= word;
+            all &= word;
+        }
+        for (int64_t i = rows; i < tile; ++i) bits[i] = 0;
+        if (!any) return Fill::empty;
+        return ~all ? Fill::partial : Fill::full;
+    }
+
+    REGARD_INLINE uint64_t dense_row(int64_t query, int64_t first_key) const {
+        const Array& d = mask->dense;
+        return dense_bits(dense + query * d.stride[2] + first_key * d.stride[3], d.stride[3],
+                          smaller(keys - first_key, tile));
+    }
+};
+
+struct TileOfKeys {
+    int64_t index;
+    bool partial;
+};
+
+// The tiles of keys that a tile of queries may see, in rising order, a few at a time.
+class TilesOfQuery {
+  public:
+    TilesOfQuery(const MaskView& view, int64_t query_tile) : view_(view), query_tile_(query_tile) {
+        view.key_tile_range(query_tile, &next_, &past_);
+        if (view.row_start) {
+            int64_t first = next_;
+            entry_ = view.row_start[query_tile];
+            entry_stop_ = view.row_start[query_tile + 1];
+            while (entry_ < entry_stop_ && view.mask->key_tile[entry_] < first) ++entry_;
+        }
+    }
+
+    // Up to `limit` tiles into `tiles`, the bits of the n-th into bits + 64 n. Returns how many; 0 at the end.
+    REGARD_INLINE int next(int limit, TileOfKeys* tiles, uint64_t* bits) {
+        int count = 0;
+        while (count < limit) {
+            int32_t bitmap = -1;
+            int64_t index;
+            if (view_.row_start) {
+                if (entry_ >= entry_stop_ || view_.mask->key_tile[entry_] >= past_) break;
+                index = view_.mask->key_tile[entry_];
+                bitmap = view_.mask->bitmap[entry_];
+                ++entry_;
+            } else {
+                if (next_ >= past_) break;
+                index = next_++;
+            }
+            Fill fill = view_.look(query_tile_, index, bitmap, bits + 64 * count);
+            if (fill == Fill::empty) continue;
+            tiles[count].index = index;
+            tiles[count].partial = fill == Fill::partial;
+            ++count;
+        }
+        return count;
+    }
+
+  private:
+    const MaskView& view_;
+    int64_t query_tile_, next_, past_, entry_ = 0, entry_stop_ = 0;
+};
+
+// Where in the tile map a (query tile, key tile) stands: its bitmap, -1 for full, -2 for empty. Binary search in the row.
+REGARD_INLINE int32_t bitmap_of(const MaskView& view, int64_t query_tile, int64_t key_tile) {
+    if (!view.row_start) return -1;
+    int64_t first = view.row_start[query_tile], stop = view.row_start[query_tile + 1];
+    while (first < stop) {
+        int64_t middle = first + (stop - first) / 2;
+        if (view.mask->key_tile[middle] < key_tile)
+            first = middle + 1;
+        else
+            stop = middle;
+    }
+    if (first < view.row_start[query_tile + 1] && view.mask->key_tile[first] == key_tile)
+        return view.mask->bitmap[first];
+    return -2;
+}
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

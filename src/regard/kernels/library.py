@@ -1,0 +1,82 @@
+"""What the native operators share: the extension, torch's library of operators, and when to go around it.
+
+An operator can be traced, which ``torch.compile`` needs, but dispatching one from Python takes longer than a short call
+computes. So where torch does nothing but compute (``untraced``) the kernels are called without it.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from regard.errors import OptionError
+
+missing: str | None = None
+"""Why there is no extension; None if there is."""
+try:
+    from regard.kernels import _native as native
+except ImportError as error:
+    missing = str(error)
+    native = None  # type: ignore[assignment]
+
+LIBRARY = torch.library.Library("regard", "FRAGMENT")
+TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)  # kernels take any strides
+
+__all__ = [
+    "LIBRARY",
+    "TAGS",
+    "any_requires_grad",
+    "check_isa",
+    "missing",
+    "native",
+    "stored_by_token",
+    "untraced",
+    "wide",
+]
+
+
+def check_isa() -> None:
+    """Raise OptionError where the environment variable REGARD_ISA names an instruction set that does not run here."""
+    if torch.compiler.is_compiling():
+        return
+    try:
+        native.isa()
+    except ValueError as error:
+        raise OptionError(
+            "REGARD_ISA names an instruction set that does not run here",
+            expected="one of " + ", ".join(native.isas()),
+            got=repr(os.environ.get("REGARD_ISA")),
+            do="unset it, and the best one is taken",
+        ) from error
+
+
+def untraced(*tensors: Tensor | None) -> bool:
+    """Whether torch does nothing but compute: no tracing, no modes, no subclasses of tensors."""
+    return (
+        not torch.compiler.is_compiling()
+        and not torch._C._is_tracing()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and all(tensor is None or type(tensor) in (Tensor, Parameter) for tensor in tensors)
+    )
+
+
+def any_requires_grad(*tensors: Tensor | None) -> bool:
+    """Whether autograd has to know of the call."""
+    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+
+
+def stored_by_token(like: Tensor, length: int, width: int) -> Tensor:
+    """An empty tensor (batch, heads, length, width), batch, heads and dtype as in ``like``.
+
+    It is stored as (batch, length, heads, width): joining the heads again, as every layer does, then copies nothing.
+    """
+    batch, heads = like.shape[0], like.shape[1]
+    return like.new_empty_strided((batch, heads, length, width), (length * heads * width, width, heads * width, 1))
+
+
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype that sums are taken in, and that lse, tables and the gradients of biases have."""
+    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -1,0 +1,146 @@
+"""regard::observe, the native kernel of statistics as a torch operator: schema, fake, autograd.
+
+    entropy_i   -sum_j w_ij ln w_ij
+    received_j  sum_i w_ij
+    top, rows   w_ij themselves, of the largest keys of each query, and of all keys of some queries
+
+All are functions of the weights, so in the backward pass what each adds to the gradient of a weight is summed up, and
+one pass of the kernel does the rest (Dao et al. 2022, algorithm 4, has the output's part alone):
+
+    D_ij  = dO_i . v_j - dEntropy_i ln w_ij + dReceived_j + dTop_ij + dRows_ij
+    dS_ij = w_ij (D_ij - sum_j w_ij D_ij + dlse_i)
+
+The derivative of -w ln w is -(ln w + 1); the 1 is the same for all keys of a query, and falls out of the difference.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.contract import Observation
+from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, stored_by_token, untraced, wide
+from regard.kernels.ops import differentiated, zero_values
+from regard.kernels.terms import SCHEMA, Terms
+
+Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""output, lse, entropy, received, top keys, top weights, rows; the last is empty where no rows were asked for."""
+
+_LSE, _TOP_KEYS = 1, 4
+
+LIBRARY.define(
+    f"observe(Tensor query, Tensor key, Tensor value, SymInt top, Tensor? rows, {SCHEMA}) -> (Tensor output, "
+    "Tensor lse, Tensor entropy, Tensor received, Tensor top_keys, Tensor top_weights, Tensor rows_weights)",
+    tags=TAGS,
+)
+
+
+def observe(
+    query: Float[Tensor, "batch heads queries head_dim"],
+    key: Float[Tensor, "batch key_heads keys head_dim"],
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    top: int,
+    rows: Int[Tensor, " rows"] | None,
+    terms: Terms,
+) -> Observation:
+    """Output and statistics, by the operator where torch traces, and else by the kernel itself."""
+    given = (query, key, value, top, rows, *terms)
+    if not untraced(query, key, value, terms.bias):
+        columns: Columns = torch.ops.regard.observe.default(*given)
+    elif any_requires_grad(query, key, value, terms.bias, terms.table):
+        columns = _Observed.apply(*given)  # type: ignore[no-untyped-call]
+    else:
+        columns = _observe(*given)
+    output, lse, entropy, received, top_keys, top_weights, rows_weights = columns
+    return Observation(
+        output, lse, entropy, received, top_keys, top_weights, rows=None if rows is None else rows_weights
+    )
+
+
+@final
+class _Observed(torch.autograd.Function):
+    """The short way, differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Columns:
+        """The columns."""
+        columns = _observe(*given)
+        ctx.mark_non_differentiable(columns[_TOP_KEYS])
+        _remember(ctx, given, columns)
+        return columns
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """A gradient for each input."""
+        return _differentiate(ctx, *gradients)
+
+
+def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> Columns:
+    """regard::observe on a CPU."""
+    columns = _columns(query, key, value, top, rows, *terms)
+    output, *statistics, rows_weights = columns
+    if value.shape[3] == 0:
+        output, value = stored_by_token(query, query.shape[2], 1), zero_values(value)
+    asked = (None, None) if rows is None else (rows, rows_weights)
+    native.observe(query, key, value, output, *statistics, *asked, **Terms(*terms).options())
+    return columns
+
+
+def _columns(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> Columns:
+    """The columns, yet to be filled: all that a trace needs to know."""
+    del terms
+    batch, heads, queries, _ = query.shape
+    keys, asked, dtype = key.shape[2], 0 if rows is None else rows.shape[0], wide(query.dtype)
+    return (
+        stored_by_token(query, queries, value.shape[3]),
+        query.new_empty((batch, heads, queries), dtype=dtype),
+        query.new_empty((batch, heads, queries), dtype=dtype),
+        query.new_empty((batch, heads, keys), dtype=dtype),
+        query.new_empty((batch, heads, queries, top), dtype=torch.int64),
+        query.new_empty((batch, heads, queries, top), dtype=dtype),
+        query.new_empty((batch, heads, asked, keys), dtype=dtype),
+    )
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Columns) -> None:
+    """Keep what the backward pass needs."""
+    ctx.set_materialize_grads(False)
+    kept = (output[0], output[_LSE], output[_TOP_KEYS])
+    ctx.save_for_backward(*kept, *(part if isinstance(part, Tensor) else None for part in inputs))
+    ctx.numbers = tuple(None if isinstance(part, Tensor) else part for part in inputs)
+
+
+def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    """A gradient for each input of ``regard::observe``; None where it has none."""
+    of_output, of_lse, of_entropy, of_received, _, of_top, of_rows = gradients
+    if all(gradient is None for gradient in (of_output, of_lse, of_entropy, of_received, of_top, of_rows)):
+        return (None,) * len(ctx.numbers)
+    output, lse, top_keys, *saved = ctx.saved_tensors
+    query, key, value, top, rows, *terms = [
+        number if tensor is None else tensor for tensor, number in zip(saved, ctx.numbers, strict=True)
+    ]
+    del top
+    *needed, _, _ = ctx.needs_input_grad[:5]
+    found = differentiated(
+        of_output,
+        of_lse,
+        output,
+        lse,
+        (query, key, value, *terms),
+        (*needed, *ctx.needs_input_grad[5:]),
+        None if of_entropy is None else -of_entropy,
+        of_received,
+        None if of_top is None else top_keys,
+        of_top,
+        None if of_rows is None else rows,
+        of_rows,
+    )
+    return (*found[:3], None, None, *found[3:])
+
+
+LIBRARY.impl("observe", _observe, "CPU")
+torch.library.register_fake("regard::observe", _columns, lib=LIBRARY)
+torch.library.register_autograd("regard::observe", _differentiate, setup_context=_remember, lib=LIBRARY)

@@ -1,0 +1,235 @@
+"""regard::attention and regard::attention_backward, the native kernels as torch operators: schema, fake, autograd.
+
+    output_i = sum_j exp(score_ij - lse_i) value_j,    lse_i = ln sum_j exp(score_ij)       Dao 2023, section 3.1.1
+
+``kernels.terms`` says what makes scores: mask, scale, bias, dropout. The backward pass computes the weights again from
+lse (algorithm 2 there), so nothing of size queries x keys is kept. There is no second derivative.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeAlias, cast, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import RefusedError
+from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, stored_by_token, untraced, wide
+from regard.kernels.terms import SCHEMA, Terms
+
+Pair: TypeAlias = tuple[Tensor, Tensor]
+
+OF_WEIGHTS = ("log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad")
+"""What statistics add to the gradient of the weights, in the order of the schema: see ``kernels.observing``."""
+_OF_WEIGHTS_SCHEMA = ", ".join(f"Tensor? {name}=None" for name in OF_WEIGHTS)
+
+LIBRARY.define(f"attention(Tensor query, Tensor key, Tensor value, {SCHEMA}) -> (Tensor output, Tensor lse)", tags=TAGS)
+LIBRARY.define(
+    "attention_backward(Tensor grad_output, Tensor? grad_lse, Tensor query, Tensor key, Tensor value, Tensor output, "
+    f"Tensor lse, bool of_bias, bool of_table, {SCHEMA}, {_OF_WEIGHTS_SCHEMA}) -> "
+    "(Tensor of_query, Tensor of_key, Tensor of_value, Tensor of_bias, Tensor of_table)",
+    tags=TAGS,
+)
+
+
+def attend(
+    query: Float[Tensor, "batch heads queries head_dim"],
+    key: Float[Tensor, "batch key_heads keys head_dim"],
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    terms: Terms,
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """The output, by the operator where torch traces, and else by the kernel itself."""
+    if not untraced(query, key, value, terms.bias):
+        return cast(Tensor, torch.ops.regard.attention.default(query, key, value, *terms)[0])
+    if any_requires_grad(query, key, value, terms.bias, terms.table):
+        return cast(Tensor, _Attention.apply(query, key, value, *terms)[0])  # type: ignore[no-untyped-call]
+    output = stored_by_token(query, query.shape[2], value.shape[3])
+    _fill(query, key, value, output, None, terms)
+    return output
+
+
+@final
+class _Attention(torch.autograd.Function):
+    """The short way, differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Pair:
+        """Output and lse."""
+        results = _attention(*given)
+        _remember(ctx, given, results)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+        """A gradient for each input."""
+        return _differentiate(ctx, grad_output, grad_lse)
+
+
+def _attention(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Pair:
+    """regard::attention on a CPU."""
+    output, lse = _results(query, key, value, *terms)
+    _fill(query, key, value, output, lse, Terms(*terms))
+    return output, lse
+
+
+def _results(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Pair:
+    """Output and lse, yet to be filled: all that a trace needs to know."""
+    del key, terms
+    output = stored_by_token(query, query.shape[2], value.shape[3])
+    return output, query.new_empty(query.shape[:3], dtype=wide(query.dtype))
+
+
+def _fill(query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor | None, terms: Terms) -> None:
+    """Compute into ``output`` and ``lse``. The kernels are not asked for what has no queries, keys or values."""
+    batch, heads, queries, value_dim = output.shape
+    if batch == 0 or heads == 0 or queries == 0 or (value_dim == 0 and lse is None):
+        return
+    if key.shape[2] == 0:
+        output.zero_()
+        if lse is not None:
+            lse.fill_(-torch.inf)
+        return
+    if value_dim == 0:
+        output, value = stored_by_token(query, queries, 1), zero_values(value)
+    native.forward(query, key, value, output, lse, **terms.options())
+
+
+def _attention_backward(
+    grad_output: Tensor,
+    grad_lse: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    of_bias: bool,
+    of_table: bool,
+    *terms: Any,
+) -> tuple[Tensor, ...]:
+    """regard::attention_backward on a CPU. A bias may be of another dtype than what its gradient is summed in."""
+    named = Terms(*terms[: len(Terms._fields)])
+    of_weights = dict(zip(OF_WEIGHTS, terms[len(Terms._fields) :], strict=False))
+    gradients = _gradients(grad_output, grad_lse, query, key, value, output, lse, of_bias, of_table, *terms)
+    if lse.numel() == 0 or key.shape[2] == 0:
+        for gradient in gradients:
+            gradient.zero_()
+        return gradients
+    of_query, of_key, of_value, bias, table = gradients
+    if value.shape[3] == 0:
+        value, grad_output = zero_values(value), zero_values(output)
+        output, of_value = grad_output, torch.empty_like(value, memory_format=torch.contiguous_format)
+    summed = bias.to(wide(query.dtype))
+    native.backward(
+        grad_output,
+        query,
+        key,
+        value,
+        output,
+        lse,
+        of_query,
+        of_key,
+        of_value,
+        summed if of_bias else None,
+        table if of_table else None,
+        grad_lse=grad_lse,
+        **of_weights,
+        **named.options(),
+    )
+    if summed is not bias:
+        bias.copy_(summed)
+    return gradients
+
+
+def _gradients(
+    grad_output: Tensor,
+    grad_lse: Tensor | None,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    of_bias: bool,
+    of_table: bool,
+    *terms: Any,
+) -> tuple[Tensor, ...]:
+    """The gradients, yet to be filled; empty tensors for a bias and a table that want none."""
+    del grad_output, grad_lse, output, lse
+    named = Terms(*terms[: len(Terms._fields)])
+    bias, table = named.bias, named.table
+    return (
+        stored_by_token(query, query.shape[2], query.shape[3]),
+        stored_by_token(key, key.shape[2], key.shape[3]),
+        stored_by_token(value, value.shape[2], value.shape[3]),
+        bias.new_empty(bias.shape) if of_bias and bias is not None else query.new_empty(0),
+        table.new_empty(table.shape) if of_table and table is not None else query.new_empty(0),
+    )
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
+    """Keep what the backward pass needs."""
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*output, *(part if isinstance(part, Tensor) else None for part in inputs))
+    ctx.numbers = tuple(None if isinstance(part, Tensor) else part for part in inputs)
+
+
+_BIAS, _TABLE = (3 + Terms._fields.index(name) for name in ("bias", "table"))
+
+
+def _differentiate(ctx: Any, grad_output: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+    """A gradient for each input of ``regard::attention``; None where it has none."""
+    if grad_output is None and grad_lse is None:
+        return (None,) * len(ctx.numbers)
+    output, lse, *saved = ctx.saved_tensors
+    given = [number if tensor is None else tensor for tensor, number in zip(saved, ctx.numbers, strict=True)]
+    return tuple(differentiated(grad_output, grad_lse, output, lse, given, ctx.needs_input_grad))
+
+
+def differentiated(
+    grad_output: Tensor | None,
+    grad_lse: Tensor | None,
+    output: Tensor,
+    lse: Tensor,
+    given: Sequence[Any],
+    needed: Sequence[bool],
+    *of_weights: Tensor | None,
+) -> list[Tensor | None]:
+    """A gradient for each of ``given``: query, key, value and terms; None where there is none.
+
+    ``of_weights`` are what ``OF_WEIGHTS`` names.
+    """
+    found: list[Tensor | None] = [None] * len(given)
+    grad_output = torch.zeros_like(output) if grad_output is None else grad_output
+    wanted = needed[_BIAS], needed[_TABLE]
+    short = not torch.is_grad_enabled() and untraced(grad_output, *given[:3], given[_BIAS])
+    backward = _attention_backward if short else torch.ops.regard.attention_backward.default
+    *found[:3], of_bias, of_table = backward(
+        grad_output, grad_lse, *given[:3], output, lse, *wanted, *given[3:], *of_weights
+    )
+    found[_BIAS], found[_TABLE] = (of_bias if wanted[0] else None), (of_table if wanted[1] else None)
+    return found
+
+
+def _differentiate_again(ctx: Any, *gradients: Tensor | None) -> NoReturn:
+    """There is no second derivative."""
+    del ctx, gradients
+    raise RefusedError(
+        'impl "native" has no second derivatives',
+        expected="one backward pass through each call of attention",
+        got="a backward pass through a backward pass (create_graph=True)",
+        do='use impl="reference"',
+    )
+
+
+def zero_values(tensor: Tensor) -> Tensor:
+    """(batch, heads, length, 1) of zeros, in place of a tensor whose last dimension is 0."""
+    return tensor.new_zeros(1).expand(*tensor.shape[:3], 1)
+
+
+LIBRARY.impl("attention", _attention, "CPU")
+LIBRARY.impl("attention_backward", _attention_backward, "CPU")
+torch.library.register_fake("regard::attention", _results, lib=LIBRARY)
+torch.library.register_fake("regard::attention_backward", _gradients, lib=LIBRARY)
+torch.library.register_autograd("regard::attention", _differentiate, setup_context=_remember, lib=LIBRARY)
+torch.library.register_autograd("regard::attention_backward", _differentiate_again, lib=LIBRARY)

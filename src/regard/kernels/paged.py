@@ -1,0 +1,107 @@
+"""regard::paged_attention, the native kernel for a paged cache as a torch operator: schema, fake.
+
+    key j of entry b   row j % page_size of page page_table[b, j // page_size]         Kwon et al. 2023, section 4.1
+    position(i)        i + lengths[b] - queries: the queries stand at the end of each sequence
+    output_i           sum_j softmax_j(scale * q_i . k_j) v_j    over j < lengths[b] with low <= j - position(i) <= high
+
+A page is never copied. There are no gradients: where they are asked for, the caller gathers the pages.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.kernels import library
+from regard.kernels.library import LIBRARY, TAGS, native, stored_by_token, untraced
+
+_LARGEST_HEAD = 256  # head_dim and value_dim
+_LARGEST_GROUP = 64  # query heads to a key head
+
+LIBRARY.define(
+    "paged_attention(Tensor query, Tensor key_pages, Tensor value_pages, Tensor page_table, Tensor lengths, "
+    "float scale, SymInt? low, SymInt? high) -> Tensor",
+    tags=TAGS,
+)
+
+
+@final
+class Paged(NamedTuple):
+    """Keys and values of a batch of sequences, in pages."""
+
+    key_pages: Float[Tensor, "pages key_heads page_size head_dim"]
+    value_pages: Float[Tensor, "pages key_heads page_size value_dim"]
+    page_table: Int[Tensor, "batch most_pages"]
+    lengths: Int[Tensor, " batch"]
+
+
+def attend(
+    query: Float[Tensor, "batch heads queries head_dim"],
+    paged: Paged,
+    *,
+    scale: float,
+    low: int | None = None,
+    high: int | None = None,
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """The output, by the operator where torch traces, and else by the kernel itself."""
+    if untraced(query, *paged):
+        return _attend(query, *paged, scale, low, high)
+    return cast(Tensor, torch.ops.regard.paged_attention.default(query, *paged, scale, low, high))
+
+
+def refuses(query: Tensor, paged: Paged) -> str | None:
+    """Why the kernel cannot compute this; None if it can."""
+    if library.missing is not None:
+        return f"its extension was not built ({library.missing})"
+    if not query.is_cpu:
+        return f"native runs on a CPU, and the tensors are on {query.device}"
+    if library.any_requires_grad(query):
+        return "native gives no gradients through a paged cache"
+    if max(query.shape[3], paged.value_pages.shape[3]) > _LARGEST_HEAD:
+        return f"native takes a head_dim and value_dim of at most {_LARGEST_HEAD}"
+    if query.shape[1] > _LARGEST_GROUP * paged.key_pages.shape[1]:
+        return f"native takes at most {_LARGEST_GROUP} query heads to one key head in a paged cache"
+    return None
+
+
+def _attend(
+    query: Tensor,
+    key_pages: Tensor,
+    value_pages: Tensor,
+    page_table: Tensor,
+    lengths: Tensor,
+    scale: float,
+    low: int | None,
+    high: int | None,
+) -> Tensor:
+    """regard::paged_attention on a CPU."""
+    output = _result(query, key_pages, value_pages, page_table, lengths, scale, low, high)
+    if output.numel() > 0:
+        options = {name: bound for name, bound in (("low", low), ("high", high)) if bound is not None}
+        threads = torch.get_num_threads()
+        native.paged(
+            query, key_pages, value_pages, page_table, lengths, output, None, scale=scale, threads=threads, **options
+        )
+    return output
+
+
+def _result(
+    query: Tensor,
+    key_pages: Tensor,
+    value_pages: Tensor,
+    page_table: Tensor,
+    lengths: Tensor,
+    scale: float,
+    low: int | None,
+    high: int | None,
+) -> Tensor:
+    """The output, yet to be filled: all that a trace needs to know."""
+    del key_pages, page_table, lengths, scale, low, high
+    return stored_by_token(query, query.shape[2], value_pages.shape[3])
+
+
+LIBRARY.impl("paged_attention", _attend, "CPU")
+torch.library.register_fake("regard::paged_attention", _result, lib=LIBRARY)

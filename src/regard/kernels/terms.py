@@ -1,0 +1,101 @@
+"""A request in the terms of the native kernels: what stands between query-key products and weights.
+
+    score_ij = scale * q_i . k_j + bias_ij + table[j - position(i)]       where the mask allows, else -infinity
+
+Masks come lowered (``masks.lowered``): no kernel knows their names. A bias by distance comes as its table, computed by
+torch, so that gradients flow on to whatever was trained to make it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from regard.kernels.request import Request
+from regard.masks.lowered import Lowered
+from regard.positions.base import DistanceBias, span
+
+_SEEDS = 2**63 - 1
+_EVERYTHING = Lowered()
+
+SCHEMA = (
+    "SymInt? low, SymInt? high, Tensor? start, Tensor? stop, Tensor? row_start, Tensor? key_tile, Tensor? bitmap, "
+    "Tensor? bitmaps, Tensor? dense, float scale, Tensor? bias, Tensor? table, SymInt table_lowest, float dropout, "
+    "Tensor? seed"
+)
+"""The terms as arguments of an operator."""
+
+
+@final
+class Terms(NamedTuple):
+    """The terms, in the order of the operators' schemas."""
+
+    low: int | None = None  # the mask's band, in indices
+    high: int | None = None
+    start: Tensor | None = None  # its interval of keys, (batch,) int64 each
+    stop: Tensor | None = None
+    row_start: Tensor | None = None  # its tile map: (batch or 1, heads or 1, query_tiles + 1)
+    key_tile: Tensor | None = None
+    bitmap: Tensor | None = None
+    bitmaps: Tensor | None = None  # (distinct, 64)
+    dense: Tensor | None = None  # its cells, bool, broadcastable to (batch, heads, queries, keys)
+    scale: float = 1.0
+    bias: Tensor | None = None  # any float dtype, broadcastable to (batch, heads, queries, keys)
+    table: Tensor | None = None  # (heads or 1, distances) float32, float64 for float64
+    table_lowest: int = 0  # the distance of the table's first column
+    dropout: float = 0.0
+    seed: Tensor | None = None  # int64 scalar; None without dropout
+
+    def options(self) -> dict[str, Any]:
+        """The terms as keyword arguments of a kernel, with the number of threads."""
+        options = {name: part for name, part in zip(self._fields, self, strict=True) if part is not None}
+        if self.seed is not None:
+            options["seed"] = int(self.seed)
+        options["threads"] = torch.get_num_threads()
+        return options
+
+
+def terms_of(request: Request) -> Terms:
+    """The terms of a request. The seed of its dropout is drawn from the generator that ``torch.manual_seed`` sets."""
+    batch = request.query.shape[0]
+    lowered = _EVERYTHING if request.mask is None else request.mask.lower(request.frame)
+    start, stop = _for_each(lowered.start, batch), _for_each(lowered.stop, batch)
+    row_start = key_tile = bitmap = bitmaps = None
+    if lowered.tiles is not None:
+        tiles = lowered.tiles
+        row_start = tiles.row_start.unflatten(0, (tiles.batch, tiles.heads))
+        key_tile, bitmap, bitmaps = tiles.key_tile, tiles.bitmap, tiles.bitmaps.flatten(1)
+    dense = None if lowered.dense is None else lowered.dense.cpu()
+    bias, table, lowest = request.bias, None, 0
+    if isinstance(bias, DistanceBias):
+        lowest, highest = span(request.frame)
+        wide = torch.float64 if request.query.dtype == torch.float64 else torch.float32
+        table, bias = bias.table(lowest, highest).to("cpu", wide), None
+    assert bias is None or isinstance(bias, Tensor), f"{bias} was to be refused"
+    seed = None if request.dropout == 0.0 else torch.randint(_SEEDS, (), device="cpu")
+    return Terms(
+        lowered.low,
+        lowered.high,
+        start,
+        stop,
+        row_start,
+        key_tile,
+        bitmap,
+        bitmaps,
+        dense,
+        request.scale,
+        bias,
+        table,
+        lowest,
+        request.dropout,
+        seed,
+    )
+
+
+def _for_each(bounds: Tensor | None, batch: int) -> Tensor | None:
+    """One bound for each batch entry, where one stands for all."""
+    if bounds is None:
+        return None
+    return bounds.cpu() if bounds.shape[0] == batch else bounds.cpu().expand(batch).contiguous()

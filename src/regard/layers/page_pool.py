@@ -1,0 +1,114 @@
+"""A pool of pages: memory for the keys and values of many sequences. Kwon et al. 2023 (PagedAttention), section 4.2.
+
+    key      (pages, key_heads, page_size, head_dim)
+    value    (pages, key_heads, page_size, value_dim)
+
+A page belongs to the pool until it is taken, and goes back when nobody refers to it any more.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+
+from regard.errors import RefusedError, check_count
+
+
+@final
+class PagePool:
+    """Memory for pages of ``page_size`` tokens. It starts with room for a few and doubles when they are taken.
+
+    Args:
+        key_heads: heads of keys and values.
+        head_dim: size of a key in a head.
+        value_dim: size of a value in a head; None is ``head_dim``.
+        page_size: tokens in a page.
+        limit: the most pages there may be; None is no limit.
+        dtype: of keys and values.
+        device: where they are.
+
+    Raises OptionError for sizes that are no counts.
+    """
+
+    def __init__(
+        self,
+        key_heads: int,
+        head_dim: int,
+        value_dim: int | None = None,
+        *,
+        page_size: int = 64,
+        limit: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str | None = None,
+    ) -> None:
+        value_dim = head_dim if value_dim is None else value_dim
+        counts = {"key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim, "page_size": page_size}
+        for name, count in (counts if limit is None else counts | {"limit": limit}).items():
+            check_count(name, count)
+        self.page_size, self.limit = page_size, limit
+        with torch.inference_mode(False):
+            self.key = torch.empty(0, key_heads, page_size, head_dim, dtype=dtype, device=device)
+            self.value = torch.empty(0, key_heads, page_size, value_dim, dtype=dtype, device=device)
+        self._free: list[int] = []
+
+    def __repr__(self) -> str:
+        limit = "" if self.limit is None else f", limit={self.limit}"
+        return f"PagePool({self.pages} pages of {self.page_size} tokens, {self.free} free{limit})"
+
+    @property
+    def pages(self) -> int:
+        """How many there are."""
+        return self.key.shape[0]
+
+    @property
+    def free(self) -> int:
+        """How many of them no cache holds."""
+        return len(self._free)
+
+    def take(self, count: int) -> list[Page]:
+        """``count`` free pages. Raises RefusedError where that needs more than ``limit``."""
+        if count > self.free:
+            self._grow(self.pages + count - self.free)
+        return [Page(self, self._free.pop()) for _ in range(count)]
+
+    def give_back(self, index: int) -> None:
+        """A page that no cache holds any more."""
+        self._free.append(index)
+
+    def copy(self, source: Page, target: Page, tokens: int) -> None:
+        """The first tokens of a page to another."""
+        self.key[target.index, :, :tokens] = self.key[source.index, :, :tokens]
+        self.value[target.index, :, :tokens] = self.value[source.index, :, :tokens]
+
+    def _grow(self, wanted: int) -> None:
+        """To at least ``wanted`` pages."""
+        if self.limit is not None and wanted > self.limit:
+            raise RefusedError(
+                "the pool of pages is full",
+                expected=f"at most {self.limit} pages of {self.page_size} tokens in use",
+                got=f"{wanted} wanted",
+                do="drop caches that are not needed any more, or make the pool with a larger limit",
+            )
+        before = self.pages
+        pages = max(16, 2 * before, wanted)
+        pages = pages if self.limit is None else min(pages, self.limit)
+        with torch.inference_mode(False):
+            key = self.key.new_empty(pages, *self.key.shape[1:])
+            value = self.value.new_empty(pages, *self.value.shape[1:])
+            key[:before], value[:before] = self.key, self.value
+        self.key, self.value = key, value
+        self._free += range(pages - 1, before - 1, -1)
+
+
+@final
+class Page:
+    """One page of a pool, held by the caches that refer to it; ``used`` tokens of it are written."""
+
+    __slots__ = ("index", "pool", "used")
+
+    def __init__(self, pool: PagePool, index: int) -> None:
+        self.pool, self.index, self.used = pool, index, 0
+
+    def __del__(self) -> None:
+        self.pool.give_back(self.index)

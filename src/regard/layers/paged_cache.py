@@ -1,0 +1,292 @@
+"""Keys and values of sequences of different lengths, in pages of a pool. Kwon et al. 2023 (PagedAttention), section 4.
+
+    pool = PagePool(key_heads, head_dim)
+    cache = PagedCache.empty(pool, batch=3).extended(key, value, lengths=[5, 2, 7])     # prompts
+    cache = cache.extended(new_key, new_value)                                          # one more token each
+    output = cache.attention(query, mask=causal())
+
+Token j of a sequence lies in row j % page_size of its page number j // page_size. A sequence holds no more memory than
+its own length needs, one page's remainder apart.
+
+As ``KeyValueCache`` does, a paged cache never changes: ``extended``, ``reordered`` and ``joined`` give a new one, which
+shares pages with those before it. Where two branches of a sequence go different ways, the page they part in is
+copied, and no other. A page goes back to the pool when the last cache that holds it is gone: drop a cache to free it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.attention import attention
+from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError, check_count
+from regard.kernels import paged
+from regard.layers.page_pool import Page, PagePool
+from regard.masks.band import Band
+from regard.masks.base import Mask
+from regard.shapes import check_mask, check_scale
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PagedCache:
+    """Keys and values of ``lengths`` tokens of each sequence of a batch."""
+
+    pool: PagePool
+    lengths: tuple[int, ...]
+    _pages: tuple[tuple[Page, ...], ...] = field(repr=False)
+    _table: Int[Tensor, "batch most_pages"] = field(repr=False)  # the pages' numbers
+
+    @classmethod
+    def empty(cls, pool: PagePool, batch: int) -> PagedCache:
+        """A cache of ``batch`` sequences of no tokens."""
+        check_count("batch", batch, least=0)
+        return cls(pool, (0,) * batch, ((),) * batch, torch.empty(batch, 0, dtype=torch.int32))
+
+    @property
+    def batch(self) -> int:
+        """How many sequences there are."""
+        return len(self.lengths)
+
+    def extended(self, key: Tensor, value: Tensor, lengths: Sequence[int] | Tensor | None = None) -> PagedCache:
+        """A cache with more tokens at the end of each sequence.
+
+        Args:
+            key: (batch, key_heads, new, head_dim), in the pool's dtype and on its device.
+            value: (batch, key_heads, new, value_dim).
+            lengths: how many of the ``new`` tokens are a sequence's own, the first ones; None is all of them.
+
+        Raises ShapeError, DtypeError, DeviceError where they do not fit the pool, OptionError for ``lengths`` that are
+        not there, RefusedError where the pool is full or gradients are asked for.
+        """
+        self._check(key, value)
+        added = _counts(lengths, self.batch, key.shape[2])
+        with torch.no_grad():
+            room = self._room(added)
+            room._write(key, value, self.lengths)
+        return room
+
+    def reordered(self, entries: Sequence[int] | Int[Tensor, " entries"]) -> PagedCache:
+        """A cache of the given sequences, in that order, copying nothing: what beam search keeps.
+
+        Raises OptionError for a sequence that is not there.
+        """
+        chosen = torch.as_tensor(entries).tolist()
+        if not all(isinstance(entry, int) and -self.batch <= entry < self.batch for entry in chosen):
+            raise OptionError(
+                "entries names sequences that are not there",
+                expected=f"integers from {-self.batch} to {self.batch - 1}",
+                got=repr(entries),
+                do="count sequences from 0",
+            )
+        lengths = tuple(self.lengths[entry] for entry in chosen)
+        pages = tuple(self._pages[entry] for entry in chosen)
+        return PagedCache(self.pool, lengths, pages, self._table[torch.tensor(chosen, dtype=torch.long)])
+
+    def joined(self, other: PagedCache) -> PagedCache:
+        """A cache of this one's sequences and then the other's, copying nothing. Both must share a pool.
+
+        Raises OptionError where they do not.
+        """
+        if self.pool is not other.pool:
+            raise OptionError(
+                "the caches lie in different pools",
+                expected="two caches made from one PagePool",
+                got=f"{self.pool!r} and {other.pool!r}",
+                do="extend a cache of this pool with the other's tokens",
+            )
+        columns = max(self._table.shape[1], other._table.shape[1])
+        table = torch.cat([_widened(cache._table, columns) for cache in (self, other)])
+        return PagedCache(self.pool, self.lengths + other.lengths, self._pages + other._pages, table)
+
+    def tokens(self, entry: int) -> tuple[Tensor, Tensor]:
+        """Keys (1, key_heads, length, head_dim) and values of one sequence, as copies."""
+        index = torch.tensor([page.index for page in self._pages[entry]], dtype=torch.long)
+        key, value = (
+            side[index.to(side.device)].transpose(0, 1).flatten(1, 2)[None, :, : self.lengths[entry]]
+            for side in (self.pool.key, self.pool.value)
+        )
+        return key, value
+
+    def attention(
+        self,
+        query: Float[Tensor, "batch heads queries head_dim"],
+        *,
+        mask: Mask | None = None,
+        scale: float | None = None,
+        impl: str = "auto",
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Attention from ``query`` to the sequences. The queries stand at the end of each: the last on its last token.
+
+        Args:
+            query: (batch, heads, queries, head_dim); heads is a multiple of the pool's key_heads.
+            mask: who may attend to whom, over one sequence: ``causal()`` where there is more than one query.
+            scale: what scores are multiplied with; None is 1/sqrt(head_dim).
+            impl: as in ``regard.attention``. "native" reads the pages where they lie, for masks that are a band
+                (``causal``, ``window``); any other gathers each sequence. "auto" is "native" where that is possible.
+
+        Returns (batch, heads, queries, value_dim). Raises as ``regard.attention`` does.
+        """
+        self._check_query(query)
+        check_mask(mask)
+        check_scale(scale)
+        if impl in ("auto", "native"):
+            reason = paged.refuses(query, self._located()) or _refuses(mask)
+            if reason is None:
+                return self._by_kernel(query, mask, scale)
+            if impl == "native":
+                raise RefusedError(
+                    f"impl 'native' refuses: {reason}",
+                    expected="a query on a CPU that needs no gradient, and no mask, causal() or window(...)",
+                    got=f"query {tuple(query.shape)} on {query.device}, mask {mask!r}",
+                    do='use impl="auto"',
+                )
+        return self._by_sequence(query, mask, scale, impl)
+
+    def _by_kernel(self, query: Tensor, mask: Mask | None, scale: float | None) -> Tensor:
+        left, right = (mask.left, mask.right) if isinstance(mask, Band) else (None, None)
+        factor = query.shape[3] ** -0.5 if scale is None else float(scale)
+        low = None if left is None else -left
+        return paged.attend(query, self._located(), scale=factor, low=low, high=right)
+
+    def _by_sequence(self, query: Tensor, mask: Mask | None, scale: float | None, impl: str) -> Tensor:
+        outputs = [
+            attention(query[entry : entry + 1], *self.tokens(entry), mask=mask, scale=scale, impl=impl)
+            for entry in range(self.batch)
+        ]
+        if not outputs:
+            return query.new_zeros(*query.shape[:3], self.pool.value.shape[3])
+        return torch.cat(outputs)
+
+    def _located(self) -> paged.Paged:
+        return paged.Paged(self.pool.key, self.pool.value, self._table, torch.tensor(self.lengths, dtype=torch.long))
+
+    def _room(self, added: list[int]) -> PagedCache:
+        """A cache with pages for the tokens to come. A last page that another branch has written to is copied."""
+        size, pages = self.pool.page_size, list(self._pages)
+        lengths = tuple(map(sum, zip(self.lengths, added, strict=True)))
+        parted = {
+            entry: pages[entry][-1]
+            for entry, length in enumerate(self.lengths)
+            if added[entry] and length % size and pages[entry][-1].used != length % size
+        }
+        kept = [len(pages[entry]) - (entry in parted) for entry in range(self.batch)]
+        wanted = [max(-(-length // size) - have, 0) for length, have in zip(lengths, kept, strict=True)]
+        taken = self.pool.take(sum(wanted))
+        for entry in (entry for entry, count in enumerate(wanted) if count):
+            new = tuple(taken.pop() for _ in range(wanted[entry]))
+            pages[entry] = pages[entry][: kept[entry]] + new
+            if entry in parted:
+                self.pool.copy(parted[entry], new[0], self.lengths[entry] % size)
+        if not any(wanted):
+            return PagedCache(self.pool, lengths, self._pages, self._table)
+        places = [(entry, kept[entry] + number) for entry in range(self.batch) for number in range(wanted[entry])]
+        table = _widened(self._table, max(map(len, pages))).clone()
+        rows, columns = torch.tensor(places).T
+        numbers = [pages[entry][column].index for entry, column in places]
+        table[rows, columns] = torch.tensor(numbers, dtype=torch.int32)
+        return PagedCache(self.pool, lengths, tuple(pages), table)
+
+    def _write(self, key: Tensor, value: Tensor, before: tuple[int, ...]) -> None:
+        """Put the first of the tokens into the pages, after those of ``before``."""
+        size = self.pool.page_size
+        for pages, length, known in zip(self._pages, self.lengths, before, strict=True):
+            for number in range(known // size, -(-length // size)):
+                pages[number].used = min(length - number * size, size)
+        position = torch.arange(key.shape[2]) + torch.tensor(before, dtype=torch.long)[:, None]
+        own = position < torch.tensor(self.lengths, dtype=torch.long)[:, None]
+        entry, position = own.nonzero()[:, 0], position[own]
+        page = self._table[entry, position // size].long()
+        own, page, row = (index.to(self.pool.key.device) for index in (own, page, position % size))
+        self.pool.key[page, :, row] = key.transpose(1, 2)[own]
+        self.pool.value[page, :, row] = value.transpose(1, 2)[own]
+
+    def _check(self, key: Tensor, value: Tensor) -> None:
+        """Raise unless new tokens fit the pool."""
+        for name, tensor, pages in (("key", key, self.pool.key), ("value", value, self.pool.value)):
+            wanted = f"({self.batch}, {pages.shape[1]}, new, {pages.shape[3]})"
+            _check_kind(name, tensor, pages)
+            if tensor.dim() != 4 or tensor.shape != (self.batch, pages.shape[1], key.shape[2], pages.shape[3]):
+                raise ShapeError(
+                    f"{name} does not fit the paged cache",
+                    expected=f"{wanted}, as many new tokens in key and value",
+                    got=f"key {tuple(key.shape)}, value {tuple(value.shape)}",
+                    do="make the pool with the sizes of the layer, and the cache with the batch of the tokens",
+                )
+            if torch.is_grad_enabled() and tensor.requires_grad:
+                raise RefusedError(
+                    "a paged cache does not pass gradients on to its tokens",
+                    expected="tokens that need no gradient",
+                    got=f"a {name} that requires grad",
+                    do="decode under torch.no_grad(), or learn with KeyValueCache",
+                )
+
+    def _check_query(self, query: Tensor) -> None:
+        """Raise unless a query fits the pool."""
+        pages = self.pool.key
+        _check_kind("query", query, pages)
+        if (
+            query.dim() != 4
+            or (query.shape[0], query.shape[3]) != (self.batch, pages.shape[3])
+            or query.shape[1] == 0
+            or query.shape[1] % pages.shape[1]
+        ):
+            raise ShapeError(
+                "query does not fit the paged cache",
+                expected=f"({self.batch}, heads, queries, {pages.shape[3]}), heads a multiple of {pages.shape[1]}",
+                got=str(tuple(query.shape)),
+                do="ask with one row of queries for each sequence of the cache",
+            )
+
+
+def _check_kind(name: str, tensor: object, pages: Tensor) -> None:
+    if not isinstance(tensor, Tensor):
+        raise DtypeError(
+            f"{name} is not a tensor", expected="a torch.Tensor", got=type(tensor).__name__, do="use torch.as_tensor"
+        )
+    if tensor.dtype != pages.dtype:
+        raise DtypeError(
+            f"{name} and the pool have different dtypes",
+            expected=str(pages.dtype),
+            got=str(tensor.dtype),
+            do=f"make the pool with dtype={tensor.dtype}, or convert with .to({pages.dtype})",
+        )
+    if tensor.device != pages.device:
+        raise DeviceError(
+            f"{name} and the pool are on different devices",
+            expected=str(pages.device),
+            got=str(tensor.device),
+            do="move it there with .to(...), or make the pool with device=...",
+        )
+
+
+def _counts(lengths: Sequence[int] | Tensor | None, batch: int, new: int) -> list[int]:
+    """How many new tokens each sequence has."""
+    if lengths is None:
+        return [new] * batch
+    counts = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
+    if len(counts) != batch or not all(isinstance(count, int) and 0 <= count <= new for count in counts):
+        raise OptionError(
+            "lengths says how many of the new tokens are a sequence's own",
+            expected=f"{batch} integers from 0 to {new}",
+            got=repr(lengths),
+            do="leave it out where all are",
+        )
+    return counts
+
+
+def _widened(table: Tensor, columns: int) -> Tensor:
+    """The table with room for as many pages a sequence; what is named there is never read."""
+    return torch.nn.functional.pad(table, (0, columns - table.shape[1]))
+
+
+def _refuses(mask: Mask | None) -> str | None:
+    """Why a mask cannot be used in the pages; None if it can."""
+    if mask is None or (isinstance(mask, Band) and mask.align == "end"):
+        return None
+    return f"in pages native takes causal() and window(...), and this is {mask!r}"

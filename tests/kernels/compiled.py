@@ -1,0 +1,128 @@
+"""torch.compile over ``regard.attention(impl="native")``: the graph stays whole, and the numbers the same.
+
+Run by test_operators.py in a process of its own: ``python compiled.py fixed|any|other|inductor``. "fixed" and "any" are
+sizes that the graph is made for; both go forward and backward, bit for bit. Prints what failed and leaves with 1.
+"""
+
+import sys
+import traceback
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+import regard
+from regard import masks, positions
+
+BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13
+attend = partial(regard.attention, impl="native")
+
+
+def given():
+    generator = torch.Generator().manual_seed(31)
+    shapes = ((HEADS, QUERIES, HEAD_DIM), (KEY_HEADS, KEYS, HEAD_DIM), (KEY_HEADS, KEYS, VALUE_DIM))
+    return [torch.randn(BATCH, *shape, generator=generator).requires_grad_() for shape in shapes]
+
+
+def some(*shape, chance=0.7):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(29)) < chance
+
+
+lengths, ids = torch.tensor([9, 4]), torch.arange(KEYS) // 3
+documents, kept = masks.documents(ids), masks.keep(some(BATCH, 1, QUERIES, KEYS))
+packed = documents & masks.causal()
+several = documents & (masks.causal() | masks.global_tokens([0])) & masks.padding([9, 4])
+other_polarity = ~masks.keep(some(1, HEADS, QUERIES, KEYS, chance=0.3))
+t5, alibi = positions.T5Buckets(HEADS, buckets=8, max_distance=5), positions.ALiBi(HEADS)
+
+# What is compiled, and the tensors it is given beside query, key and value: a mask made inside is made from those.
+CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
+    "nothing": (lambda *q: attend(*q), []),
+    "auto": (lambda *q: regard.attention(*q, mask=masks.causal()), []),
+    "scale": (lambda *q: attend(*q, scale=0.3), []),
+    "causal": (lambda *q: attend(*q, mask=masks.causal()), []),
+    "window": (lambda *q: attend(*q, mask=masks.window(3, 1)), []),
+    "padding": (lambda *q: attend(*q[:3], mask=masks.padding(q[3])), [lengths]),
+    "causal & padding on the left": (
+        lambda *q: attend(*q[:3], mask=masks.causal() & masks.padding(q[3], side="left")),
+        [lengths],
+    ),
+    "kept": (lambda *q: attend(*q[:3], mask=masks.keep(q[3])), [some(BATCH, 1, QUERIES, KEYS)]),
+    "documents": (lambda *q: attend(*q[:3], mask=masks.documents(q[3])), [ids]),
+    "window | global": (lambda *q: attend(*q, mask=masks.window(2, 1) | masks.global_tokens([0])), []),
+    "made outside: kept": (lambda *q: attend(*q, mask=kept), []),
+    "made outside: documents & causal": (lambda *q: attend(*q, mask=packed), []),
+    "made outside: several": (lambda *q: attend(*q, mask=several), []),
+    "made outside: the other polarity": (lambda *q: attend(*q, mask=other_polarity), []),
+    "bias": (lambda *q: attend(*q[:3], bias=q[3]), [torch.randn(1, HEADS, QUERIES, KEYS).requires_grad_()]),
+    "ALiBi": (lambda *q: attend(*q, bias=alibi, mask=masks.causal()), []),
+    "T5": (lambda *q: attend(*q, bias=t5), []),
+}
+
+
+def check(name: str, *, dynamic: bool) -> None:
+    function, extra = CASES[name]
+    tensors = [*given(), *extra]
+    leaves = [tensor for tensor in (*tensors, t5.weight) if tensor.requires_grad]
+    compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    one, other = compiled(*tensors), function(*tensors)
+    assert torch.equal(one, other), "the output differs"
+    upstream = torch.randn_like(one)
+    found = [torch.autograd.grad(out, leaves, upstream, allow_unused=True) for out in (one, other)]
+    for mine, theirs in zip(*found, strict=True):
+        assert mine is theirs is None or torch.equal(mine, theirs), "a gradient differs"
+
+
+def check_inductor(name: str) -> None:
+    function, extra = CASES[name]
+    tensors = [tensor.detach() for tensor in (*given(), *extra)]
+    torch.testing.assert_close(torch.compile(function, fullgraph=True)(*tensors), function(*tensors), rtol=0, atol=1e-6)
+
+
+def check_dropout() -> None:
+    compiled = torch.compile(lambda *q: attend(*q, dropout=0.5), fullgraph=True, backend="aot_eager")
+    found = []
+    for seed in (1, 1, 2):
+        tensors = given()
+        torch.manual_seed(seed)
+        output = compiled(*tensors)
+        found.append((output, *torch.autograd.grad(output.sum(), tensors)))
+    assert all(torch.equal(one, other) for one, other in zip(found[0], found[1], strict=True)), (
+        "the seed does not fix it"
+    )
+    assert not torch.equal(found[0][0], found[2][0]), "all seeds give the same"
+
+
+def check_export() -> None:
+    class Layer(torch.nn.Module):
+        def forward(self, query, key, value):
+            return attend(query, key, value, mask=masks.causal())
+
+    tensors = tuple(tensor.detach() for tensor in given())
+    program = torch.export.export(Layer(), tensors)
+    assert torch.equal(program.module()(*tensors), Layer()(*tensors)), "the exported program differs"
+
+
+def checks(what: str) -> dict[str, Callable[[], None]]:
+    if what == "other":
+        return {"dropout": check_dropout, "export": check_export}
+    if what == "inductor":
+        return {name: partial(check_inductor, name) for name in CASES}
+    return {name: partial(check, name, dynamic=what == "any") for name in CASES}
+
+
+def main(what: str) -> int:
+    failed = []
+    for name, run in checks(what).items():
+        torch.compiler.reset()
+        try:
+            run()
+        except Exception:
+            failed.append(name)
+            print(f"{what}, {name}:\n{traceback.format_exc()}")
+    print(f"{what}: failed {failed}" if failed else f"{what}: all hold")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,149 @@
+"""Arrays of other frameworks go in and come out as they are, over the same memory."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from oracles import attention as oracle
+from regard import arrays, masks, positions
+from regard.errors import DtypeError, ShapeError
+
+SHAPES = ((2, 3, 5, 7), (2, 3, 11, 7), (2, 3, 11, 13))
+allowed = np.tri(5, 11, k=6, dtype=bool)
+
+
+def numbers(dtype=np.float64):
+    generator = np.random.default_rng(23)
+    return [generator.standard_normal(shape).astype(dtype) for shape in SHAPES]
+
+
+class Strange:
+    """The least that an array of another framework has: DLPack, and a namespace with from_dlpack."""
+
+    def __init__(self, tensor):
+        self.tensor, self.shape, self.dtype = tensor, tensor.shape, tensor.dtype
+
+    def __dlpack__(self, **options):
+        return self.tensor.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __array_namespace__(self):
+        return SimpleNamespace(from_dlpack=lambda given: Strange(torch.from_dlpack(given)))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_numpy_in_numpy_out(dtype):
+    query, key, value = numbers(dtype)
+    output = regard.attention(query, key, value, mask=masks.causal())
+    assert isinstance(output, np.ndarray)
+    assert output.dtype == dtype
+    exact, _ = oracle.attention(*(array.astype(np.float64) for array in (query, key, value)), allowed)
+    np.testing.assert_allclose(output.astype(np.float64), exact, rtol=0, atol=32 * np.finfo(dtype).eps)
+
+
+def test_what_was_seen_comes_as_arrays_too():
+    query, key, value = numbers()
+    seen = regard.observe(query, key, value, mask=masks.keep(allowed), top=3, rows=[0, 4])
+    exact = oracle.observe(query, key, value, allowed, top=3, asked_rows=(0, 4))
+    for name in ("output", "lse", "entropy", "received", "top_weights", "rows"):
+        ours = getattr(seen, name)
+        assert isinstance(ours, np.ndarray), name
+        np.testing.assert_allclose(ours, getattr(exact, name), rtol=0, atol=1e-13, err_msg=name)
+    assert isinstance(seen.top_keys, np.ndarray)
+    assert regard.observe(query, key, value).rows is None
+
+
+def test_another_framework_gets_its_own_back():
+    tensors = [torch.from_numpy(array) for array in numbers()]
+    strange = [Strange(tensor) for tensor in tensors]
+    bias = torch.randn(1, 3, 1, 11, dtype=torch.float64)
+    output = regard.attention(*strange, bias=Strange(bias))
+    assert isinstance(output, Strange)
+    torch.testing.assert_close(output.tensor, regard.attention(*tensors, bias=bias), rtol=0, atol=1e-14)
+    assert isinstance(regard.observe(*strange).received, Strange)
+    assert regard.why(*strange).reasons.keys() == regard.why(*tensors).reasons.keys()
+
+
+@pytest.mark.parametrize("writeable", [True, False])
+def test_no_numbers_are_copied(writeable):
+    array = numbers(np.float32)[0].swapaxes(1, 2)
+    array.flags.writeable = writeable
+    tensor = arrays.tensor_of_numpy(array)
+    assert tensor.data_ptr() == array.__array_interface__["data"][0]
+    assert tensor.stride() == tuple(step // 4 for step in array.strides)
+    assert array.flags.writeable == writeable
+
+
+def test_what_is_read_stays_alive():
+    array = np.arange(5.0)
+    array.flags.writeable = False
+    tensor = arrays.tensor_of_numpy(array)
+    del array
+    [np.full(5, np.nan) for _ in range(100)]  # would take freed memory
+    assert tensor.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_arrays_that_are_only_for_reading_and_in_any_order():
+    """Backward strides and the other byte order, which torch has not. Warnings are errors here."""
+    query, key, value = numbers()
+    wanted = regard.attention(query, key, value)
+    turned = [np.ascontiguousarray(array[..., ::-1])[..., ::-1] for array in (query, key, value)]
+    swapped = [array.astype(array.dtype.newbyteorder("S")) for array in (query, key, value)]
+    for given in (turned, swapped):
+        for array in given:
+            array.flags.writeable = False
+        np.testing.assert_array_equal(regard.attention(*given), wanted)
+    mask = np.tri(5, 11, k=6, dtype=bool)[:, ::-1]
+    mask.flags.writeable = False
+    assert masks.keep(mask) == masks.keep(mask.tolist())
+
+
+def test_a_trained_position_serves_arrays_without_gradients():
+    bias = positions.T5Buckets(3)
+    output = regard.attention(*numbers(np.float32), bias=bias)
+    assert isinstance(output, np.ndarray)
+    assert bias.weight.grad is None
+
+
+def test_arrays_of_several_kinds_are_refused(as_users_call):
+    query, key, value = numbers()
+    with pytest.raises(DtypeError, match=r"(?s)several kinds.*one framework.*query numpy.ndarray, key torch.Tensor"):
+        regard.attention(query, torch.from_numpy(key), value)
+    with pytest.raises(DtypeError, match=r"(?s)several kinds.*bias torch.Tensor"):
+        regard.attention(query, key, value, bias=torch.zeros(1, 1, 1, 11))
+    with pytest.raises(DtypeError, match=r"(?s)key is not a tensor.*arrays of one kind.*ndarray"):
+        regard.attention(torch.from_numpy(query), key, value)
+
+
+def test_arrays_that_cannot_be_read_are_refused(as_users_call):
+    query, key, value = numbers()
+    with pytest.raises(DtypeError, match=r"(?s)query is an array that cannot be read.*object.*to do"):
+        regard.attention(query.astype(object), key.astype(object), value.astype(object))
+    with pytest.raises(DtypeError, match=r"(?s)floating-point.*torch.int64"):
+        regard.attention(*(array.astype(np.int64) for array in (query, key, value)))
+    with pytest.raises(ShapeError, match="different lengths"):
+        regard.attention(query, key, value[:, :, :3])
+
+    class Traced:
+        def __dlpack__(self, **options):
+            raise BufferError("no numbers yet")
+
+        def __array_namespace__(self):
+            return np
+
+    with pytest.raises(DtypeError, match=r"(?s)query is an array that cannot be read.*jax.jit"):
+        regard.attention(Traced(), Traced(), Traced())
+
+
+def test_a_framework_without_a_way_back_is_refused(as_users_call):
+    class OneWay:
+        def __dlpack__(self, **options):
+            raise AssertionError("it is refused before it is read")
+
+    with pytest.raises(DtypeError, match=r"(?s)cannot be given back as OneWay.*from_dlpack.*numpy.asarray"):
+        regard.attention(OneWay(), OneWay(), OneWay())

@@ -1,0 +1,399 @@
+"""``observe`` in "native": every statistic against the float64 oracle, at prime sizes and at the edges of tiles.
+
+Inputs are multiples of 1/16 below 8, which every dtype holds exactly, so that one oracle serves all. In float64 and
+float32 a number that passes through sums of L terms is off by about L eps; bfloat16 takes powers of two by a polynomial
+of relative error 3e-6 (see simd.h), and all statistics are held in float32.
+"""
+
+from collections.abc import Iterator
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import regard
+from oracles import attention as oracle
+from oracles import differences
+from regard import Observation, masks, positions
+from regard.kernels import library, observing
+from regard.kernels.terms import terms_of
+from regard.shapes import checked
+
+BATCH, HEADS, KEY_HEADS = 2, 4, 2
+STATISTICS = ("output", "lse", "entropy", "received", "top_weights", "rows")
+LENGTHS = [(1, 1), (5, 7), (63, 65), (64, 64), (65, 63), (7, 257), (131, 3)]
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+
+
+def sixteenths(*shape: int, seed: int = 0, size: float = 1.0) -> np.ndarray:
+    drawn = np.random.default_rng([*shape, seed]).standard_normal(shape)
+    return np.clip(np.round(drawn * 16 * size) / 16, -7.9375, 7.9375)
+
+
+def tokens(queries: int, keys: int, head_dim: int = 5, value_dim: int = 11) -> list[np.ndarray]:
+    return [
+        sixteenths(BATCH, HEADS, queries, head_dim, seed=1),
+        sixteenths(BATCH, KEY_HEADS, keys, head_dim, seed=2),
+        sixteenths(BATCH, KEY_HEADS, keys, value_dim, seed=3),
+    ]
+
+
+def tensors(arrays: list[np.ndarray], dtype: torch.dtype) -> list[Tensor]:
+    """As layers store them: (batch, length, heads, head_dim)."""
+    made = [torch.from_numpy(array).to(dtype) for array in arrays]
+    return [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in made]
+
+
+def observe(*given, **options) -> Observation:
+    return regard.observe(*given, impl="native", **options)
+
+
+def asked(queries: int) -> list[int]:
+    return [queries - 1, 0, queries // 2]
+
+
+def random_cells(queries: int, keys: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng([queries, keys]).random((BATCH, 1, queries, keys)) < 0.3)
+
+
+MASKS = {
+    "none": lambda queries, keys: None,
+    "causal": lambda queries, keys: masks.causal(),
+    "window": lambda queries, keys: masks.window(3, 1),
+    "padding": lambda queries, keys: masks.padding([keys, keys // 3]),
+    "cells": lambda queries, keys: masks.keep(random_cells(queries, keys)),
+    "tiles": lambda queries, keys: masks.window(2, 2) | masks.global_tokens([0]),
+}
+
+
+@cache
+def expected(queries: int, keys: int, mask: str, top: int) -> oracle.Observation:
+    allowed = MASKS[mask](queries, keys)
+    cells = None if allowed is None else allowed.dense(queries, keys).numpy()
+    return oracle.observe(*tokens(queries, keys), cells, top=top, asked_rows=tuple(asked(queries)))
+
+
+def assert_agrees(seen: Observation, exact: oracle.Observation, dtype: torch.dtype, terms: int) -> None:
+    wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
+    close = 4 * terms * wide + (6e-6 if dtype == torch.bfloat16 else 0)
+    rounding = {torch.bfloat16: 8, torch.float16: 2}.get(dtype, 0) * torch.finfo(dtype).eps
+    for name in STATISTICS:
+        ours, theirs = getattr(seen, name), getattr(exact, name)
+        assert ours.dtype == (dtype if name == "output" else torch.promote_types(dtype, torch.float32))
+        largest = max(1.0, np.abs(np.where(np.isfinite(theirs), theirs, 0)).max(initial=0.0))
+        allowed = (close + (rounding if name == "output" else 0)) * largest
+        np.testing.assert_allclose(ours.double().numpy(), theirs, rtol=0, atol=allowed, err_msg=name)
+    # Keys of nearly equal weights may change places; each still has the weight reported of it.
+    found = np.take_along_axis(exact.weights, np.maximum(seen.top_keys.numpy(), 0), axis=-1)
+    there = seen.top_keys.numpy() >= 0
+    assert np.array_equal(there, exact.top_keys >= 0)
+    np.testing.assert_allclose(np.where(there, found, 0), exact.top_weights, rtol=0, atol=close)
+
+
+@pytest.fixture
+def poisoned() -> Iterator[None]:
+    """Scratch memory full of NaN: what is read before it is written shows."""
+    library.native.poison(True)
+    yield
+    library.native.poison(False)
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask", MASKS)
+def test_every_statistic_is_the_oracles(mask, dtype):
+    for queries, keys in LENGTHS:
+        if mask == "tiles" and keys < 5:
+            continue
+        query, key, value = tensors(tokens(queries, keys), dtype)
+        seen = observe(query, key, value, mask=MASKS[mask](queries, keys), top=8, rows=asked(queries))
+        assert_agrees(seen, expected(queries, keys, mask, 8), dtype, terms=keys + queries + 10)
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("head_dim", [1, 17, 64, 129, 256])
+def test_every_head_dim(head_dim, dtype):
+    queries, keys = 67, 71
+    given = tokens(queries, keys, head_dim, value_dim=257 - head_dim)
+    exact = oracle.observe(*given, np.tri(queries, keys, 4, dtype=bool), top=3, asked_rows=(66,))
+    seen = observe(*tensors(given, dtype), mask=masks.causal(), top=3, rows=[66])
+    assert_agrees(seen, exact, dtype, terms=keys + queries + 2 * head_dim)
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("shape", [(1, 1, 67, 71), (BATCH, 1, 1, 71), (1, HEADS, 67, 1), (BATCH, HEADS, 67, 71)])
+def test_biases_in_every_shape(shape):
+    """A bias of -inf bans, as a mask does."""
+    bias = sixteenths(*shape, seed=4)
+    bias[np.random.default_rng(5).random(shape) < 0.2] = -np.inf
+    given = tokens(67, 71)
+    exact = oracle.observe(*given, np.tri(67, 71, 4, dtype=bool), np.broadcast_to(bias, (BATCH, HEADS, 67, 71)))
+    seen = observe(*tensors(given, torch.float32), mask=masks.causal(), bias=torch.from_numpy(bias).float(), rows=[])
+    assert_agrees(seen, exact, torch.float32, terms=150)
+
+
+@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.parametrize("scale", [-1.5, 0.0, 0.25, 1e-60])
+@pytest.mark.parametrize("position", [None, positions.ALiBi(HEADS)])
+def test_scales_and_biases_by_distance(scale, position):
+    given = tokens(67, 71)
+    slopes = [2.0 ** -(8 * (head + 1) / HEADS) for head in range(HEADS)]  # Press et al. 2022, section 3
+    distance = np.abs(np.arange(71) - np.arange(67)[:, None] - 4)
+    bias = None if position is None else -np.array(slopes)[None, :, None, None] * distance
+    exact = oracle.observe(*given, bias=bias, scale=scale, asked_rows=(0,))
+    seen = observe(*tensors(given, torch.float32), bias=position, scale=scale, rows=[0])
+    assert_agrees(seen, exact, torch.float32, terms=150)
+
+
+# ---- the largest weights ----
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("top", [0, 1, 8, 64, 131, 150])
+def test_as_many_of_the_largest_as_asked(top):
+    given = tokens(67, 131)
+    seen = observe(*tensors(given, torch.float64), mask=masks.window(40, None), top=top)
+    exact = oracle.observe(*given, masks.window(40, None).dense(67, 131).numpy(), top=top)
+    np.testing.assert_array_equal(seen.top_keys.numpy(), exact.top_keys)
+    np.testing.assert_allclose(seen.top_weights.numpy(), exact.top_weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", ["equal", "rising", "falling", "in turn", "by halves"])
+def test_of_equal_weights_the_lower_key_first(order, dtype):
+    """700 keys are three groups of tiles; all scores are small whole numbers, so that equal ones are equal to a bit."""
+    keys = 700
+    index = np.arange(keys)
+    scores = {
+        "equal": 0 * index,
+        "rising": index // 16,
+        "falling": -(index // 16),
+        "in turn": index % 7,
+        "by halves": np.minimum(index, keys - index) // 16,
+    }[order].astype(float)
+    query = torch.ones(1, 1, 3, 1, dtype=dtype)
+    key = torch.from_numpy(scores).to(dtype)[None, None, :, None]
+    best = np.lexsort((index, -scores))[:20]
+    for mask, seen_keys in ((None, best), (masks.keep(torch.ones(1, keys, dtype=torch.bool)), best)):
+        seen = regard.observe(query, key, key, mask=mask, scale=1.0, top=20, impl="native")
+        assert (seen.top_keys.numpy() == seen_keys).all()
+
+
+# ---- NaN, Inf and nothing ----
+
+
+def wild(queries: int, keys: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
+    """Tokens of which some hold NaN or Inf; which queries do, and which keys (in key or value), by head."""
+    query, key, value = tokens(queries, keys)
+    query[0, 1, 2, 3], key[0, 0, keys - 2, 1], value[1, 1, 3, 0], key[1, 0, 0, 0] = np.nan, np.inf, -np.inf, np.nan
+    bad_query = ~np.isfinite(query).all(-1)
+    bad_key = ~(np.isfinite(key).all(-1) & np.isfinite(value).all(-1))
+    return [query, key, value], bad_query, bad_key.repeat(HEADS // KEY_HEADS, axis=1)
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask", ["none", "causal", "padding", "cells", "window"])
+def test_nan_reaches_who_may_see_it_and_no_one_else(mask, dtype):
+    queries, keys = 67, 71
+    given, bad_query, bad_key = wild(queries, keys)
+    allowed_mask = MASKS[mask](queries, keys)
+    allowed = np.ones((BATCH, HEADS, queries, keys), dtype=bool)
+    if allowed_mask is not None:
+        allowed = allowed & allowed_mask.dense(queries, keys).numpy()
+    broken = (bad_query & allowed.any(-1)) | (allowed & bad_key[:, :, None]).any(-1)
+    assert broken.any()
+    seen = observe(*tensors(given, dtype), mask=allowed_mask, top=5, rows=range(queries))
+    for name in ("output", "lse", "entropy", "top_weights"):
+        part = getattr(seen, name).double().numpy().reshape(BATCH, HEADS, queries, -1)
+        assert np.isnan(part[broken]).all(), name
+        assert not np.isnan(part[~broken]).any(), name
+    assert (seen.top_keys.numpy()[broken] == -1).all()
+    assert np.array_equal(np.isnan(seen.received.numpy()), (broken[..., None] & allowed).any(2))
+    assert np.array_equal(np.isnan(seen.rows.numpy()), broken[..., None] & allowed)
+    assert not seen.rows.numpy()[~allowed].any()
+    # All else is, to a bit, what it is with zeros in place of the bad tokens.
+    tame = [np.where(np.isfinite(array).all(-1, keepdims=True), array, 0.0) for array in given]
+    bad_pair = ~(np.isfinite(given[1]).all(-1) & np.isfinite(given[2]).all(-1))
+    tame[1][bad_pair], tame[2][bad_pair] = 0, 0
+    quiet = observe(*tensors(tame, dtype), mask=allowed_mask, top=5, rows=range(queries))
+    for name in ("output", "lse", "entropy", "top_keys", "top_weights", "rows"):
+        assert torch.equal(
+            getattr(seen, name)[torch.from_numpy(~broken)], getattr(quiet, name)[torch.from_numpy(~broken)]
+        )
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_scores_beyond_the_dtype():
+    """A score of Inf makes its query NaN; one of -Inf is a ban."""
+    query = torch.tensor([1e30, -1e30, 1.0])[None, None, :, None]
+    key = torch.tensor([1.0, 1e30, 2.0])[None, None, :, None]
+    seen = observe(query, key, torch.ones(1, 1, 3, 2), scale=1.0, top=3, rows=[0, 1, 2])
+    assert seen.entropy[0, 0, 0].isnan()
+    assert seen.rows[0, 0, 0].isnan().all()
+    assert seen.top_keys[0, 0].tolist() == [[-1, -1, -1], [0, 2, -1], [1, 2, 0]]
+    assert seen.rows[0, 0, 1].tolist() == [1, 0, 0]
+    assert seen.received.isnan().all()
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+def test_a_query_that_sees_nothing():
+    query, key, value = tensors(tokens(67, 71), torch.float32)
+    mask = masks.padding([0, 71]) & masks.causal(align="start")
+    seen = observe(query, key, value, mask=mask, top=3, rows=[0, 66])
+    for part in (seen.output, seen.entropy, seen.received, seen.top_weights, seen.rows):
+        assert not part[0].any()
+    assert (seen.lse[0] == -torch.inf).all()
+    assert (seen.top_keys[0] == -1).all()
+    torch.testing.assert_close(seen.received[1].sum(-1), torch.full((HEADS,), 67.0))
+
+
+@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.parametrize("empty", ["batch", "queries", "keys", "value_dim"])
+def test_sizes_of_zero(empty):
+    sizes = {"batch": 2, "queries": 3, "keys": 5, "value_dim": 7} | {empty: 0}
+    query = torch.randn(sizes["batch"], 4, sizes["queries"], 3, requires_grad=True)
+    key = torch.randn(sizes["batch"], 2, sizes["keys"], 3)
+    value = torch.randn(sizes["batch"], 2, sizes["keys"], sizes["value_dim"])
+    rows = [] if empty == "queries" else [2]
+    seen, reference = (
+        regard.observe(query, key, value, top=2, rows=rows, impl=impl) for impl in ("native", "reference")
+    )
+    for name in ("output", "lse", "entropy", "received", "top_keys", "top_weights", "rows"):
+        ours, theirs = getattr(seen, name), getattr(reference, name)
+        torch.testing.assert_close(ours.detach(), theirs.detach(), msg=name)
+    (gradient,) = torch.autograd.grad(seen.entropy.sum() + seen.received.sum(), query)
+    assert gradient.shape == query.shape
+
+
+# ---- the same bits ----
+
+
+@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_same_bits_for_any_number_of_threads(dtype):
+    query, key, value = tensors(tokens(321, 700), dtype)
+    before, seen = torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        seen.append(observe(query, key, value, mask=masks.causal(), top=5, rows=[7, 300]))
+    torch.set_num_threads(before)
+    for other in seen[1:]:
+        for name in (*STATISTICS, "top_keys"):
+            assert torch.equal(getattr(seen[0], name), getattr(other, name)), name
+
+
+@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_its_output_is_that_of_attention(dtype):
+    query, key, value = tensors(tokens(131, 257), dtype)
+    seen = observe(query, key, value, mask=masks.causal())
+    assert torch.equal(seen.output, regard.attention(query, key, value, mask=masks.causal(), impl="native"))
+    assert seen.output.transpose(1, 2).is_contiguous()
+
+
+# ---- gradients ----
+
+
+def leaves_of(queries: int, keys: int) -> list[Tensor]:
+    return [torch.from_numpy(array).requires_grad_() for array in tokens(queries, keys, 3, 2)]
+
+
+@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.parametrize("mask", [None, masks.causal(align="start") & masks.padding([6, 7], side="left")])
+@pytest.mark.parametrize("statistic", STATISTICS)
+def test_gradients_are_those_of_finite_differences(statistic, mask):
+    leaves = leaves_of(5, 7)
+    allowed = None if mask is None else mask.dense(5, 7).numpy()
+    seen = getattr(observe(*leaves, mask=mask, top=2, rows=[0, 3, 4, 3]), statistic)
+    upstream = sixteenths(*seen.shape, seed=6)
+    there = seen.detach().isfinite()
+    (seen.masked_fill(~there, 0.0) * torch.from_numpy(upstream)).sum().backward()
+
+    def scalar(*points: np.ndarray) -> float:
+        theirs = getattr(oracle.observe(*points, allowed, top=2, asked_rows=(0, 3, 4, 3)), statistic)
+        return float((np.where(there, theirs, 0.0) * upstream).sum())
+
+    exact = differences.gradients(scalar, *(leaf.detach().numpy() for leaf in leaves))
+    for leaf, theirs in zip(leaves, exact, strict=True):
+        ours = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
+        np.testing.assert_allclose(ours, theirs, atol=1e-8)
+
+
+def loss(seen: Observation) -> Tensor:
+    """A number that depends on all that is reported."""
+    total = torch.zeros((), dtype=seen.lse.dtype)
+    for seed, name in enumerate(STATISTICS):
+        part = getattr(seen, name).to(total.dtype)
+        there = part.detach().isfinite()
+        total = total + (part.masked_fill(~there, 0.0) * torch.from_numpy(sixteenths(*part.shape, seed=seed))).sum()
+    return total
+
+
+@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.parametrize("mask", ["none", "causal", "padding", "cells", "tiles"])
+def test_gradients_of_all_at_once_across_tiles(mask):
+    """Against torch's own differentiation of the reference, which shares no formula with the kernel."""
+    queries, keys = 67, 131
+    bias = torch.from_numpy(sixteenths(1, HEADS, queries, keys, seed=7))
+    bias[torch.rand(bias.shape) < 0.1] = -torch.inf
+    found = []
+    for impl in ("native", "reference"):
+        leaves = [*leaves_of(queries, keys), bias.clone().requires_grad_()]
+        options = {"mask": MASKS[mask](queries, keys), "bias": leaves[3], "top": 3, "rows": [0, 66, 64, 0]}
+        loss(regard.observe(*leaves[:3], impl=impl, **options)).backward()
+        found.append([leaf.grad for leaf in leaves])
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_a_trained_bias_by_distance_learns_from_statistics():
+    query, key, value = tensors(tokens(67, 71), torch.float64)
+    found = []
+    for impl in ("native", "reference"):
+        torch.manual_seed(8)
+        bias = positions.T5Buckets(HEADS).double()
+        torch.nn.init.normal_(bias.weight)
+        regard.observe(query, key, value, bias=bias, impl=impl).entropy.square().sum().backward()
+        found.append(bias.weight.grad)
+    torch.testing.assert_close(*found, rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_queries_that_saw_nan_take_no_part_in_gradients():
+    given, bad_query, bad_key = wild(67, 71)
+    broken = torch.from_numpy(bad_query | (np.tri(67, 71, 4, dtype=bool) & bad_key[:, :, None]).any(-1))
+    leaves = [tensor.requires_grad_() for tensor in tensors(given, torch.float64)]
+    loss(observe(*leaves, mask=masks.causal(), rows=[3])).backward()
+    assert all(leaf.grad.isfinite().all() for leaf in leaves)
+    assert not leaves[0].grad[broken].any()
+    assert leaves[0].grad[~broken].any()
+
+
+# ---- torch's operators ----
+
+
+@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.parametrize("rows", [None, torch.tensor([0, 4])])
+def test_the_operator_keeps_the_contract(rows):
+    leaves = leaves_of(5, 7)
+    terms = terms_of(checked(*leaves, mask=masks.causal(), bias=None, scale=None))
+    torch.library.opcheck(torch.ops.regard.observe.default, (*leaves, 3, rows, *terms))
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_the_operator_and_the_short_way_are_alike():
+    found = []
+    for function in (torch.ops.regard.observe.default, observing._Observed.apply):
+        leaves = leaves_of(67, 71)
+        terms = terms_of(checked(*leaves, mask=masks.causal(), bias=None, scale=None))
+        columns = function(*leaves, 3, torch.tensor([5, 66]), *terms)
+        output, lse, entropy, received, top_keys, top_weights, rows = columns
+        loss(Observation(output, lse, entropy, received, top_keys, top_weights, rows)).backward()
+        found.append([*(column.detach() for column in columns), *(leaf.grad for leaf in leaves)])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)

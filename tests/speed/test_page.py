@@ -1,0 +1,62 @@
+"""The page about speed is what the results say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import plot, report, results
+from benchmarks.families import FAMILIES
+from docs.pages import ROOT
+
+
+def test_the_page_is_what_the_results_say() -> None:
+    assert report.PAGE.read_text(encoding="utf-8") == report.page(report.read_all())
+
+
+def test_every_plot_on_the_page_has_both_schemes_and_no_other_is_kept() -> None:
+    names = {
+        f"speed-{one['slug']}-{name}-{scheme}.svg"
+        for one in report.read_all()
+        for name in plot.PLOTS
+        if name in one["families"]
+        for scheme in plot.SCHEMES
+    }
+    assert {file.name for file in report.ASSETS.glob("speed-*.svg")} == names
+
+
+def test_results_are_merged_by_family(tmp_path) -> None:
+    file = tmp_path / "machine.json"
+    results.write(file, {"forward": {"cases": [1.23456789]}, "short": {"cases": []}})
+    results.write(file, {"short": {"cases": [2]}})
+    assert results.read(file)["families"] == {"forward": {"cases": [1.2346]}, "short": {"cases": [2]}}
+    assert [one.name for one in tmp_path.iterdir()] == ["machine.json"]
+
+
+def test_names_of_cases_tell_them_apart() -> None:
+    for family in FAMILIES.values():
+        names = [case.name for case in (*family.cases, *family.untimed)]
+        assert len(set(names)) == len(names)
+        for growth in family.growth:
+            assert [family.case(name).length for name in growth.cases] == sorted(
+                family.case(name).length for name in growth.cases
+            )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["forwards"], "unknown family 'forwards'"),
+        (["forward", "--contestants", "spda"], "unknown contestant 'spda'"),
+        (["forward", "--cases", "fp33"], "no case has all of these words"),
+    ],
+)
+def test_wrong_words_are_answered_without_a_traceback(arguments: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(said)
+    assert "Traceback" not in done.stderr
