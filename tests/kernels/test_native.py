@@ -35,6 +35,26 @@ def same(ones, others):
     return all(torch.equal(one, other) for one, other in zip(ones, others, strict=True))
 
 
+# Half precision
+
+
+@pytest.mark.parametrize("impl", ["forward", "observe"])
+def test_what_rounding_cuts_off_the_output_does_not_bend_gradients(impl):
+    """Where all keys are the same, the weights are too whatever the query is, and its gradient is 0.
+
+    The usual delta_i = dO_i . o_i takes the rounded output, and is off by eps of float16 then.
+    """
+    query, key, value = tensors(torch.float16)
+    alike = key[:, :, :1].detach().expand_as(key)
+    if impl == "forward":
+        output = attend(query, alike, value)
+    else:
+        output = regard.observe(query, alike, value, impl="native").output
+    (found,) = torch.autograd.grad(output, query, torch.ones_like(output))
+    # delta and each D are sums, in float32, of VALUE_DIM products below 4; they are multiplied with numbers below 4.
+    assert found.abs().max() <= VALUE_DIM * 4 * 4 * torch.finfo(torch.float32).eps
+
+
 # What it refuses
 
 

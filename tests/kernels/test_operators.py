@@ -41,6 +41,7 @@ def leaf(*shape):
 
 GIVEN = {
     "nothing": lambda: terms(),
+    "half precision": lambda: terms(dtype=torch.float16),
     "band and interval": lambda: terms(
         masks.window(5, 1) & masks.padding([11, 4]) & masks.padding([7, 9], side="left")
     ),
@@ -61,6 +62,7 @@ GIVEN = {
 
 def sizes_of(name):
     return {
+        "half precision": {"dtype": torch.float16},
         "tiles": {"queries": 67, "keys": 67, "value_dim": 2},
         "no keys": {"keys": 0},
         "no queries": {"queries": 0},
@@ -80,16 +82,18 @@ def test_the_operator_of_its_gradients_keeps_the_contract(name, as_users_call):
         part.detach() if isinstance(part, torch.Tensor) else part
         for part in (*tensors(**sizes_of(name)), *GIVEN[name]())
     ]
-    output, lse = torch.ops.regard.attention.default(*given)
+    output, *others = torch.ops.regard.attention.default(*given)
     wanted = [given[3 + Terms._fields.index(kind)] is not None for kind in ("bias", "table")]
-    for grad_lse in (None, torch.randn_like(lse)):
+    for grad_lse in (None, torch.randn_like(others[0])):
         torch.library.opcheck(
             torch.ops.regard.attention_backward.default,
-            (torch.randn_like(output), grad_lse, *given[:3], output, lse, *wanted, *given[3:]),
+            (torch.randn_like(output), grad_lse, *given[:3], output, *others, *wanted, *given[3:]),
         )
 
 
-@pytest.mark.parametrize("name", [name for name in GIVEN if not name.startswith(("no ", "tiles", "bias of another"))])
+@pytest.mark.parametrize(
+    "name", [name for name in GIVEN if not name.startswith(("no ", "half", "tiles", "bias of another"))]
+)
 @pytest.mark.parametrize("way", ["operator", "short"])
 def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
     given = GIVEN[name]()
@@ -97,7 +101,7 @@ def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
     function = torch.ops.regard.attention.default if way == "operator" else ops._Attention.apply
 
     def both(query, key, value, *rest):
-        output, lse = function(query, key, value, *given._replace(**dict(zip(trained, rest, strict=True))))
+        output, lse, _ = function(query, key, value, *given._replace(**dict(zip(trained, rest, strict=True))))
         return output, lse.masked_fill(lse == -torch.inf, 0.0)
 
     leaves = [getattr(given, kind).detach().requires_grad_() for kind in trained]

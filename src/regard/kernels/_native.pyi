@@ -34,6 +34,7 @@ def forward(
     output: Array,
     lse: Array | None,
     *,
+    rounding: Array | None = None,
     low: int | None = None,
     high: int | None = None,
     start: Array | None = None,
@@ -51,7 +52,10 @@ def forward(
     seed: int = 0,
     threads: int = 1,
 ) -> None:
-    """Fill output (batch, heads, queries, value_dim) and lse (batch, heads, queries, wide) of attention."""
+    """Fill output (batch, heads, queries, value_dim) and lse (batch, heads, queries, wide) of attention.
+
+    rounding, as output: what half precision cut off it. The backward pass is more exact where it is given that too.
+    """
 
 def backward(
     grad_output: Array,
@@ -73,6 +77,7 @@ def backward(
     top_grad: Array | None = None,
     rows: Array | None = None,
     rows_grad: Array | None = None,
+    rounding: Array | None = None,
     low: int | None = None,
     high: int | None = None,
     start: Array | None = None,
@@ -110,6 +115,7 @@ def observe(
     rows: Array | None,
     rows_weights: Array | None,
     *,
+    rounding: Array | None = None,
     low: int | None = None,
     high: int | None = None,
     start: Array | None = None,

@@ -23,17 +23,21 @@ from torch import Tensor
 
 from regard.contract import Observation
 from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, stored_by_token, untraced, wide
-from regard.kernels.ops import differentiated, zero_values
+from regard.kernels.ops import differentiated, given_rounding, rounding_of, zero_values
 from regard.kernels.terms import SCHEMA, Terms
 
-Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-"""output, lse, entropy, received, top keys, top weights, rows; the last is empty where no rows were asked for."""
+Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""output, lse, entropy, received, top keys, top weights, rows, rounding (see ``ops.Results``).
 
-_LSE, _TOP_KEYS = 1, 4
+rows is empty where no rows were asked for.
+"""
+
+_LSE, _TOP_KEYS, _ROUNDING = 1, 4, 7
 
 LIBRARY.define(
     f"observe(Tensor query, Tensor key, Tensor value, SymInt top, Tensor? rows, {SCHEMA}) -> (Tensor output, "
-    "Tensor lse, Tensor entropy, Tensor received, Tensor top_keys, Tensor top_weights, Tensor rows_weights)",
+    "Tensor lse, Tensor entropy, Tensor received, Tensor top_keys, Tensor top_weights, Tensor rows_weights, "
+    "Tensor rounding)",
     tags=TAGS,
 )
 
@@ -54,7 +58,7 @@ def observe(
         columns = _Observed.apply(*given)  # type: ignore[no-untyped-call]
     else:
         columns = _observe(*given)
-    output, lse, entropy, received, top_keys, top_weights, rows_weights = columns
+    output, lse, entropy, received, top_keys, top_weights, rows_weights, _ = columns
     return Observation(
         output, lse, entropy, received, top_keys, top_weights, rows=None if rows is None else rows_weights
     )
@@ -68,7 +72,7 @@ class _Observed(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Columns:
         """The columns."""
         columns = _observe(*given)
-        ctx.mark_non_differentiable(columns[_TOP_KEYS])
+        ctx.mark_non_differentiable(columns[_TOP_KEYS], columns[_ROUNDING])
         _remember(ctx, given, columns)
         return columns
 
@@ -81,11 +85,12 @@ class _Observed(torch.autograd.Function):
 def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> Columns:
     """regard::observe on a CPU."""
     columns = _columns(query, key, value, top, rows, *terms)
-    output, *statistics, rows_weights = columns
+    output, *statistics, rows_weights, rounding = columns
     if value.shape[3] == 0:
         output, value = stored_by_token(query, query.shape[2], 1), zero_values(value)
     asked = (None, None) if rows is None else (rows, rows_weights)
-    native.observe(query, key, value, output, *statistics, *asked, **Terms(*terms).options())
+    cut = given_rounding(rounding)
+    native.observe(query, key, value, output, *statistics, *asked, rounding=cut, **Terms(*terms).options())
     return columns
 
 
@@ -94,31 +99,33 @@ def _columns(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor |
     del terms
     batch, heads, queries, _ = query.shape
     keys, asked, dtype = key.shape[2], 0 if rows is None else rows.shape[0], wide(query.dtype)
+    output = stored_by_token(query, queries, value.shape[3])
     return (
-        stored_by_token(query, queries, value.shape[3]),
+        output,
         query.new_empty((batch, heads, queries), dtype=dtype),
         query.new_empty((batch, heads, queries), dtype=dtype),
         query.new_empty((batch, heads, keys), dtype=dtype),
         query.new_empty((batch, heads, queries, top), dtype=torch.int64),
         query.new_empty((batch, heads, queries, top), dtype=dtype),
         query.new_empty((batch, heads, asked, keys), dtype=dtype),
+        rounding_of(output),
     )
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Columns) -> None:
     """Keep what the backward pass needs."""
     ctx.set_materialize_grads(False)
-    kept = (output[0], output[_LSE], output[_TOP_KEYS])
+    kept = (output[0], output[_LSE], output[_ROUNDING], output[_TOP_KEYS])
     ctx.save_for_backward(*kept, *(part if isinstance(part, Tensor) else None for part in inputs))
     ctx.numbers = tuple(None if isinstance(part, Tensor) else part for part in inputs)
 
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """A gradient for each input of ``regard::observe``; None where it has none."""
-    of_output, of_lse, of_entropy, of_received, _, of_top, of_rows = gradients
+    of_output, of_lse, of_entropy, of_received, _, of_top, of_rows, _ = gradients
     if all(gradient is None for gradient in (of_output, of_lse, of_entropy, of_received, of_top, of_rows)):
         return (None,) * len(ctx.numbers)
-    output, lse, top_keys, *saved = ctx.saved_tensors
+    output, lse, rounding, top_keys, *saved = ctx.saved_tensors
     query, key, value, top, rows, *terms = [
         number if tensor is None else tensor for tensor, number in zip(saved, ctx.numbers, strict=True)
     ]
@@ -127,16 +134,15 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     found = differentiated(
         of_output,
         of_lse,
-        output,
-        lse,
+        (output, lse, rounding),
         (query, key, value, *terms),
         (*needed, *ctx.needs_input_grad[5:]),
         None if of_entropy is None else -of_entropy,
         of_received,
         None if of_top is None else top_keys,
         of_top,
-        None if of_rows is None else rows,
-        of_rows,
+        rows,
+        None if rows is None else of_rows,
     )
     return (*found[:3], None, None, *found[3:])
 

@@ -19,16 +19,24 @@ from regard.errors import RefusedError
 from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, stored_by_token, untraced, wide
 from regard.kernels.terms import SCHEMA, Terms
 
-Pair: TypeAlias = tuple[Tensor, Tensor]
+Results: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""output, lse, and rounding: what half precision cut off the output; empty in other dtypes.
+
+The backward pass takes sum_j w_ij D_ij as dO_i . o_i. With the rounded output its error is the same for all keys, and
+adds up in training (Qiu and Yao 2025, section 3), so what was cut off is kept and added.
+"""
 
 OF_WEIGHTS = ("log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad")
 """What statistics add to the gradient of the weights, in the order of the schema: see ``kernels.observing``."""
 _OF_WEIGHTS_SCHEMA = ", ".join(f"Tensor? {name}=None" for name in OF_WEIGHTS)
 
-LIBRARY.define(f"attention(Tensor query, Tensor key, Tensor value, {SCHEMA}) -> (Tensor output, Tensor lse)", tags=TAGS)
+LIBRARY.define(
+    f"attention(Tensor query, Tensor key, Tensor value, {SCHEMA}) -> (Tensor output, Tensor lse, Tensor rounding)",
+    tags=TAGS,
+)
 LIBRARY.define(
     "attention_backward(Tensor grad_output, Tensor? grad_lse, Tensor query, Tensor key, Tensor value, Tensor output, "
-    f"Tensor lse, bool of_bias, bool of_table, {SCHEMA}, {_OF_WEIGHTS_SCHEMA}) -> "
+    f"Tensor lse, Tensor rounding, bool of_bias, bool of_table, {SCHEMA}, {_OF_WEIGHTS_SCHEMA}) -> "
     "(Tensor of_query, Tensor of_key, Tensor of_value, Tensor of_bias, Tensor of_table)",
     tags=TAGS,
 )
@@ -46,7 +54,7 @@ def attend(
     if any_requires_grad(query, key, value, terms.bias, terms.table):
         return cast(Tensor, _Attention.apply(query, key, value, *terms)[0])  # type: ignore[no-untyped-call]
     output = stored_by_token(query, query.shape[2], value.shape[3])
-    _fill(query, key, value, output, None, terms)
+    _fill(query, key, value, (output, None, None), terms)
     return output
 
 
@@ -55,34 +63,43 @@ class _Attention(torch.autograd.Function):
     """The short way, differentiable."""
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Pair:
-        """Output and lse."""
+    def forward(ctx: Any, *given: Any) -> Results:
+        """The results."""
         results = _attention(*given)
+        ctx.mark_non_differentiable(results[2])
         _remember(ctx, given, results)
         return results
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """A gradient for each input."""
-        return _differentiate(ctx, grad_output, grad_lse)
+        return _differentiate(ctx, *gradients)
 
 
-def _attention(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Pair:
+def _attention(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:
     """regard::attention on a CPU."""
-    output, lse = _results(query, key, value, *terms)
-    _fill(query, key, value, output, lse, Terms(*terms))
-    return output, lse
+    results = _results(query, key, value, *terms)
+    _fill(query, key, value, results, Terms(*terms))
+    return results
 
 
-def _results(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Pair:
-    """Output and lse, yet to be filled: all that a trace needs to know."""
+def _results(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:
+    """The results, yet to be filled: all that a trace needs to know."""
     del key, terms
     output = stored_by_token(query, query.shape[2], value.shape[3])
-    return output, query.new_empty(query.shape[:3], dtype=wide(query.dtype))
+    return output, query.new_empty(query.shape[:3], dtype=wide(query.dtype)), rounding_of(output)
 
 
-def _fill(query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor | None, terms: Terms) -> None:
-    """Compute into ``output`` and ``lse``. The kernels are not asked for what has no queries, keys or values."""
+def rounding_of(output: Tensor) -> Tensor:
+    """A tensor for what is cut off ``output``, yet to be filled."""
+    return torch.empty_like(output) if output.itemsize == 2 else output.new_empty(0)
+
+
+def _fill(
+    query: Tensor, key: Tensor, value: Tensor, results: tuple[Tensor, Tensor | None, Tensor | None], terms: Terms
+) -> None:
+    """Compute into ``results``. The kernels are not asked for what has no queries, keys or values."""
+    output, lse, rounding = results
     batch, heads, queries, value_dim = output.shape
     if batch == 0 or heads == 0 or queries == 0 or (value_dim == 0 and lse is None):
         return
@@ -90,10 +107,17 @@ def _fill(query: Tensor, key: Tensor, value: Tensor, output: Tensor, lse: Tensor
         output.zero_()
         if lse is not None:
             lse.fill_(-torch.inf)
+        if rounding is not None:
+            rounding.zero_()
         return
     if value_dim == 0:
         output, value = stored_by_token(query, queries, 1), zero_values(value)
-    native.forward(query, key, value, output, lse, **terms.options())
+    native.forward(query, key, value, output, lse, rounding=given_rounding(rounding), **terms.options())
+
+
+def given_rounding(rounding: Tensor | None) -> Tensor | None:
+    """``rounding`` as the kernels take it: None where it is empty."""
+    return rounding if rounding is not None and rounding.numel() > 0 else None
 
 
 def _attention_backward(
@@ -104,6 +128,7 @@ def _attention_backward(
     value: Tensor,
     output: Tensor,
     lse: Tensor,
+    rounding: Tensor,
     of_bias: bool,
     of_table: bool,
     *terms: Any,
@@ -111,7 +136,7 @@ def _attention_backward(
     """regard::attention_backward on a CPU. A bias may be of another dtype than what its gradient is summed in."""
     named = Terms(*terms[: len(Terms._fields)])
     of_weights = dict(zip(OF_WEIGHTS, terms[len(Terms._fields) :], strict=False))
-    gradients = _gradients(grad_output, grad_lse, query, key, value, output, lse, of_bias, of_table, *terms)
+    gradients = _gradients(grad_output, grad_lse, query, key, value, output, lse, rounding, of_bias, of_table, *terms)
     if lse.numel() == 0 or key.shape[2] == 0:
         for gradient in gradients:
             gradient.zero_()
@@ -134,6 +159,7 @@ def _attention_backward(
         summed if of_bias else None,
         table if of_table else None,
         grad_lse=grad_lse,
+        rounding=given_rounding(rounding),
         **of_weights,
         **named.options(),
     )
@@ -150,12 +176,13 @@ def _gradients(
     value: Tensor,
     output: Tensor,
     lse: Tensor,
+    rounding: Tensor,
     of_bias: bool,
     of_table: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
     """The gradients, yet to be filled; empty tensors for a bias and a table that want none."""
-    del grad_output, grad_lse, output, lse
+    del grad_output, grad_lse, output, lse, rounding
     named = Terms(*terms[: len(Terms._fields)])
     bias, table = named.bias, named.table
     return (
@@ -167,7 +194,7 @@ def _gradients(
     )
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
     """Keep what the backward pass needs."""
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*output, *(part if isinstance(part, Tensor) else None for part in inputs))
@@ -177,20 +204,20 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Pair) -> None:
 _BIAS, _TABLE = (3 + Terms._fields.index(name) for name in ("bias", "table"))
 
 
-def _differentiate(ctx: Any, grad_output: Tensor | None, grad_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """A gradient for each input of ``regard::attention``; None where it has none."""
+    grad_output, grad_lse, _ = gradients
     if grad_output is None and grad_lse is None:
         return (None,) * len(ctx.numbers)
-    output, lse, *saved = ctx.saved_tensors
+    output, lse, rounding, *saved = ctx.saved_tensors
     given = [number if tensor is None else tensor for tensor, number in zip(saved, ctx.numbers, strict=True)]
-    return tuple(differentiated(grad_output, grad_lse, output, lse, given, ctx.needs_input_grad))
+    return tuple(differentiated(grad_output, grad_lse, (output, lse, rounding), given, ctx.needs_input_grad))
 
 
 def differentiated(
     grad_output: Tensor | None,
     grad_lse: Tensor | None,
-    output: Tensor,
-    lse: Tensor,
+    results: Results,
     given: Sequence[Any],
     needed: Sequence[bool],
     *of_weights: Tensor | None,
@@ -200,12 +227,12 @@ def differentiated(
     ``of_weights`` are what ``OF_WEIGHTS`` names.
     """
     found: list[Tensor | None] = [None] * len(given)
-    grad_output = torch.zeros_like(output) if grad_output is None else grad_output
+    grad_output = torch.zeros_like(results[0]) if grad_output is None else grad_output
     wanted = needed[_BIAS], needed[_TABLE]
     short = not torch.is_grad_enabled() and untraced(grad_output, *given[:3], given[_BIAS])
     backward = _attention_backward if short else torch.ops.regard.attention_backward.default
     *found[:3], of_bias, of_table = backward(
-        grad_output, grad_lse, *given[:3], output, lse, *wanted, *given[3:], *of_weights
+        grad_output, grad_lse, *given[:3], *results, *wanted, *given[3:], *of_weights
     )
     found[_BIAS], found[_TABLE] = (of_bias if wanted[0] else None), (of_table if wanted[1] else None)
     return found

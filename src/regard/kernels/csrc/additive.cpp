@@ -31,12 +31,11 @@ void add_parts(const Problem& p, const Array& parts, const Array& sum) {
 
 }  // namespace
 
-void additive_forward(const Problem& problem, const Additive& additive, const Array& output, const Array& lse,
-                      int threads) {
-    forward(with_vector(problem, additive), output, lse, threads);
+void additive_forward(const Problem& problem, const Additive& additive, const ForwardResults& results, int threads) {
+    forward(with_vector(problem, additive), results, threads);
 }
 
-void additive_backward(const Problem& problem, const Additive& additive, const Array& output, const Array& lse,
+void additive_backward(const Problem& problem, const Additive& additive, const ForwardResults& results,
                        const AdditiveGradients& gradients, int threads) {
     const Problem p = with_vector(problem, additive);
     const bool in_double = p.query.dtype == Dtype::float64;
@@ -49,7 +48,7 @@ void additive_backward(const Problem& problem, const Additive& additive, const A
                 in_double ? Dtype::float64 : Dtype::float32,
                 {p.batch, p.heads, tiles, p.head_dim},
                 {p.heads * of_tiles, of_tiles, p.head_dim, 1}};
-    backward(p, output, lse, g, threads);
+    backward(p, results, g, threads);
     if (in_double)
         add_parts<double>(p, g.vector, gradients.vector);
     else

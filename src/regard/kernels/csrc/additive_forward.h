@@ -47,10 +47,10 @@ struct AdditiveForward {
     }
 
     static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
-                    const Array& output, const Array& lse, char* scratch) {
+                    const ForwardResults& results, char* scratch) {
         AdditiveForward f(p, keys, batch, head, query_tile, scratch);
         f.all_keys(query_tile);
-        f.softmax.finish(output, lse);
+        f.softmax.finish(results);
     }
 
     void all_keys(int64_t query_tile) {

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t short_tiles = 8;  // key tiles (512 keys) whose packed form still fits a core's second cache
 
-void forward_whole(const Problem& p, const Kernels& k, const Array& output, const Array& lse, int threads) {
+void forward_whole(const Problem& p, const Kernels& k, const ForwardResults& results, int threads) {
     int64_t tiles = p.key_tiles(), group = p.group();
     PackedSizes sizes(p, k);
     size_t work = rounded(larger_of(k.pack_scratch(p), k.forward_scratch(p)));
@@ -28,11 +28,11 @@ void forward_whole(const Problem& p, const Kernels& k, const Array& output, cons
         char* rest = mine + sizes.one_head();
         for (int64_t t = 0; t < tiles; ++t) pack_tile(p, k, batch, key_head, t, keys, rest);
         for (int64_t h = key_head * group; h < (key_head + 1) * group; ++h)
-            for (int64_t t = 0; t < p.query_tiles(); ++t) k.forward(p, keys, batch, h, t, output, lse, rest);
+            for (int64_t t = 0; t < p.query_tiles(); ++t) k.forward(p, keys, batch, h, t, results, rest);
     });
 }
 
-void forward_in_tiles(const Problem& p, const Kernels& k, const Array& output, const Array& lse, int threads) {
+void forward_in_tiles(const Problem& p, const Kernels& k, const ForwardResults& results, int threads) {
     int64_t query_tiles = p.query_tiles();
     PackedSizes sizes(p, k);
     size_t work = rounded(larger_of(k.pack_scratch(p), k.forward_scratch(p)));
@@ -43,21 +43,21 @@ void forward_in_tiles(const Problem& p, const Kernels& k, const Array& output, c
         int64_t head = task / query_tiles % p.heads, batch = task / query_tiles / p.heads;
         int64_t query_tile = query_tiles - 1 - task % query_tiles;  // with a causal mask the last ones take longest
         PackedKeys keys = sizes.at(packed.as<char>(), batch * p.key_heads + head / p.group());
-        k.forward(p, keys, batch, head, query_tile, output, lse, scratch.as<char>() + (size_t)thread * work);
+        k.forward(p, keys, batch, head, query_tile, results, scratch.as<char>() + (size_t)thread * work);
     });
 }
 
 }  // namespace
 
-void forward(const Problem& p, const Array& output, const Array& lse, int threads) {
+void forward(const Problem& p, const ForwardResults& results, int threads) {
     if (p.batch == 0 || p.heads == 0 || p.queries == 0) return;
-    if (!p.vector && decode_suits(p)) return decode(p, output, lse, threads);
+    if (!p.vector && decode_suits(p)) return decode(p, results, threads);
     const Kernels& k = kernels_for(p);
     bool plenty = p.batch * p.key_heads >= 4 * threads || p.query_tiles() * p.group() == 1;
     if (p.key_tiles() <= short_tiles && plenty)
-        forward_whole(p, k, output, lse, threads);
+        forward_whole(p, k, results, threads);
     else
-        forward_in_tiles(p, k, output, lse, threads);
+        forward_in_tiles(p, k, results, threads);
 }
 
 }  // namespace regard

@@ -284,10 +284,10 @@ struct Run {
 
 }  // namespace
 
-void backward(const Problem& p, const Array& output, const Array& lse, const Gradients& g, int threads) {
+void backward(const Problem& p, const ForwardResults& results, const Gradients& g, int threads) {
     if (p.batch * p.heads * p.queries * p.keys == 0) return;
-    BackwardGiven given = {g.output, output,     lse,   g.lse,  g.log_weight,
-                           g.column, g.top_keys, g.top, g.rows, g.rows_weights};
+    BackwardGiven given = {g.output, results.output, results.lse, results.rounding, g.lse,         g.log_weight,
+                           g.column, g.top_keys,     g.top,       g.rows,           g.rows_weights};
     Run run(p, kernels_for(p), given, g, threads);
     if (run.split.ranges == 1)
         run.whole();

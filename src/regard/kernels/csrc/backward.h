@@ -106,6 +106,12 @@ struct Backward {
             if (delta[i] != delta[i])  // an output that overflowed, where nothing came back for it
                 delta[i] = dot_where_needed(output + i * output_stride, grad_output + i * output_stride, p.value_dim);
         }
+        if (g.rounding) {
+            read_rows(g.rounding, g.rounding.at(batch, head, first, 0), rows, rows, p.value_dim, output, output_stride);
+            for (int64_t i = 0; i < rows; ++i)
+                delta[i] += dot((const unit*)(output + i * output_stride),
+                                (const unit*)(grad_output + i * output_stride), Pack::unit_stride(p.value_dim));
+        }
         ((uint64_t*)into.active)[at] = active;
         if (A::per_unit == 1) return;  // rows are the same whichever way they are multiplied
         Pack::paired_rows(query, query_stride, height, padded<A>(p.head_dim),

@@ -317,7 +317,7 @@ struct Decode {
 
     // Output and lse of the rows of one (batch, key head), from what its `count` chunks left; overwrites that.
     static void join(const Problem& p, char* chunks, int64_t count, int64_t batch, int64_t key_head,
-                     const Array& output, const Array& lse) {
+                     const ForwardResults& results) {
         const int64_t each = (int64_t)(Left<T>::bytes(p) / sizeof(number));
         Carver carver{chunks};
         Left<T> left(carver, p);
@@ -340,22 +340,27 @@ struct Decode {
                     o = multiply_add(load(outputs + c * each + k), broadcast(left.largest[c * each + r]), o);
                 store(outputs + k, o);
             }
-            finish(p, outputs, base, sum, batch, key_head * p.group() + r / p.queries, r % p.queries, output, lse);
+            finish(p, outputs, base, sum, batch, key_head * p.group() + r / p.queries, r % p.queries, results);
         }
     }
 
     static void finish(const Problem& p, const number* from, number base, number sum, int64_t batch, int64_t head,
-                       int64_t query, const Array& output, const Array& lse) {
+                       int64_t query, const ForwardResults& results) {
         bool empty = sum == 0;
-        if (lse)
+        if (const Array& lse = results.lse)
             ((number*)lse.data)[lse.at(0, batch, head, query)] =
                 empty ? -infinity : (number)((double)base * ln_2 + log((double)sum));
         number inverse = empty ? 0 : 1 / sum;  // NaN for a broken row
+        const Array &output = results.output, &rounding = results.rounding;
         T* to = (T*)output.data + output.at(batch, head, query, 0);
+        T* cut = rounding ? (T*)rounding.data + rounding.at(batch, head, query, 0) : nullptr;
         for (int64_t k = 0; k < p.value_dim; ++k) {
             // + 0: whatever was multiplied with weights of 0, a zero is positive
             number x = empty ? 0 : from[place_of<T>(k)] * inverse + 0;
             narrow(x, to + k * output.stride[3]);
+            if (!cut) continue;
+            number lost = x - widen(to[k * output.stride[3]]);
+            narrow(lost - lost < 1 ? lost : 0, cut + k * rounding.stride[3]);
         }
     }
 };

@@ -26,7 +26,7 @@ int64_t bytes_of(Dtype dtype) {
 }
 
 // Runs every chunk, then joins them. `lengths` are the keys of each batch entry, or null for the problem's.
-void in_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, const Array& output, const Array& lse,
+void in_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, const ForwardResults& results,
                int threads) {
     const Kernels& k = kernels_for(p.query.dtype);
     // starts[b]: the chunks of a head of the batch entries before b
@@ -57,7 +57,7 @@ void in_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, con
     parallel_for(p.batch * p.key_heads, numbers < small_join ? 1 : threads, [&](int64_t unit, int) {
         int64_t b = unit / p.key_heads, head = unit % p.key_heads, chunks = starts[b + 1] - starts[b];
         char* own = left.as<char>() + (size_t)(starts[b] * p.key_heads + head * chunks) * each;
-        k.decode_join(p, own, chunks, b, head, output, lse);
+        k.decode_join(p, own, chunks, b, head, results);
     });
 }
 
@@ -73,11 +73,11 @@ bool decode_suits(const Problem& p) {
     return p.dropout == 0 && p.group() * p.queries <= most_rows;
 }
 
-void decode(const Problem& p, const Array& output, const Array& lse, int threads) {
-    in_chunks(p, nullptr, nullptr, output, lse, threads);
+void decode(const Problem& p, const ForwardResults& results, int threads) {
+    in_chunks(p, nullptr, nullptr, results, threads);
 }
 
-void paged(const Problem& p, const Pages& pages, const Array& output, const Array& lse, int threads) {
+void paged(const Problem& p, const Pages& pages, const ForwardResults& results, int threads) {
     if (p.group() > most_rows) throw std::invalid_argument("query: expected at most 64 heads to one of key_pages");
     const int64_t step = most_rows / p.group();
     for (int64_t first = 0; first < p.queries; first += step) {
@@ -85,8 +85,8 @@ void paged(const Problem& p, const Pages& pages, const Array& output, const Arra
         part.queries = p.queries - first < step ? p.queries - first : step;
         part.offset = first - p.queries;  // from the end of each sequence
         part.query = from_query(p.query, 2, first);
-        in_chunks(part, &pages, (const int64_t*)pages.lengths.data, from_query(output, 2, first),
-                  from_query(lse, 3, first), threads);
+        in_chunks(part, &pages, (const int64_t*)pages.lengths.data,
+                  {from_query(results.output, 2, first), from_query(results.lse, 3, first), {}}, threads);
     }
 }
 

@@ -8,7 +8,7 @@ namespace regard {
 // Whether `decode` computes this faster than packing keys and values first.
 bool decode_suits(const Problem& problem);
 
-// What `forward` gives. lse may be absent. No dropout.
-void decode(const Problem& problem, const Array& output, const Array& lse, int threads);
+// What `forward` gives. No dropout.
+void decode(const Problem& problem, const ForwardResults& results, int threads);
 
 }  // namespace regard

@@ -6,8 +6,12 @@
 
 namespace regard {
 
-// lse may be absent.
-void forward(const Problem& problem, const Array& output, const Array& lse, int threads);
+// What a forward pass writes. lse and rounding may be absent. rounding is in half precision alone: what was cut off
+// output. The backward pass needs their sum: see delta in backward.h.
+struct ForwardResults {
+    Array output, lse, rounding;
+};
+void forward(const Problem& problem, const ForwardResults& results, int threads);
 
 // Gradients of the results (output, and below the line those of the statistics) and, to be filled, of the arguments.
 struct Gradients {
@@ -15,31 +19,30 @@ struct Gradients {
     Array lse, log_weight, column, top_keys, top, rows, rows_weights;
     Array vector;  // additive attention: parts of it, (batch, heads, key_tiles, inner)
 };
-void backward(const Problem& problem, const Array& output, const Array& lse, const Gradients& gradients, int threads);
+void backward(const Problem& problem, const ForwardResults& results, const Gradients& gradients, int threads);
 
 struct Statistics {
     Array entropy, received, top_keys, top_weights, rows, rows_weights;
 };
-void observe(const Problem& problem, const Array& output, const Array& lse, const Statistics& statistics, int threads);
+void observe(const Problem& problem, const ForwardResults& results, const Statistics& statistics, int threads);
 
 // key (pages, key_heads, page_size, head_dim), value likewise, table (batch, max_pages), lengths (batch): keys in use.
 struct Pages {
     Array key, value, table, lengths;
 };
-void paged(const Problem& problem, const Pages& pages, const Array& output, const Array& lse, int threads);
+void paged(const Problem& problem, const Pages& pages, const ForwardResults& results, int threads);
 
 // score_ij = vector . tanh(of_query_i + of_key_j), with vector (heads, inner).
 struct Additive {
     Array of_query, of_key, vector;
 };
-void additive_forward(
-    const Problem& problem, const Additive& additive, const Array& output, const Array& lse, int threads);
+void additive_forward(const Problem& problem, const Additive& additive, const ForwardResults& results, int threads);
 
 struct AdditiveGradients {
     Array output, of_query, of_key, vector, value, bias, table, lse;
 };
 void additive_backward(
-    const Problem& problem, const Additive& additive, const Array& output, const Array& lse,
-    const AdditiveGradients& gradients, int threads);
+    const Problem& problem, const Additive& additive, const ForwardResults& results, const AdditiveGradients& gradients,
+    int threads);
 
 }  // namespace regard

@@ -99,10 +99,10 @@ struct Forward {
 
     // One tile of queries; its rows of output and lse are written.
     static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
-                    const Array& output, const Array& lse, char* scratch) {
+                    const ForwardResults& results, char* scratch) {
         Forward f(p, keys, batch, head, query_tile, scratch);
         f.all_keys(query_tile);
-        f.finish(output, lse);
+        f.finish(results);
     }
 
     void all_keys(int64_t query_tile) {
@@ -220,25 +220,27 @@ struct Forward {
         number c = premultiply ? 1 : factor;
         number base[n], change[padded_strip];
         for (int r = 0; r < n; ++r) {
-            number old = largest[first + r], now = largest_lane<number>(highest[r]) * c;
+            number old = largest[first + r], now = largest_lane<number>(highest[r]);
             now = now > old ? now : old;
             largest[first + r] = now;
             base[r] = now == -infinity ? 0 : now;  // a row that has seen nothing yet
-            change[r] = old - base[r];
+            change[r] = (old - base[r]) * c;
             watch.raise(first + r, sums + (first + r) * width, change[r]);
         }
         for (int r = n; r < padded_strip; ++r) change[r] = 0;
         for (int r = 0; r < n; r += width) store(change + r, exp2<A::degree>(load(change + r)));
         for (int r = 0; r < n; ++r) {
             shrink[r] = change[r];
-            vec<number> sum = {}, minus = broadcast(-base[r]), times = broadcast(c);
+            vec<number> sum = {}, most = broadcast(base[r]), times = broadcast(c);
             const number* score = scores + r * row;
             unit* weight = weights + r * unit_row;
             Coins coins = threshold ? coins_of(first_query + first + r) : Coins{};
             typename Watch::Row seen;
             for (int t = 0; t < count; ++t) {
                 for (int64_t c0 = from[t] * width; c0 < stop[t] * width; c0 += width) {
-                    vec<number> x = multiply_add(load(score + t * tile + c0), times, minus);
+                    // First the difference, which is 0 for the largest; c * score alone would be rounded, and the error of
+                    // a huge score could be anything.
+                    vec<number> x = (load(score + t * tile + c0) - most) * times;
                     vec<number> w = exp2<A::degree>(x);
                     sum += w;
                     seen.see(x, w);
@@ -286,20 +288,26 @@ struct Forward {
         });
     }
 
-    void finish(const Array& out, const Array& lse) {
+    void finish(const ForwardResults& results) {
+        const Array &lse = results.lse, &out = results.output, &rounding = results.rounding;
+        number c = premultiply ? 1 : factor;
         for (int64_t i = 0; i < rows; ++i) {
             number sum = sum_of_lanes<number>(load(sums + i * width)), m = largest[i];
             bool is_broken = (broken >> i & 1) || sum != sum || m == infinity;
             bool is_empty = !is_broken && m == -infinity;
             number inverse = is_empty ? 0 : (number)(1 / ((double)sum * (1 - p.dropout)));
             if (lse) {
-                number l = is_broken ? (number)NAN : is_empty ? -infinity : (number)((double)m * ln_2 + log((double)sum));
+                number l = is_broken ? (number)NAN : is_empty ? -infinity : (number)((double)m * c * ln_2 + log((double)sum));
                 ((number*)lse.data)[lse.at(0, batch, head, first_query + i)] = l;
             }
             if (is_broken) inverse = (number)NAN;
             watch.finish(i, is_broken, is_empty, m, sum);
-            write_row_of(output + i * value_stride, p.value_dim, inverse, out,
-                         out.at(batch, head, first_query + i, 0));
+            const number* row_of = output + i * value_stride;
+            int64_t at = out.at(batch, head, first_query + i, 0);
+            write_row_of(row_of, p.value_dim, inverse, out, at);
+            if (rounding)
+                write_cut_of(row_of, p.value_dim, inverse, out, at, rounding,
+                             rounding.at(batch, head, first_query + i, 0));
         }
     }
 };

@@ -21,7 +21,7 @@ struct PackedKeys {
 // What the backward pass is given, beside the problem: dO, and what the forward pass left. The others are gradients of
 // statistics (see observe.h), and may be absent.
 struct BackwardGiven {
-    Array grad_output, output, lse;
+    Array grad_output, output, lse, rounding;
     Array grad_lse;        // (batch, heads, queries)
     Array log_weight;      // a_i (batch, heads, queries): adds a_i ln w_ij to D_ij
     Array column;          // g_j (batch, heads, keys): adds g_j
@@ -54,7 +54,7 @@ struct BackwardResults {
 
 // Where observing writes. `normals` lie between its passes: normal_bytes for each (batch, head, query).
 struct Observed {
-    Array output, lse;
+    ForwardResults results;
     Statistics statistics;
     char* normals;
 };
@@ -75,7 +75,7 @@ struct Kernels {
     // ---- forward: one tile of queries of one head. `keys` are those of its (batch, key head). lse may be absent ----
     size_t (*forward_scratch)(const Problem&);
     void (*forward)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
-                    const Array& output, const Array& lse, char* scratch);
+                    const ForwardResults& results, char* scratch);
 
     // ---- backward: see backward.h ----
     BackwardSizes (*backward_sizes)(const Problem&);
@@ -98,7 +98,7 @@ struct Kernels {
     void (*decode_chunk)(const Problem&, const Pages* pages, int64_t batch, int64_t key_head, int64_t chunk, char* left,
                          char* scratch);
     void (*decode_join)(const Problem&, char* left, int64_t count, int64_t batch, int64_t key_head,
-                        const Array& output, const Array& lse);
+                        const ForwardResults& results);
 
     // ---- observe (see observe.h): forward with statistics; then what keys first .. stop - 1 received, at most
     // received_tiles tiles; then the weights of one asked row ----

@@ -70,6 +70,11 @@ Array write_lse(Call& call, nb::handle object) {
     return call.write(object, "lse", {p.batch, p.heads, p.queries}, call.wide(), allowed);
 }
 
+Array write_rounding(Call& call, nb::handle object) {
+    const Problem& p = call.problem;
+    return call.write(object, "rounding", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype(), allowed);
+}
+
 // The gradient of an argument that may be absent: in its shape, in wide precision.
 Array write_gradient(Call& call, nb::handle object, const char* name, const Array& of) {
     if (object.is_none()) return {};
@@ -78,23 +83,25 @@ Array write_gradient(Call& call, nb::handle object, const char* name, const Arra
 }
 
 void bind_forward(nb::module_& module) {
-    define<5, 0>(
-        module, "forward", "Attention, and the logarithm of each row's sum.", {"query", "key", "value", "output", "lse"}, {},
-        [](Call& call, const Objects<5>& given, const Objects<0>&) {
+    define<5, 1>(
+        module, "forward", "Attention, and the logarithm of each row's sum.", {"query", "key", "value", "output", "lse"},
+        {"rounding"},
+        [](Call& call, const Objects<5>& given, const Objects<1>& further) {
             call.pose(given[0], given[1], given[2]);
-            const Array output = write_output(call, given[3]), lse = write_lse(call, given[4]);
+            const ForwardResults results = {write_output(call, given[3]), write_lse(call, given[4]),
+                                            write_rounding(call, further[0])};
             const nb::gil_scoped_release unlocked;
-            forward(call.problem, output, lse, call.threads());
+            forward(call.problem, results, call.threads());
         });
 }
 
 void bind_backward(nb::module_& module) {
-    define<11, 7>(
+    define<11, 8>(
         module, "backward", "Gradients of attention, and of its statistics where theirs are given.",
         {"grad_output", "query", "key", "value", "output", "lse", "grad_query", "grad_key", "grad_value", "grad_bias",
          "grad_table"},
-        {"grad_lse", "log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad"},
-        [](Call& call, const Objects<11>& given, const Objects<7>& further) {
+        {"grad_lse", "log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad", "rounding"},
+        [](Call& call, const Objects<11>& given, const Objects<8>& further) {
             call.pose(given[1], given[2], given[3]);
             const Problem& p = call.problem;
             const Call::Shape of_queries{p.batch, p.heads, p.queries};
@@ -124,21 +131,23 @@ void bind_backward(nb::module_& module) {
             call.read(further[5], "rows", {rows}, Dtype::int64, allowed);
             gradients.rows_weights =
                 call.read(further[6], "rows_grad", {p.batch, p.heads, rows, p.keys}, call.wide(), allowed);
+            const Array rounding = call.read(further[7], "rounding", outputs, call.dtype(), allowed);
             const nb::gil_scoped_release unlocked;
-            backward(p, output, lse, gradients, call.threads());
+            backward(p, {output, lse, rounding}, gradients, call.threads());
         });
 }
 
 void bind_observe(nb::module_& module) {
-    define<11, 0>(
+    define<11, 1>(
         module, "observe", "Attention with statistics of its weights.",
         {"query", "key", "value", "output", "lse", "entropy", "received", "top_keys", "top_weights", "rows",
          "rows_weights"},
-        {},
-        [](Call& call, const Objects<11>& given, const Objects<0>&) {
+        {"rounding"},
+        [](Call& call, const Objects<11>& given, const Objects<1>& further) {
             call.pose(given[0], given[1], given[2]);
             const Problem& p = call.problem;
-            const Array output = write_output(call, given[3]), lse = write_lse(call, given[4]);
+            const ForwardResults results = {write_output(call, given[3]), write_lse(call, given[4]),
+                                            write_rounding(call, further[0])};
             Statistics statistics;
             statistics.entropy = call.write(given[5], "entropy", {p.batch, p.heads, p.queries}, call.wide(), allowed);
             statistics.received = call.write(given[6], "received", {p.batch, p.heads, p.keys}, call.wide(), allowed);
@@ -151,7 +160,7 @@ void bind_observe(nb::module_& module) {
             statistics.rows_weights =
                 call.write(given[10], "rows_weights", {p.batch, p.heads, rows, p.keys}, call.wide(), allowed);
             const nb::gil_scoped_release unlocked;
-            observe(p, output, lse, statistics, call.threads());
+            observe(p, results, statistics, call.threads());
         });
 }
 
@@ -164,9 +173,9 @@ void bind_additive(nb::module_& module) {
             const Problem& p = call.problem;
             const Array vector = call.read(given[2], "vector", {p.heads, p.head_dim}, call.dtype());
             const Additive additive{p.query, p.key, vector};
-            const Array output = write_output(call, given[4]), lse = write_lse(call, given[5]);
+            const ForwardResults results = {write_output(call, given[4]), write_lse(call, given[5]), {}};
             const nb::gil_scoped_release unlocked;
-            additive_forward(p, additive, output, lse, call.threads());
+            additive_forward(p, additive, results, call.threads());
         });
     define<13, 1>(
         module, "additive_backward", "Gradients of additive attention.",
@@ -194,7 +203,7 @@ void bind_additive(nb::module_& module) {
             gradients.table = write_gradient(call, given[12], "grad_table", p.table);
             gradients.lse = call.read(further[0], "grad_lse", {p.batch, p.heads, p.queries}, call.wide(), allowed);
             const nb::gil_scoped_release unlocked;
-            additive_backward(p, additive, output, lse, gradients, call.threads());
+            additive_backward(p, additive, {output, lse, {}}, gradients, call.threads());
         });
 }
 
@@ -211,9 +220,9 @@ void bind_paged(nb::module_& module) {
             options.threads = threads;
             Call call(options);
             const Pages pages = call.pose_paged(query, key_pages, value_pages, page_table, lengths);
-            const Array output = write_output(call, output_array), lse = write_lse(call, lse_array);
+            const ForwardResults results = {write_output(call, output_array), write_lse(call, lse_array), {}};
             const nb::gil_scoped_release unlocked;
-            paged(call.problem, pages, output, lse, threads);
+            paged(call.problem, pages, results, threads);
         },
         "query"_a, "key_pages"_a, "value_pages"_a, "page_table"_a, "lengths"_a, "output"_a, "lse"_a.none(),
         nb::kw_only(), "scale"_a = 1.0, "low"_a = nb::none(), "high"_a = nb::none(), "threads"_a = 1,

@@ -20,7 +20,7 @@ int64_t tiles_to_own(const Problem& p, const Kernels& k, int threads) {
 
 }  // namespace
 
-void observe(const Problem& p, const Array& output, const Array& lse, const Statistics& statistics, int threads) {
+void observe(const Problem& p, const ForwardResults& results, const Statistics& statistics, int threads) {
     if (p.batch == 0 || p.heads == 0) return;
     const Kernels& k = kernels_for(p.query.dtype);
     int64_t top = statistics.top_keys ? statistics.top_keys.shape[3] : 0;
@@ -30,7 +30,7 @@ void observe(const Problem& p, const Array& output, const Array& lse, const Stat
     Scratch packed = Scratch::of<char>({p.batch * p.key_heads, (int64_t)sizes.one_head()});
     Scratch normals = Scratch::of<char>({p.batch, p.heads, p.queries, (int64_t)k.normal_bytes});
     Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
-    Observed into{output, lse, statistics, normals.as<char>()};
+    Observed into{results, statistics, normals.as<char>()};
 
     // For each (batch, head), `parts` tasks: task(batch, head, its keys, which part, scratch).
     auto for_heads = [&](int64_t parts, auto task_of) {

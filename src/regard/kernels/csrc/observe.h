@@ -130,7 +130,7 @@ struct Watched {
         if (greater(highest, broadcast(largest.limit[row]))) largest.see(row, score, tiles, count, from, stop);
     }
 
-    // `m` is the largest exponent and `sum` that of 2^x.
+    // `m` is the largest score and `sum` that of 2^x.
     REGARD_INLINE void finish(int64_t row, bool is_broken, bool is_empty, Number m, Number sum) {
         int64_t query = first_query + row;
         Number inverse = is_broken ? (Number)NAN : is_empty ? 0 : (Number)(1 / (double)sum);
@@ -156,8 +156,7 @@ struct Watched {
             ((int64_t*)keys.data)[keys.at(batch, head, query, k)] = found ? key[k] : -1;
             Number weight = 0;
             if (found) {
-                vec<Number> x = multiply_add(broadcast(score[k]), broadcast(factor), broadcast(-m));
-                weight = exp2<A::degree>(x)[0] * inverse;
+                weight = exp2<A::degree>(broadcast((score[k] - m) * factor))[0] * inverse;
             }
             if (is_broken && k < there) weight = (Number)NAN;
             ((Number*)weights.data)[weights.at(batch, head, query, k)] = weight;
@@ -194,7 +193,7 @@ struct Observe {
         Forward<A, Watched<A>> forward(p, keys, batch, head, query_tile, scratch + c.used, watch);
         forward.watch.factor = forward.premultiply ? 1 : forward.factor;
         forward.all_keys(query_tile);
-        forward.finish(into.output, into.lse);
+        forward.finish(into.results);
     }
 
     // ---- second pass: a few tiles of keys, and what they receive ----
@@ -214,7 +213,7 @@ struct Observe {
         Carver c{scratch};
         number* total = c.take<number>(received_tiles * tile);
         number* part = c.take<number>(received_tiles * tile);  // of one tile of queries: two short sums are nearer than one long
-        number* minus = c.take<number>(tile);
+        number* most = c.take<number>(tile);
         number* inverse = c.take<number>(tile);
         memset(total, 0, sizeof(number) * (size_t)(count * tile));
         MaskView view(p, batch, head);
@@ -234,14 +233,14 @@ struct Observe {
                 if (fill == Fill::empty) continue;
                 if (!ready) {
                     scores.read_queries();
-                    read_normals(p, into, batch, head, i, minus, inverse);
+                    read_normals(p, into, batch, head, i, most, inverse);
                     ready = true;
                 }
                 number* sums = part + t * tile;
                 memset(sums, 0, sizeof(number) * (size_t)tile);
                 TileOfKeys keys_of{first_tile + t, fill == Fill::partial};
                 for_strips(scores.rows, [&](int64_t r, auto n) {
-                    add_strip<decltype(n)::value>(scores, r, keys_of, minus, inverse, sums);
+                    add_strip<decltype(n)::value>(scores, r, keys_of, most, inverse, sums);
                 });
                 for (int64_t j = 0; j < tile; j += width)
                     store(total + t * tile + j, load(total + t * tile + j) + load(sums + j));
@@ -253,16 +252,16 @@ struct Observe {
     }
 
     static REGARD_INLINE void read_normals(const Problem& p, const Observed& into, int64_t batch, int64_t head,
-                                           int64_t query_tile, number* minus, number* inverse) {
+                                           int64_t query_tile, number* most, number* inverse) {
         int64_t first = query_tile * tile;
         const number* normal = (const number*)into.normals + 2 * ((batch * p.heads + head) * p.queries + first);
         for (int64_t i = 0; i < smaller(p.queries - first, tile); ++i)
-            minus[i] = -normal[2 * i], inverse[i] = normal[2 * i + 1];
+            most[i] = normal[2 * i], inverse[i] = normal[2 * i + 1];
     }
 
     // sums[j] += sum over the strip of w_ij
     template <int n>
-    static REGARD_INLINE void add_strip(Scores& scores, int64_t first, const TileOfKeys& keys_of, const number* minus,
+    static REGARD_INLINE void add_strip(Scores& scores, int64_t first, const TileOfKeys& keys_of, const number* most,
                                         const number* inverse, number* sums) {
         const uint64_t* allowed = scores.bits + first;
         int32_t from, stop;
@@ -276,7 +275,7 @@ struct Observe {
                 vec<number> sum = load(to);
 #pragma GCC unroll 8
                 for (int r = 0; r < n; ++r) {
-                    vec<number> x = multiply_add(s.at[r][v], times, broadcast(minus[first + r]));
+                    vec<number> x = (s.at[r][v] - broadcast(most[first + r])) * times;
                     vec<number> with = multiply_add(exp2<A::degree>(x), broadcast(inverse[first + r]), sum);
                     sum = keys_of.partial ? select((uint32_t)(allowed[r] >> ((v0 + v) * width)), with, sum) : with;
                 }
@@ -300,12 +299,12 @@ struct Observe {
         int64_t query = ((const int64_t*)rows.data)[rows.at(0, 0, 0, index)], query_tile = query / tile;
         int64_t r = query % tile;
         Carver c{scratch};
-        number* minus = c.take<number>(tile);
+        number* most = c.take<number>(tile);
         number* inverse = c.take<number>(tile);
         number* weights = c.take<number>(tile);
         Scores scores(p, keys, batch, head, query_tile, scratch + c.used);
         scores.read_queries();
-        read_normals(p, into, batch, head, query_tile, minus, inverse);
+        read_normals(p, into, batch, head, query_tile, most, inverse);
         number* row_of = (number*)to.data + to.at(batch, head, index, 0);
         for (int64_t j = 0; j < p.keys; ++j) row_of[j * to.stride[3]] = 0;
         MaskView view(p, batch, head);
@@ -313,7 +312,7 @@ struct Observe {
         TileOfKeys keys_of;
         while (of_query.next(1, &keys_of, scores.bits)) {
             memset(weights, 0, sizeof(number) * (size_t)tile);
-            add_strip<1>(scores, r, keys_of, minus, inverse, weights);
+            add_strip<1>(scores, r, keys_of, most, inverse, weights);
             int64_t first = keys_of.index * tile;
             for (int64_t j = 0; j < smaller(p.keys - first, tile); ++j) row_of[(first + j) * to.stride[3]] = weights[j];
         }

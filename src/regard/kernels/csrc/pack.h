@@ -173,6 +173,34 @@ __attribute__((noinline)) void write_row_of(const Number* from, int64_t width, N
     }
 }
 
+// What rounding cut off such a row, as it was written to `to`; 0 where it overflowed. In half precision.
+template <class T, class Number>
+REGARD_INLINE void write_cut(const Number* from, int64_t width, Number times, const T* to, int64_t step, T* cut,
+                             int64_t cut_step) {
+    int64_t k = 0;
+    if (step == 1 && cut_step == 1)
+        for (; k + lanes<Number> <= width; k += lanes<Number>) {
+            vec<Number> x = load(from + k) * times - load_wide(to + k), finite = x - x;
+            store_narrow(cut + k, select(greater(broadcast((Number)1), finite), x, vec<Number>{}));
+        }
+    for (; k < width; ++k) {
+        Number x = from[k] * times - widen(to[k * step]);
+        narrow(x - x < 1 ? x : 0, cut + k * cut_step);
+    }
+}
+
+template <class Number>
+__attribute__((noinline)) void write_cut_of(const Number* from, int64_t width, Number times, const Array& to,
+                                            int64_t at, const Array& cut, int64_t cut_at) {
+    if constexpr (sizeof(Number) == 4) {
+        auto write = [&](auto* written, auto* into) {
+            write_cut(from, width, times, written + at, to.stride[3], into + cut_at, cut.stride[3]);
+        };
+        if (to.dtype == Dtype::bfloat16) write((const bfloat16*)to.data, (bfloat16*)cut.data);
+        if (to.dtype == Dtype::float16) write((const float16*)to.data, (float16*)cut.data);
+    }
+}
+
 // ---- numbers to units ----
 
 // Two rows that become one row of units: number by number, (first, second). Where a unit is one number, the first row.
