@@ -1,6 +1,7 @@
 """What the whole suite shares: the seed, calls without the shape checks, and the table of what was proved."""
 
 import inspect
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ def _jaxtyped_once(*args: Any, **options: Any) -> Any:
 
 jaxtyping.jaxtyped = _jaxtyped_once
 torch.set_num_threads(1)  # the tests' tensors are tiny, and pytest's workers share the cores
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests interrupt what they start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
