@@ -21,8 +21,7 @@ void forward_whole(const Problem& p, const Kernels& k, const ForwardResults& res
     size_t work = rounded(larger_of(k.pack_scratch(p), k.forward_scratch(p)));
     size_t each = sizes.one_head() + work;
     Scratch scratch = Scratch::of<char>({threads, (int64_t)each});
-    parallel_for(p.batch * p.key_heads, threads, [&](int64_t task, int thread) {
-        int64_t batch = task / p.key_heads, key_head = task % p.key_heads;
+    HeadSets(p, threads).run(threads, {&p.key, &p.value}, {&p.query}, [&](int64_t batch, int64_t key_head, int thread) {
         char* mine = scratch.as<char>() + (size_t)thread * each;
         PackedKeys keys = sizes.at(mine, 0);
         char* rest = mine + sizes.one_head();

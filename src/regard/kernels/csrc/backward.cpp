@@ -223,7 +223,7 @@ struct Run {
     void whole() const {
         size_t each = layout.bytes() + rounded(layout.grad_query_bytes()) + work;
         Scratch scratch = Scratch::of<char>({threads, (int64_t)each});
-        parallel_for(split.lanes, threads, [&](int64_t lane, int thread) {
+        auto compute_lane = [&](int64_t lane, int thread) {
             char* mine = scratch.as<char>() + (size_t)thread * each;
             BackwardTiles tiles = layout.at(mine);
             char* grad_query = mine + layout.bytes();
@@ -239,7 +239,11 @@ struct Run {
                            member % p.key_heads, 0, (int64_t)layout.key_tiles, rest);
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) finish_queries(member, t, grad_query, 0);
             }
-        });
+        };
+        if (split.members > 1) return parallel_for(split.lanes, threads, compute_lane);
+        HeadSets(p, threads).run(
+            threads, {&p.key, &p.value}, {&p.query, &given.grad_output, &given.output, &given.rounding},
+            [&](int64_t batch, int64_t key_head, int thread) { compute_lane(batch * p.key_heads + key_head, thread); });
     }
 
     void in_ranges() const {

@@ -63,14 +63,15 @@ struct Backward {
         BackwardSizes s = sizes(p);
         int64_t first = key_tile * tile, count = smaller(p.keys - first, tile), height = Pack::whole_height(count);
         int64_t key_stride = Pack::number_stride(p.head_dim), value_stride = Pack::number_stride(p.value_dim);
-        stored* key_rows = (stored*)scratch;
-        stored* value_rows = key_rows + tile * key_stride;
+        char* packed_rows = into.key_rows + s.key_rows * (size_t)key_tile;
+        stored* key_rows = A::per_unit == 1 ? (stored*)packed_rows : (stored*)scratch;
+        stored* value_rows = (stored*)scratch + tile * key_stride;
         Pack::read(p, batch, key_head, first, count, key_rows, value_rows);
         Pack::columns_of(key_rows, key_stride, height, p.head_dim, (unit*)(into.key + s.key * (size_t)key_tile));
         Pack::columns_of(value_rows, value_stride, height, p.value_dim,
                          (unit*)(into.value + s.value * (size_t)key_tile));
-        Pack::paired_rows(key_rows, key_stride, height, padded<A>(p.head_dim),
-                          (unit*)(into.key_rows + s.key_rows * (size_t)key_tile));
+        if (A::per_unit > 1)
+            Pack::paired_rows(key_rows, key_stride, height, padded<A>(p.head_dim), (unit*)packed_rows);
     }
 
     // One tile of queries, of head `in_group` of those that share the key head: q, dO, lse and delta.

@@ -304,10 +304,11 @@ struct Forward {
             watch.finish(i, is_broken, is_empty, m, sum);
             const number* row_of = output + i * value_stride;
             int64_t at = out.at(batch, head, first_query + i, 0);
-            write_row_of(row_of, p.value_dim, inverse, out, at);
             if (rounding)
-                write_cut_of(row_of, p.value_dim, inverse, out, at, rounding,
-                             rounding.at(batch, head, first_query + i, 0));
+                write_row_and_cut_of(row_of, p.value_dim, inverse, out, at, rounding,
+                                     rounding.at(batch, head, first_query + i, 0));
+            else
+                write_row_of(row_of, p.value_dim, inverse, out, at);
         }
     }
 };

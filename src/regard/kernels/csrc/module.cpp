@@ -72,6 +72,8 @@ Array write_lse(Call& call, nb::handle object) {
 
 Array write_rounding(Call& call, nb::handle object) {
     const Problem& p = call.problem;
+    if (!object.is_none() && call.dtype() != Dtype::bfloat16 && call.dtype() != Dtype::float16)
+        throw nb::value_error("rounding: expected None, since nothing is cut off in this dtype");
     return call.write(object, "rounding", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype(), allowed);
 }
 

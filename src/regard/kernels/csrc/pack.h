@@ -21,20 +21,30 @@ struct ColumnsUpTo<0, column...> {
 
 // ---- reading rows of an array; a token with a NaN or Inf is told apart ----
 
-// One row of `width` numbers, `step` apart, widened, as a row of `stride` numbers of which the last are 0. NaN if one of
-// them is NaN or Inf, else 0.
+// One vector, widened. What was odd in it is noted: `odd` becomes NaN where a number is NaN or Inf.
+template <class T, class Number>
+REGARD_INLINE void copy_vector(const T* from, Number* to, vec<Number>* odd) {
+    vec<Number> x = load_wide(from);
+    store(to, x);
+    *odd += x * 0;
+}
+
+// bfloat16 stays as it is: `odd` is not 0 in lanes where all bits of an exponent were set.
+REGARD_INLINE void copy_vector(const bfloat16* from, bfloat16* to, vec<uint16_t>* odd) {
+    const vec<uint16_t> exponent = broadcast<uint16_t>(0x7f80);
+    vec<uint16_t> x = load((const uint16_t*)from);
+    store((uint16_t*)to, x);
+    *odd |= (vec<uint16_t>)((x & exponent) == exponent);
+}
+
+// One row of `width` numbers, `step` apart, widened, as a row of `stride` numbers of which the last are 0.
 template <class T, class Number>
 REGARD_INLINE vec<Number> copy_row(const T* from, int64_t step, int64_t width, Number* to, int64_t stride) {
     constexpr int n = lanes<Number>;
     vec<Number> odd = {};
     int64_t k = 0;
-    if (step == 1) {
-        for (; k + n <= width; k += n) {
-            vec<Number> x = load_wide(from + k);
-            store(to + k, x);
-            odd += x * 0;
-        }
-    }
+    if (step == 1)
+        for (; k + n <= width; k += n) copy_vector(from + k, to + k, &odd);
     for (; k < width; ++k) {
         Number x = widen(from[k * step]);
         to[k] = x;
@@ -44,19 +54,12 @@ REGARD_INLINE vec<Number> copy_row(const T* from, int64_t step, int64_t width, N
     return odd;
 }
 
-// bfloat16 stays as it is: the vector is not 0 in lanes where all bits of an exponent are set.
 REGARD_INLINE vec<uint16_t> copy_row(const bfloat16* from, int64_t step, int64_t width, bfloat16* to, int64_t stride) {
     constexpr int n = lanes<uint16_t>;
-    const vec<uint16_t> exponent = broadcast<uint16_t>(0x7f80);
     vec<uint16_t> odd = {};
     int64_t k = 0;
-    if (step == 1) {
-        for (; k + n <= width; k += n) {
-            vec<uint16_t> x = load((const uint16_t*)from + k);
-            store((uint16_t*)to + k, x);
-            odd |= (vec<uint16_t>)((x & exponent) == exponent);
-        }
-    }
+    if (step == 1)
+        for (; k + n <= width; k += n) copy_vector(from + k, to + k, &odd);
     for (; k < width; ++k) {
         to[k] = from[k * step];
         odd[0] |= (uint16_t)((to[k].bits & 0x7f80) == 0x7f80);
@@ -89,14 +92,36 @@ REGARD_INLINE bool read_row(const T* from, int64_t step, int64_t width, Stored* 
     return is_odd(copy_row(from, step, width, to, stride));
 }
 
+// Rows of as many whole vectors.
+template <int vectors, class Odd, class T, class Stored>
+REGARD_INLINE Odd copy_whole_rows(const T* from, int64_t row_step, int64_t count, Stored* to) {
+    constexpr int n = sizeof(Odd) / sizeof(Stored);
+    Odd odd[vectors] = {};
+    for (int64_t i = 0; i < count; ++i, from += row_step, to += vectors * n)
+#pragma GCC unroll 8
+        for (int v = 0; v < vectors; ++v) copy_vector(from + v * n, to + v * n, &odd[v]);
+#pragma GCC unroll 8
+    for (int v = 1; v < vectors; ++v) join_odd(&odd[0], odd[v]);
+    return odd[0];
+}
+
 // `count` rows, `row_step` apart, as rows `stride` apart. The bit of each that holds a NaN or Inf: asked once for all of
 // them, and only if there is one, row by row.
 template <class T, class Stored>
 REGARD_INLINE uint64_t read_rows(const T* from, int64_t row_step, int64_t step, int64_t count, int64_t width,
                                  Stored* to, int64_t stride) {
-    decltype(copy_row(from, step, width, to, stride)) all = {};
-    for (int64_t i = 0; i < count; ++i)
-        join_odd(&all, copy_row(from + i * row_step, step, width, to + i * stride, stride));
+    typedef decltype(copy_row(from, step, width, to, stride)) Odd;
+    constexpr int64_t n = sizeof(Odd) / sizeof(Stored);
+    Odd all = {};
+    if (step == 1 && stride == width && width == n)
+        all = copy_whole_rows<1, Odd>(from, row_step, count, to);
+    else if (step == 1 && stride == width && width == 2 * n)
+        all = copy_whole_rows<2, Odd>(from, row_step, count, to);
+    else if (step == 1 && stride == width && width == 4 * n)
+        all = copy_whole_rows<4, Odd>(from, row_step, count, to);
+    else
+        for (int64_t i = 0; i < count; ++i)
+            join_odd(&all, copy_row(from + i * row_step, step, width, to + i * stride, stride));
     if (!is_odd(all)) return 0;
     uint64_t bad = 0;
     for (int64_t i = 0; i < count; ++i)
@@ -173,31 +198,41 @@ __attribute__((noinline)) void write_row_of(const Number* from, int64_t width, N
     }
 }
 
-// What rounding cut off such a row, as it was written to `to`; 0 where it overflowed. In half precision.
-template <class T, class Number>
-REGARD_INLINE void write_cut(const Number* from, int64_t width, Number times, const T* to, int64_t step, T* cut,
-                             int64_t cut_step) {
+// Such a row in half precision, and what rounding cut off it: 0 where it overflowed.
+template <class T>
+REGARD_INLINE void write_row_and_cut(const float* from, int64_t width, float times, T* to, int64_t step, T* cut,
+                                     int64_t cut_step) {
+    constexpr int n = lanes<float>;
     int64_t k = 0;
     if (step == 1 && cut_step == 1)
-        for (; k + lanes<Number> <= width; k += lanes<Number>) {
-            vec<Number> x = load(from + k) * times - load_wide(to + k), finite = x - x;
-            store_narrow(cut + k, select(greater(broadcast((Number)1), finite), x, vec<Number>{}));
+        for (; k + n <= width; k += n) {
+            vfloat x = load(from + k) * times;
+            T rounded[n];
+            store_narrow(rounded, x);
+            memcpy((void*)(to + k), rounded, sizeof rounded);
+            vfloat lost = x - load_wide((const T*)rounded), finite = lost - lost;
+            store_narrow(cut + k, select(greater(broadcast(1.0f), finite), lost, vfloat{}));
         }
     for (; k < width; ++k) {
-        Number x = from[k] * times - widen(to[k * step]);
-        narrow(x - x < 1 ? x : 0, cut + k * cut_step);
+        float x = from[k] * times;
+        T rounded;
+        narrow(x, &rounded);
+        to[k * step] = rounded;
+        float lost = x - widen(rounded);
+        narrow(lost - lost < 1 ? lost : 0, cut + k * cut_step);
     }
 }
 
+// As write_row_of; in other dtypes nothing is cut off, and there is no such array.
 template <class Number>
-__attribute__((noinline)) void write_cut_of(const Number* from, int64_t width, Number times, const Array& to,
-                                            int64_t at, const Array& cut, int64_t cut_at) {
+__attribute__((noinline)) void write_row_and_cut_of(const Number* from, int64_t width, Number times, const Array& to,
+                                                    int64_t at, const Array& cut, int64_t cut_at) {
     if constexpr (sizeof(Number) == 4) {
-        auto write = [&](auto* written, auto* into) {
-            write_cut(from, width, times, written + at, to.stride[3], into + cut_at, cut.stride[3]);
+        auto write = [&](auto* rows, auto* cuts) {
+            write_row_and_cut(from, width, times, rows + at, to.stride[3], cuts + cut_at, cut.stride[3]);
         };
-        if (to.dtype == Dtype::bfloat16) write((const bfloat16*)to.data, (bfloat16*)cut.data);
-        if (to.dtype == Dtype::float16) write((const float16*)to.data, (float16*)cut.data);
+        if (to.dtype == Dtype::bfloat16) return write((bfloat16*)to.data, (bfloat16*)cut.data);
+        if (to.dtype == Dtype::float16) return write((float16*)to.data, (float16*)cut.data);
     }
 }
 
@@ -293,10 +328,10 @@ struct PackKeys {
         int64_t first = key_tile * tile, count = smaller(p.keys - first, tile), height = whole_height(count);
         int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
         stored* key_rows = (stored*)scratch;
-        stored* value_rows = key_rows + tile * key_stride;
+        stored* value_rows = A::per_unit == 1 ? (stored*)value : key_rows + tile * key_stride;
         *bad = read(p, batch, key_head, first, count, key_rows, value_rows);
         columns_of(key_rows, key_stride, height, p.head_dim, (unit*)key);
-        paired_rows(value_rows, value_stride, height, padded<A>(p.value_dim), (unit*)value);
+        if (A::per_unit > 1) paired_rows(value_rows, value_stride, height, padded<A>(p.value_dim), (unit*)value);
     }
 
     // Rows that `count` rows are filled up to, so that they are whole vectors of columns.

@@ -42,4 +42,54 @@ inline void pack_all(const Problem& p, const Kernels& k, const PackedSizes& size
     });
 }
 
+// Short sequences: each (batch, key head) is computed whole, by one thread. Heads are usually stored side by side (batch,
+// length, heads, head_dim), so rows of one head lie far apart, and the memory is slow to bring them. So some heads of one
+// text are a *set*, whose rows are asked for all together, in the order they lie, while the set before is computed.
+class HeadSets {
+  public:
+    HeadSets(const Problem& p, int threads) : p_(p) {
+        const int64_t wanted = 8 * (int64_t)threads;  // tasks
+        int64_t parts = (wanted + p.batch - 1) / p.batch;
+        heads_ = p.key_heads / parts < 1 ? 1 : p.key_heads / parts;
+        parts_ = (p.key_heads + heads_ - 1) / heads_;
+        sets_ = p.batch * parts_;
+        in_task_ = sets_ / wanted < 1 ? 1 : sets_ / wanted;
+    }
+    // For each (batch, key head) of each task: compute(batch, key_head, thread). `of_keys` and `of_queries` are what it reads.
+    template <class Compute>
+    void run(int threads, std::initializer_list<const Array*> of_keys, std::initializer_list<const Array*> of_queries,
+             Compute compute) const {
+        auto fetch_set = [&](int64_t set) {
+            int64_t batch = set / parts_, first = set % parts_ * heads_, past = past_head(set);
+            for (const Array* a : of_keys) fetch(*a, batch, first, past);
+            for (const Array* a : of_queries) fetch(*a, batch, first * p_.group(), past * p_.group());
+        };
+        parallel_for((sets_ + in_task_ - 1) / in_task_, threads, [&](int64_t task, int thread) {
+            int64_t stop = task * in_task_ + in_task_ < sets_ ? task * in_task_ + in_task_ : sets_;
+            for (int64_t set = task * in_task_; set < stop; ++set) {
+                if (set == task * in_task_) fetch_set(set);
+                if (set + 1 < stop) fetch_set(set + 1);
+                for (int64_t h = set % parts_ * heads_; h < past_head(set); ++h) compute(set / parts_, h, thread);
+            }
+        });
+    }
+
+  private:
+    int64_t past_head(int64_t set) const {
+        int64_t past = (set % parts_ + 1) * heads_;
+        return past < p_.key_heads ? past : p_.key_heads;
+    }
+    static void fetch(const Array& a, int64_t batch, int64_t head, int64_t past) {
+        if (!a || a.stride[1] != a.shape[3] || a.stride[3] != 1) return;
+        const int64_t item = a.dtype == Dtype::float64 ? 8 : a.dtype == Dtype::float32 ? 4 : 2;
+        const int64_t bytes = (past - head) * a.shape[3] * item;
+        const char* row = (const char*)a.data + a.at(batch, head, 0, 0) * item;
+        for (int64_t i = 0; i < a.shape[2]; ++i, row += a.stride[2] * item)
+            for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(row + at, 0, 2);
+    }
+
+    const Problem& p_;
+    int64_t heads_, parts_, sets_, in_task_;
+};
+
 }  // namespace regard

@@ -77,12 +77,17 @@ struct MaskView {
         int64_t q0 = query_tile * tile, k0 = key_tile * tile;
         int64_t rows = smaller(queries - q0, tile);
         int64_t low = mask->low, high = mask->high;
-        bool full = q0 + rows - 1 + low <= k0 && q0 + high >= k0 + tile - 1 && start <= k0 && stop >= k0 + tile;
-        if (full && bitmap < 0 && !dense) return Fill::full;
+        bool banded = q0 + rows - 1 + low > k0 || q0 + high < k0 + tile - 1;
+        if (!banded && start <= k0 && stop >= k0 + tile && bitmap < 0 && !dense) return Fill::full;
         const uint64_t* map = bitmap < 0 ? nullptr : mask->bitmaps + (int64_t)bitmap * tile;
         uint64_t same = dense && mask->dense.stride[2] == 0 ? dense_row(0, k0) : ~(uint64_t)0;
         uint64_t interval = bit_range(start - k0, stop - k0);
         uint64_t any = 0, all = ~(uint64_t)0;
+        if (!banded && !map && (!dense || mask->dense.stride[2] == 0)) {  // the same for all queries
+            uint64_t word = interval & same;
+            for (int64_t i = 0; i < tile; ++i) bits[i] = i < rows ? word : 0;
+            return !word ? Fill::empty : ~word ? Fill::partial : Fill::full;
+        }
         for (int64_t i = 0; i < rows; ++i) {
             uint64_t word = interval & same & bit_range(q0 + i + low - k0, q0 + i + high - k0 + 1);
             if (map) word &= map[i];
