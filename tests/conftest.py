@@ -28,7 +28,8 @@ def _jaxtyped_once(*args: Any, **options: Any) -> Any:
 
 jaxtyping.jaxtyped = _jaxtyped_once
 torch.set_num_threads(1)  # the tests' tensors are tiny, and pytest's workers share the cores
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; tests interrupt what they start
+# As in the background of a shell. Tests interrupt what they start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -138,6 +138,14 @@ class TestOutput:
             assert np.array_equal(np.array(lines[row]["vectors"], np.float32), found)
             assert np.array_equal(np.array(table["vectors"][row].as_py(), np.float32), found)
 
+    def test_in_bfloat16_the_vectors_are_float32(self, embed, tiny, expected):
+        done = embed("--data", write(LINES), "-o", "out.npy", "--dtype", "bfloat16")
+        found = np.load("out.npy")
+        assert found.dtype == np.float32
+        assert (found == Embedder(load(tiny, dtype=torch.bfloat16)).sentences(LINES).numpy()).all()
+        assert (found * expected).sum(axis=1).min() > 0.999
+        assert "in bfloat16" in done.stderr
+
     def test_format_by_name(self, embed):
         embed("a", "-o", "out.vectors", "--format", "npy")
         assert np.load("out.vectors").shape == (1, 22)
@@ -150,7 +158,7 @@ class TestOutput:
     @pytest.mark.parametrize(
         "options",
         [("-o", "out.csv"), ("-o", "out"), ("--format", "npy"), ("-o", "x.npy", "--format", "csv"), ("--resume",),
-         ("-o", "nowhere/x.npy"), ("--field", "text"), ("--data", "x")],
+         ("--dtype", "float8"), ("-o", "nowhere/x.npy"), ("--field", "text"), ("--data", "x")],
     )  # fmt: skip
     def test_wrong_options(self, embed, options):
         with pytest.raises(OptionError):
@@ -394,6 +402,7 @@ class TestResume:
         [
             (("--batch", "3"), "batch: 32 then, 3 now"),
             (("--tokens",), "tokens"),
+            (("--dtype", "bfloat16"), "dtype: 'float32' then, 'bfloat16' now"),
             (("--model", "minilm"), "fingerprint"),
         ],
     )

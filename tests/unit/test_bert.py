@@ -47,6 +47,21 @@ def test_padding_has_no_influence(model):
     assert torch.equal(hidden[1, :3], changed[1, :3])
 
 
+def test_weights_in_use_are_the_trained_ones():
+    """Large enough that a CPU may compute it in another way where no gradient is wanted."""
+    model = Bert(BertConfig(vocabulary=17, width=130, layers=2, heads=2, inner=521, max_length=37)).eval()
+    ids, mask = torch.randint(1, 17, (3, 37)), masks.padding([37, 13, 1])
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(2):
+        trained = model(ids, mask=mask).hidden
+        with torch.no_grad():
+            torch.testing.assert_close(model(ids, mask=mask).hidden, trained, atol=1e-5, rtol=1e-5)
+        trained.square().mean().backward()
+        optimizer.step()
+        with torch.inference_mode():
+            assert not torch.allclose(model(ids, mask=mask).hidden, trained, atol=1e-3)
+
+
 def test_without_pooler():
     assert Bert(BertConfig(vocabulary=5, width=2, layers=1, heads=1, inner=3, pooler=False))(
         torch.zeros(1, 3, dtype=torch.long)

@@ -1,6 +1,7 @@
 """Sentence vectors against sentence-transformers, and the batching and pooling behind them."""
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -45,6 +46,13 @@ def test_cosine_against_sentence_transformers(embedder, peer):
     assert np.abs(ours - theirs).max() < 1e-5
 
 
+def test_bfloat16_against_sentence_transformers(peer):
+    ours, theirs = Embedder(load("minilm", dtype=torch.bfloat16)).sentences(TEXTS), peer.encode(TEXTS)
+    assert ours.dtype == torch.float32
+    assert (ours.numpy() * theirs).sum(axis=1).min() > 0.999
+    assert ours.norm(dim=1).numpy() == pytest.approx(1, abs=1e-6)
+
+
 def test_token_vectors_against_sentence_transformers(embedder, peer):
     for ours, theirs in zip(
         embedder.tokens(TEXTS[:4]), peer.encode(TEXTS[:4], output_value="token_embeddings"), strict=True
@@ -86,6 +94,17 @@ def test_batches_hold_every_text_once(lengths, size, most_tokens):
     assert [lengths[row] for batch in found for row in batch] == sorted(lengths)
 
 
+@given(st.lists(st.integers(1, 50), max_size=40), st.integers(0, 30))
+def test_batches_hold_little_padding(lengths, most_padding):
+    found = list(batches(lengths, 7, most_padding=most_padding))
+    of = [[lengths[row] for row in batch] for batch in found]
+    assert sorted(row for batch in found for row in batch) == list(range(len(lengths)))
+    assert all(max(batch) * len(batch) - sum(batch) <= most_padding for batch in of)
+    for batch, following in pairwise(of):  # none ends before it has to
+        longer = [*batch, following[0]]
+        assert len(longer) > 7 or max(longer) * len(longer) - sum(longer) > most_padding
+
+
 def test_an_empty_batch_is_refused():
     with pytest.raises(OptionError, match="at least one"):
         list(batches([1], 0))
@@ -97,6 +116,14 @@ class TestPooling:
     def test_mean_ignores_padding_whatever_it_holds(self):
         pooled = Pooling(("mean",), normalise=False).pool(self.HIDDEN, torch.tensor([2]))
         assert pooled.tolist() == [[2.0, 2.0]]
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+    def test_half_precision_is_summed_in_float32(self, dtype):
+        """Of 513 tokens bfloat16 can hold neither the sum nor the number."""
+        hidden = torch.ones(1, 513, 1, dtype=dtype)
+        pooled = Pooling(("mean",), normalise=False).pool(hidden, torch.tensor([513]))
+        assert pooled.dtype == torch.float32
+        assert pooled.tolist() == [[1.0]]
 
     def test_first_token_at_length_1(self):
         pooled = Pooling(("cls",), normalise=True).pool(self.HIDDEN, torch.tensor([2]))

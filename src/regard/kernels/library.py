@@ -10,6 +10,7 @@ import os
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from regard.errors import OptionError
@@ -33,6 +34,7 @@ __all__ = [
     "missing",
     "native",
     "stored_by_token",
+    "transformed",
     "untraced",
     "wide",
 ]
@@ -61,6 +63,13 @@ def untraced(*tensors: Tensor | None) -> bool:
         and torch._C._len_torch_dispatch_stack() == 0
         and all(tensor is None or type(tensor) in (Tensor, Parameter) for tensor in tensors)
     )
+
+
+def transformed() -> bool:
+    """Whether vmap, grad, jvp and their kind, or a level of forward-mode derivatives, are around the call."""
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
 def any_requires_grad(*tensors: Tensor | None) -> bool:

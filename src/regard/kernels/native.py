@@ -11,7 +11,6 @@ from typing import ClassVar, final
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd import forward_ad
 
 from regard.contract import Observation
 from regard.kernels import library, observing, ops
@@ -65,13 +64,6 @@ def out_of_reach(request: Request) -> str | None:
         return f"native takes a bias of the pair, and {type(bias).__name__} needs the queries or the weights"
     if not all(tensor.layout is torch.strided for tensor in (query, request.key, value)):
         return "native takes dense tensors, neither sparse nor nested"
-    if _transformed():
+    if library.transformed():
         return "torch.func and forward-mode derivatives cannot look into a kernel"
     return None
-
-
-def _transformed() -> bool:
-    """Whether vmap, grad, jvp and their kind, or a level of forward-mode derivatives, are around the call."""
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0

@@ -72,7 +72,7 @@ def terms_of(request: Request) -> Terms:
     if isinstance(bias, DistanceBias):
         lowest, highest = span(request.frame)
         wide = torch.float64 if request.query.dtype == torch.float64 else torch.float32
-        table, bias = bias.table(lowest, highest).to("cpu", wide), None
+        table, bias = bias.table(lowest, highest).to("cpu", wide).contiguous(), None  # read along distances
     assert bias is None or isinstance(bias, Tensor), f"{bias} was to be refused"
     seed = None if request.dropout == 0.0 else torch.randint(_SEEDS, (), device="cpu")
     return Terms(

@@ -9,30 +9,17 @@ Vaswani et al. 2017, equation 2; Shazeer 2020, "GLU variants improve Transformer
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import final
 
 from torch import Tensor, nn
-from torch.nn import functional
 
 from regard.errors import ShapeError, check_count, unknown
+from regard.layers.projection import project
 from regard.shapes import check_dropout
 
-_PLAIN: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": functional.relu,
-    "gelu": functional.gelu,
-    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
-    "silu": functional.silu,
-    "relu_squared": lambda tensor: functional.relu(tensor).square(),
-}
-_GATED: dict[str, Callable[[Tensor], Tensor]] = {
-    "glu": functional.sigmoid,
-    "reglu": functional.relu,
-    "geglu": functional.gelu,
-    "geglu_tanh": partial(functional.gelu, approximate="tanh"),
-    "swiglu": functional.silu,
-}
+_PLAIN = ("relu", "gelu", "gelu_tanh", "silu", "relu_squared")
+_GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": "silu"}
+"""The gate's activation, by the name that it goes by when it gates."""
 ACTIVATIONS = (*_PLAIN, *_GATED)
 
 
@@ -67,13 +54,11 @@ class FeedForward(nn.Module):
                 got=str(tuple(tokens.shape)),
                 do="build the layer with the width of its tokens",
             )
-        inner = self.up(tokens)
         if self.gate is None:
-            inner = _PLAIN[self.activation](inner)
+            inner = project(tokens, self.up, self.activation)
         else:
-            inner = _GATED[self.activation](self.gate(tokens)) * inner
-        output: Tensor = self.down(self.dropout(inner))
-        return output
+            inner = project(tokens, self.gate, _GATED[self.activation]) * project(tokens, self.up)
+        return project(self.dropout(inner), self.down)
 
     def extra_repr(self) -> str:
         """For printing."""

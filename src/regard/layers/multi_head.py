@@ -18,6 +18,7 @@ from regard.catalogue import mechanism as mechanism_of
 from regard.contract import Frame
 from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError, check_count
 from regard.layers.cache import KeyValueCache
+from regard.layers.projection import project
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.positions.base import PairBias, Rotation
@@ -238,8 +239,7 @@ class MultiHeadAttention(nn.Module):
                 got=str(tokens.dtype),
                 do="convert the tokens, or the layer with .to(dtype)",
             )
-        split: Tensor = projection(tokens).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
-        return split
+        return project(tokens, projection).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def _turned(self, tokens: Tensor, offset: int) -> Tensor:
         if not isinstance(self.position, Rotation):
@@ -250,8 +250,7 @@ class MultiHeadAttention(nn.Module):
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
         bias = self.position if isinstance(self.position, PairBias) else None
         mixed: Tensor = self.mechanism(query, key, value, mask, bias=bias)
-        joined: Tensor = self.output_projection(mixed.transpose(1, 2).flatten(2))
-        return joined
+        return project(mixed.transpose(1, 2).flatten(2), self.output_projection)
 
     def _start(self) -> None:
         """Xavier, as Vaswani et al. and nn.MultiheadAttention do; biases start at 0."""

@@ -4,7 +4,8 @@
     sentence vector = pooling(hidden)               (width,)            ``regard.text.pooling``
     token vectors   = hidden without padding        (tokens, width)     contextual, not normalised
 
-Texts are read in batches of similar length, so that little is padded; vectors come back in the order of the texts.
+Texts are read in batches of similar length, so that little is padded; vectors come back in the order of the texts, in
+float32 whatever the model computes in.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from regard.text.tokenizer import TokenBatch, TokenizedText, Tokenizer
 
 MOST_TOKENS = 8192
 """Tokens a batch may hold, padding included: bounds memory where texts are long."""
+MOST_PADDING = 128
+"""Padded tokens a batch may hold on a CPU: about where another call of a small model costs less than they do."""
 
 
 @runtime_checkable
@@ -111,7 +114,8 @@ class Embedder:
         part: Callable[[Tensor, TokenBatch], Sequence[Tensor]],
     ) -> list[Tensor]:
         vectors: list[Tensor] = [torch.empty(0)] * len(texts)
-        for rows in batches([len(text) for text in texts], batch):
+        most_padding = MOST_PADDING if self.model.device.type == "cpu" else None
+        for rows in batches([len(text) for text in texts], batch, most_padding=most_padding):
             read = self.tokenizer.pad([texts[row] for row in rows])
             hidden = self.model(read.ids.to(self.model.device), mask=read.mask).hidden
             for row, vector in zip(rows, part(hidden, read), strict=True):
@@ -119,16 +123,27 @@ class Embedder:
         return vectors
 
 
-def batches(lengths: Sequence[int], size: int, *, most_tokens: int = MOST_TOKENS) -> Iterator[list[int]]:
-    """Indices of texts in batches of similar length: at most ``size`` texts and, padded, ``most_tokens`` tokens."""
+def batches(
+    lengths: Sequence[int], size: int, *, most_tokens: int = MOST_TOKENS, most_padding: int | None = None
+) -> Iterator[list[int]]:
+    """Indices of texts in batches of similar length.
+
+    A batch has at most ``size`` texts, ``most_tokens`` tokens, padding included, and ``most_padding`` of padding; None
+    is as much as comes.
+    """
     if size < 1:
         raise OptionError("a batch holds at least one text", expected="1 or more", got=str(size), do="32 is usual")
+    most_padding = most_tokens if most_padding is None else most_padding
     batch: list[int] = []
+    tokens = 0
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
         # Lengths rise, so the newest text is the one that all are padded to.
-        if batch and (len(batch) == size or (len(batch) + 1) * lengths[row] > most_tokens):
+        padded = (len(batch) + 1) * lengths[row]
+        padding = padded - tokens - lengths[row]
+        if batch and (len(batch) == size or padded > most_tokens or padding > most_padding):
             yield batch
-            batch = []
+            batch, tokens = [], 0
         batch.append(row)
+        tokens += lengths[row]
     if batch:
         yield batch

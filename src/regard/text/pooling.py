@@ -55,9 +55,10 @@ class Pooling:
     def pool(
         self, hidden: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch width"]:
-        """Sentence vectors of hidden states that are padded on the right."""
+        """Sentence vectors of hidden states that are padded on the right; of half precision they come in float32."""
         self.check()
-        vectors = hidden[:, 0] if self.modes == ("cls",) else _mean(hidden, lengths)
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        vectors = hidden[:, 0].to(wide) if self.modes == ("cls",) else _mean(hidden, lengths, wide)
         return functional.normalize(vectors, dim=-1) if self.normalise else vectors
 
     @classmethod
@@ -96,10 +97,12 @@ class Pooling:
         }
 
 
-def _mean(hidden: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"]) -> Float[Tensor, "batch width"]:
+def _mean(
+    hidden: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"], dtype: torch.dtype
+) -> Float[Tensor, "batch width"]:
     token = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]
     # where and not a product: padding may hold anything, NaN included.
-    return torch.where(token[..., None], hidden, 0.0).sum(dim=1) / lengths[:, None].to(hidden)
+    return torch.where(token[..., None], hidden, 0.0).sum(dim=1, dtype=dtype) / lengths[:, None].to(dtype)
 
 
 def _modes(config: dict[str, Any]) -> list[str]:

@@ -1,0 +1,101 @@
+"""A linear layer and the activation behind it, in one pass where a CPU can.
+
+    y = activation(x W^T + b)        x (.., in), W (out, in), b (out) -> y (.., out)
+
+torch multiplies float32 by MKL, which on an AMD CPU with AVX-512 uses half of its width, and goes over the result again
+for the bias (in bfloat16) and for the activation. oneDNN, which comes with torch, does it all in one pass, so on a CPU
+with AVX-512 ``project`` asks it where no gradient is wanted. The weights stay as they are: oneDNN lays them out anew in
+each call, which costs little from some 16 rows on, and no copy of them can be out of date.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import NamedTuple, TypeGuard, cast, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules import module as global_hooks
+
+from regard.kernels.library import any_requires_grad, transformed, untraced
+
+_LEAST_ROWS = {torch.float32: 16, torch.bfloat16: 2}
+_LEAST_PRODUCTS = 2**21
+"""Multiplications from which oneDNN is the faster; measured on AMD Zen 5 for widths from 64 to 4,096."""
+
+
+@final
+class Activation(NamedTuple):
+    """A function of each number alone: torch's, and what oneDNN calls it (a name, and which form of it), if it does."""
+
+    apply: Callable[[Tensor], Tensor]
+    fused: tuple[str, str] | None
+
+
+ACTIVATIONS = {
+    "identity": Activation(lambda tensor: tensor, ("none", "")),
+    "relu": Activation(functional.relu, ("relu", "")),
+    "gelu": Activation(functional.gelu, ("gelu", "none")),
+    "gelu_tanh": Activation(partial(functional.gelu, approximate="tanh"), ("gelu", "tanh")),
+    "silu": Activation(functional.silu, ("swish", "")),
+    "sigmoid": Activation(functional.sigmoid, ("sigmoid", "")),
+    "relu_squared": Activation(lambda tensor: functional.relu(tensor).square(), None),
+}
+
+
+def project(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
+    """``projection(tokens)``, then the activation of that name: (.., in) -> (.., out)."""
+    form = ACTIVATIONS[activation]
+    if form.fused is None or not _plain(projection) or not _worthwhile(tokens, projection):
+        return form.apply(projection(tokens))
+    onednn = _onednn()
+    if onednn is None:
+        return form.apply(projection(tokens))
+    name, algorithm = form.fused
+    return onednn(tokens, projection.weight, projection.bias, name, [], algorithm)
+
+
+@cache
+def _onednn() -> Callable[..., Tensor] | None:
+    """oneDNN's linear layer, which torch has for its compiler; None where this torch or machine has it not."""
+    if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():
+        return None
+    try:
+        operator = cast("Callable[..., Tensor]", torch.ops.mkldnn._linear_pointwise.default)
+        operator(torch.zeros(1, 1), torch.zeros(1, 1), None, "none", [], "")  # it may change: it is not torch's API
+    except (AttributeError, RuntimeError, TypeError):
+        return None
+    return operator
+
+
+def _plain(projection: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether it is torch's own layer, and nobody listens to it: neither adapted nor quantised, hooked nor wrapped."""
+    return (
+        not torch.compiler.is_compiling()
+        and type(projection) is nn.Linear
+        and not (projection._forward_pre_hooks or projection._forward_hooks)
+        and not (global_hooks._global_forward_pre_hooks or global_hooks._global_forward_hooks)
+        and "forward" not in projection.__dict__
+    )
+
+
+def _worthwhile(tokens: Tensor, projection: nn.Linear) -> bool:
+    """Whether oneDNN can compute it, and is the faster."""
+    weight, bias = projection.weight, projection.bias
+    least = _LEAST_ROWS.get(tokens.dtype)
+    if least is None or tokens.dtype != weight.dtype or tokens.shape[-1:] != weight.shape[1:]:
+        return False
+    rows = tokens.numel() // max(1, tokens.shape[-1])
+    return (
+        rows >= least
+        and rows * weight.numel() >= _LEAST_PRODUCTS
+        and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in (tokens, weight))
+        and untraced(tokens, weight, bias)
+        and not any_requires_grad(tokens, weight, bias)
+        and not transformed()
+        and not torch.is_autocast_enabled("cpu")
+        and bool(torch.backends.mkldnn.enabled)
+        and (tokens.dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    )

@@ -1,0 +1,263 @@
+"""A linear layer with its activation: against float64, and when the short way is taken and when it must not be."""
+
+import copy
+import io
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrize
+
+from regard.layers import projection
+from regard.layers.projection import ACTIVATIONS, project
+
+ROWS, SMALLER, LARGER = 17, 359, 367
+"""Prime, and large enough for the short way."""
+
+FORMULAS = {
+    "identity": lambda x: x,
+    "relu": lambda x: x.clamp(min=0),
+    "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+    "sigmoid": lambda x: 1 / (1 + torch.exp(-x)),
+    "relu_squared": lambda x: x.clamp(min=0) ** 2,
+}
+"""Hendrycks and Gimpel 2016; Elfwing et al. 2018; So et al. 2021."""
+
+
+def layer(dtype=torch.float32, bias=True):
+    return nn.Linear(SMALLER, LARGER, bias=bias).to(dtype)
+
+
+def expected(tokens, linear, activation="identity"):
+    bias = 0 if linear.bias is None else linear.bias.detach().double()
+    return FORMULAS[activation](tokens.detach().double() @ linear.weight.detach().double().T + bias)
+
+
+@pytest.fixture
+def short_way(monkeypatch):
+    """Counts the calls that go the short way, on any machine: in place of oneDNN stands torch in float64."""
+    calls = []
+
+    def computed(tokens, weight, bias, name, scalars, algorithm):
+        calls.append(name)
+        output = functional.linear(tokens.double(), weight.double(), None if bias is None else bias.double())
+        activation = next(form.apply for form in ACTIVATIONS.values() if form.fused == (name, algorithm))
+        return activation(output).to(tokens.dtype)
+
+    monkeypatch.setattr(projection, "_onednn", lambda: computed)
+    return calls
+
+
+class TestValues:
+    """Whatever this machine takes: oneDNN or torch."""
+
+    @pytest.mark.parametrize("bias", [True, False])
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+    @pytest.mark.parametrize("activation", ACTIVATIONS)
+    @torch.no_grad()
+    def test_of_each_activation(self, activation, dtype, tolerance, bias):
+        linear, tokens = layer(dtype, bias), torch.randn(3, ROWS, SMALLER, dtype=dtype)
+        output = project(tokens, linear, activation)
+        assert output.dtype == dtype
+        torch.testing.assert_close(
+            output.double(), expected(tokens, linear, activation), atol=tolerance, rtol=tolerance
+        )
+
+    @torch.no_grad()
+    def test_of_strided_tokens_and_weights(self):
+        linear, tokens = layer(), torch.randn(ROWS, SMALLER, 3).permute(2, 0, 1)
+        linear.weight = nn.Parameter(torch.randn(SMALLER, LARGER).t() / 19)
+        torch.testing.assert_close(project(tokens, linear).double(), expected(tokens, linear), atol=1e-5, rtol=1e-5)
+
+    @pytest.mark.parametrize("shape", [(0, ROWS), (3, 0)])
+    @torch.no_grad()
+    def test_of_no_tokens(self, shape):
+        assert project(torch.randn(*shape, SMALLER), layer()).shape == (*shape, LARGER)
+
+    @torch.no_grad()
+    def test_a_wild_token_stays_in_its_row(self):
+        linear, tokens = layer(), torch.randn(3, ROWS, SMALLER)
+        clean = project(tokens, linear, "gelu")
+        tokens[1, 5, 7] = float("nan")
+        output = project(tokens, linear, "gelu")
+        assert output[1, 5].isnan().all()
+        output[1, 5] = clean[1, 5]
+        assert torch.equal(output, clean)
+
+
+class TestShortWay:
+    """Where it is taken."""
+
+    @torch.no_grad()
+    def test_without_gradients(self, short_way):
+        linear, tokens = layer(), torch.randn(ROWS, SMALLER)
+        torch.testing.assert_close(project(tokens, linear, "gelu"), functional.gelu(linear(tokens)))
+        assert short_way == ["gelu"]
+
+    def test_where_nothing_is_trained(self, short_way):
+        project(torch.randn(ROWS, SMALLER), layer().requires_grad_(False))
+        assert short_way == ["none"]
+
+    def test_not_where_a_gradient_is_wanted(self, short_way):
+        linear, tokens = layer(), torch.randn(ROWS, SMALLER, requires_grad=True)
+        project(tokens, linear, "silu").sum().backward()
+        assert not short_way
+        assert all(tensor.grad is not None for tensor in (tokens, linear.weight, linear.bias))
+
+    @pytest.mark.parametrize(
+        ("rows", "dtype"), [(15, torch.float32), (1, torch.bfloat16), (ROWS, torch.float64), (ROWS, torch.float16)]
+    )
+    @torch.no_grad()
+    def test_not_where_torch_is_the_faster_or_oneDNN_cannot(self, short_way, rows, dtype):  # noqa: N802
+        project(torch.randn(rows, SMALLER, dtype=dtype), layer(dtype))
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_in_narrow_layers(self, short_way):
+        project(torch.randn(ROWS, 13), nn.Linear(13, 11))
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_where_oneDNN_has_no_such_activation(self, short_way):  # noqa: N802
+        project(torch.randn(ROWS, SMALLER), layer(), "relu_squared")
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_where_oneDNN_is_switched_off(self, short_way, monkeypatch):  # noqa: N802
+        monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+        project(torch.randn(ROWS, SMALLER), layer())
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_with_sparse_weights(self, short_way):
+        linear, tokens = layer(bias=False), torch.randn(ROWS, SMALLER)
+        output = linear(tokens)
+        linear.weight = nn.Parameter(linear.weight.to_sparse())
+        torch.testing.assert_close(project(tokens, linear), output)
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_under_autocast(self, short_way):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert project(torch.randn(ROWS, SMALLER), layer()).dtype == torch.bfloat16
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_under_vmap(self, short_way):
+        linear, tokens = layer(), torch.randn(3, ROWS, SMALLER)
+        output = torch.func.vmap(lambda one: project(one, linear))(tokens)
+        torch.testing.assert_close(output, linear(tokens))
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_in_a_traced_graph(self, short_way):
+        linear, tokens = layer(), torch.randn(ROWS, SMALLER)
+        compiled = torch.compile(lambda one: project(one, linear, "gelu"), fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(tokens), functional.gelu(linear(tokens)))
+        assert not short_way
+
+
+class TestOthersLayers:
+    """Whoever hooks, adapts or wraps a layer is served."""
+
+    @pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+    @torch.no_grad()
+    def test_hooks_are_called(self, short_way, register):
+        linear, heard = layer(), []
+        handle = getattr(linear, register)(lambda *given: heard.append(len(given)))
+        project(torch.randn(ROWS, SMALLER), linear, "gelu")
+        assert len(heard) == 1
+        assert not short_way
+        handle.remove()
+        project(torch.randn(ROWS, SMALLER), linear, "gelu")
+        assert len(short_way) == 1
+
+    @torch.no_grad()
+    def test_hooks_of_all_modules_are_called(self, short_way):
+        heard = []
+        handle = nn.modules.module.register_module_forward_hook(lambda *given: heard.append(len(given)))
+        try:
+            project(torch.randn(ROWS, SMALLER), layer())
+        finally:
+            handle.remove()
+        assert len(heard) == 1
+        assert not short_way
+
+    @torch.no_grad()
+    def test_another_forward(self, short_way):
+        linear = layer()
+        linear.forward = lambda tokens: tokens * 0 + 3
+        assert torch.equal(project(torch.randn(ROWS, SMALLER), linear), torch.full((ROWS, SMALLER), 3.0))
+        assert not short_way
+
+    @torch.no_grad()
+    def test_another_module(self, short_way):
+        adapted = nn.Sequential(layer(), nn.Tanh())
+        tokens = torch.randn(ROWS, SMALLER)
+        torch.testing.assert_close(project(tokens, adapted, "relu"), adapted(tokens).relu())
+        assert not short_way
+
+    @torch.no_grad()
+    def test_parametrized_weights(self, short_way):
+        class Doubled(nn.Module):
+            def forward(self, weight):
+                return 2 * weight
+
+        linear, tokens = layer(bias=False), torch.randn(ROWS, SMALLER)
+        plain = project(tokens, linear)
+        parametrize.register_parametrization(linear, "weight", Doubled())
+        torch.testing.assert_close(project(tokens, linear), 2 * plain)
+        assert len(short_way) == 1
+
+
+class TestWeightsInUse:
+    """Weights that change, in whatever way, are the ones in use: nothing is kept of the old ones."""
+
+    @pytest.fixture
+    def linear(self):
+        linear = layer()
+        self.tokens = torch.randn(ROWS, SMALLER)
+        self.check(linear)
+        return linear
+
+    @torch.no_grad()
+    def check(self, linear):
+        output = project(self.tokens, linear)
+        torch.testing.assert_close(output.double(), expected(self.tokens, linear), atol=1e-5, rtol=1e-5)
+
+    def test_after_a_step_of_training(self, linear):
+        optimizer = torch.optim.AdamW(linear.parameters(), lr=0.1)
+        project(self.tokens, linear).square().sum().backward()
+        optimizer.step()
+        self.check(linear)
+
+    def test_after_loading(self, linear):
+        linear.load_state_dict(layer().state_dict())
+        self.check(linear)
+        linear.load_state_dict(layer().state_dict(), assign=True)
+        self.check(linear)
+
+    def test_after_changes_that_torch_does_not_count(self, linear):
+        linear.weight.data.mul_(3)
+        self.check(linear)
+        linear.weight.detach().numpy()[5] = 7
+        self.check(linear)
+        with torch.inference_mode():
+            linear.bias.add_(1)
+        self.check(linear)
+
+    def test_in_a_copy(self, linear):
+        other = copy.deepcopy(linear)
+        with torch.no_grad():
+            other.weight.mul_(2)
+        self.check(other)
+        self.check(linear)
+
+    def test_in_a_saved_layer(self, linear):
+        file = io.BytesIO()
+        torch.save(linear, file)
+        file.seek(0)
+        self.check(torch.load(file, weights_only=False))
