@@ -10,10 +10,12 @@ KERNELS := CMakeLists.txt $(wildcard src/regard/kernels/csrc/*)
 SANITIZED := build/sanitized
 WORKERS ?= 2
 UNDER ?=
+EVERYWHERE := not slow and not gpu and not huge
+OF_KERNELS := -m "$(EVERYWHERE)" -k "kernels or native" tests/kernels tests/conformance
 SENTENCE := The animal didn't cross the street because it was too tired.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format types docs docs-serve conformance kernels sanitize browser clean
+.PHONY: help demo test test-slow test-huge lint format types docs docs-serve conformance kernels operations sanitize browser clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -26,10 +28,13 @@ test: $(VENV)/.test $(VENV)/.kernels browser  ## the whole suite, set-up include
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "$(EVERYWHERE)"
 
 test-slow: $(VENV)/.test $(VENV)/.kernels browser  ## the tests that take longer; run nightly
-	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gpu"
+	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gpu and not huge"
+
+test-huge: $(VENV)/.test $(VENV)/.kernels  ## indices beyond 2^31; 5 GB of memory, a minute; run by hand
+	$(BIN)/python -m pytest -m huge
 
 lint: $(VENV)/.test  ## style and types, no tests
 	$(BIN)/python -m ruff check .
@@ -50,7 +55,10 @@ conformance: $(VENV)/.test $(VENV)/.kernels  ## prove the promises again and wri
 	$(BIN)/python -m pytest tests/conformance --write-table docs/conformance.md
 
 kernels: $(VENV)/.test $(VENV)/.kernels  ## test the C++ kernels alone; REGARD_ISA=avx2 picks the instruction set
-	$(UNDER) $(BIN)/python -m pytest -n $(WORKERS) -m "not slow and not gpu" tests/kernels
+	$(BIN)/python -m pytest -n $(WORKERS) $(OF_KERNELS)
+
+operations: $(VENV)/.test $(VENV)/.kernels  ## each operation of the kernels against an oracle; UNDER="..." names an emulator
+	PYTHONPATH=tests $(UNDER) $(BIN)/python tests/kernels/every_operation.py
 
 # Built apart, and found before the usual one. Python itself is not built with the sanitizers, so they are loaded first.
 sanitize: $(VENV)/.test  ## test the C++ kernels with AddressSanitizer and UndefinedBehaviorSanitizer
@@ -59,8 +67,8 @@ sanitize: $(VENV)/.test  ## test the C++ kernels with AddressSanitizer and Undef
 	@$(PIP) --no-deps --no-build-isolation --target $(SANITIZED)/site . --config-settings=build-dir=$(SANITIZED)/cmake \
 	  --config-settings=cmake.build-type=RelWithDebInfo --config-settings=cmake.define.REGARD_SANITIZE=address,undefined
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so.6)" \
-	  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)/site \
-	  $(BIN)/python -m pytest -m "not slow and not gpu" tests/kernels
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONPATH=$(SANITIZED)/site \
+	  $(BIN)/python -m pytest -n $(WORKERS) $(OF_KERNELS)
 
 clean:  ## remove what was built; .venv too
 	rm -rf $(VENV) build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis

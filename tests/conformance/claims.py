@@ -23,10 +23,10 @@ class Claim(NamedTuple):
 
 def implementations(entry: Any) -> Sequence[str]:
     """The implementations a mechanism can be asked for here; FlexAttention needs a GPU."""
-    if "impl" not in entry.options:
+    if not entry.mechanism.implementations:
         return ("its own",)
-    on_a_cpu = ("reference", "native", "sdpa", "auto")
-    return (*on_a_cpu, "flex") if torch.cuda.is_available() else on_a_cpu
+    here = ("reference", "native", "sdpa", "auto", *(("flex",) if torch.cuda.is_available() else ()))
+    return tuple(name for name in here if name == "auto" or name in entry.mechanism.implementations)
 
 
 def _claims() -> list[Claim]:

@@ -7,8 +7,9 @@ about L * wide of the largest term, and by eps / 2 more each time it is rounded 
 
     |ours - oracle| <= (L * wide + roundings * eps / 2) * largest,      largest = max(1, max |oracle|)
 
-Roundings are 1 for "reference" (half precision is computed in float32, and rounded at the end), and for the fused
-kernels and for what is built on them 8: the weights, their gradient and each partial result are rounded on the way.
+Roundings are 1 for "reference" and for additive scores (half precision is computed in float32, and rounded at the
+end), and for the fused kernels of the dot product and for what is built on them 8: the weights, their gradient and each
+partial result are rounded on the way.
 """
 
 import numpy as np
@@ -27,7 +28,8 @@ def tolerance(claim: Claim, at: Layout, dtype: torch.dtype) -> float:
     """What is allowed, relative to the largest number of the result."""
     terms = 2 * at.head_dim + at.keys * at.queries * at.group + at.value_dim
     wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
-    fused = claim.impl in ("native", "sdpa", "auto", "flex") or claim.mechanism in ("luong_dot", "luong_general")
+    additive = claim.mechanism in ("additive", "luong_concat")
+    fused = not additive and (claim.impl != "reference" or claim.mechanism in ("luong_dot", "luong_general"))
     return terms * wide + (8 if fused else 1) * torch.finfo(dtype).eps / 2
 
 

@@ -28,11 +28,27 @@ def test_what_cannot_be_is_refused(claim: Claim, as_users_call, proved) -> None:
     other = next(dtype for dtype in DTYPES.values() if dtype != key.dtype)
     with pytest.raises(DtypeError, match=r"(?s)different dtypes.*one dtype.*key torch"):
         mechanism(query, key.to(other), value)
-    _refuses_by_impl(claim, given)
+    if claim.impl != "its own":
+        _refuses_by_impl(claim, mechanism, given)
+    if claim.mechanism == "dot_product":
+        _front_doors_refuse_by_impl(claim, given)
     proved(claim)
 
 
-def _refuses_by_impl(claim: Claim, given) -> None:
+def _refuses_by_impl(claim: Claim, mechanism, given) -> None:
+    query, key, value = given.values()
+    relative = regard.positions.ShawRelative(query.shape[-1], 3).to(query)
+    if claim.impl in ("native", "sdpa", "flex"):
+        with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*refuses.*ShawRelative.*impl=\"auto\""):
+            mechanism(query, key, value, bias=relative)
+    else:
+        mechanism(query, key, value, bias=relative)
+    names = ", ".join(sorted(("auto", *type(mechanism).implementations)))
+    with pytest.raises(OptionError, match=rf"(?s)unknown impl 'refrence'.*{names}.*'reference'\?"):
+        regard.mechanism(claim.mechanism, heads=mechanism.heads, head_dim=mechanism.head_dim, impl="refrence")
+
+
+def _front_doors_refuse_by_impl(claim: Claim, given) -> None:
     query, key, value = given.values()
     relative = regard.positions.ShawRelative(query.shape[-1], 3).to(query)
     if claim.impl in ("native", "sdpa", "flex"):
@@ -41,7 +57,7 @@ def _refuses_by_impl(claim: Claim, given) -> None:
         because, bias = ("ShawRelative", relative) if claim.impl == "native" else ("no statistics", None)
         with pytest.raises(RefusedError, match=rf"(?s){claim.impl}.*{because}"):
             regard.observe(query, key, value, bias=bias, impl=claim.impl)
-    elif claim.impl != "its own":
+    else:
         regard.attention(query, key, value, bias=relative, impl=claim.impl)
         with pytest.raises(
             OptionError, match=r"(?s)unknown impl 'refrence'.*auto, flex, native, reference, sdpa.*'reference'\?"

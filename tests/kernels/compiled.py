@@ -1,4 +1,4 @@
-"""torch.compile over ``regard.attention(impl="native")``: the graph stays whole, and the numbers the same.
+"""torch.compile over impl "native": the graph stays whole, and the numbers the same. Attention and additive attention.
 
 Run by test_operators.py in a process of its own: ``python compiled.py fixed|any|other|inductor``. "fixed" and "any" are
 sizes that the graph is made for; both go forward and backward, bit for bit. Prints what failed and leaves with 1.
@@ -33,6 +33,10 @@ documents, kept = masks.documents(ids), masks.keep(some(BATCH, 1, QUERIES, KEYS)
 packed = documents & masks.causal()
 several = documents & (masks.causal() | masks.global_tokens([0])) & masks.padding([9, 4])
 other_polarity = ~masks.keep(some(1, HEADS, QUERIES, KEYS, chance=0.3))
+mixes = {
+    name: regard.mechanism(name, heads=HEADS, head_dim=HEAD_DIM, inner=17, impl="native")
+    for name in ("additive", "luong_concat")
+}
 t5, alibi = positions.T5Buckets(HEADS, buckets=8, max_distance=5), positions.ALiBi(HEADS)
 
 # What is compiled, and the tensors it is given beside query, key and value: a mask made inside is made from those.
@@ -57,13 +61,17 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "bias": (lambda *q: attend(*q[:3], bias=q[3]), [torch.randn(1, HEADS, QUERIES, KEYS).requires_grad_()]),
     "ALiBi": (lambda *q: attend(*q, bias=alibi, mask=masks.causal()), []),
     "T5": (lambda *q: attend(*q, bias=t5), []),
+    "additive": (lambda *q: mixes["additive"](*q[:3], masks.padding(q[3])), [lengths]),
+    "additive, T5": (lambda *q: mixes["additive"](*q, packed, bias=t5), []),
+    "luong_concat": (lambda *q: mixes["luong_concat"](*q, masks.window(3, 1)), []),
 }
 
 
 def check(name: str, *, dynamic: bool) -> None:
     function, extra = CASES[name]
     tensors = [*given(), *extra]
-    leaves = [tensor for tensor in (*tensors, t5.weight) if tensor.requires_grad]
+    parameters = [parameter for mix in mixes.values() for parameter in mix.parameters()]
+    leaves = [tensor for tensor in (*tensors, t5.weight, *parameters) if tensor.requires_grad]
     compiled = torch.compile(function, fullgraph=True, dynamic=dynamic, backend="aot_eager")
     one, other = compiled(*tensors), function(*tensors)
     assert torch.equal(one, other), "the output differs"

@@ -232,7 +232,7 @@ MESSAGES = {
         lambda: regard.mechanism("additive", heads=2, head_dim=4, iner=3),
         OptionError,
         "option of mechanism 'additive'",
-        "dropout, inner",
+        "dropout, impl, inner",
         "'iner'",
         "'inner'",
     ),

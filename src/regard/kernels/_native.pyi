@@ -205,6 +205,7 @@ def additive_backward(
     grad_bias: Array | None,
     grad_table: Array | None,
     *,
+    grad_lse: Array | None = None,
     low: int | None = None,
     high: int | None = None,
     start: Array | None = None,
@@ -222,7 +223,7 @@ def additive_backward(
     seed: int = 0,
     threads: int = 1,
 ) -> None:
-    """Fill the gradients of additive_forward's arguments; grad_bias and grad_table are wide."""
+    """Fill the gradients of additive_forward's arguments; grad_vector, grad_bias and grad_table are wide."""
 
 def isa() -> str:
     """The instruction set in use: "avx512_bf16", "avx512", "avx2", "portable", or "neon" (portable, on arm64)."""

@@ -238,7 +238,7 @@ def differentiated(
     return found
 
 
-def _differentiate_again(ctx: Any, *gradients: Tensor | None) -> NoReturn:
+def differentiate_again(ctx: Any, *gradients: Tensor | None) -> NoReturn:
     """There is no second derivative."""
     del ctx, gradients
     raise RefusedError(
@@ -259,4 +259,4 @@ LIBRARY.impl("attention_backward", _attention_backward, "CPU")
 torch.library.register_fake("regard::attention", _results, lib=LIBRARY)
 torch.library.register_fake("regard::attention_backward", _gradients, lib=LIBRARY)
 torch.library.register_autograd("regard::attention", _differentiate, setup_context=_remember, lib=LIBRARY)
-torch.library.register_autograd("regard::attention_backward", _differentiate_again, lib=LIBRARY)
+torch.library.register_autograd("regard::attention_backward", differentiate_again, lib=LIBRARY)

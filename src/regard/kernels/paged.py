@@ -53,11 +53,19 @@ def attend(
 
 
 def refuses(query: Tensor, paged: Paged) -> str | None:
-    """Why the kernel cannot compute this; None if it can."""
+    """Why the kernel cannot compute this; None if it can.
+
+    Raises OptionError where REGARD_ISA names an instruction set that does not run here.
+    """
     if library.missing is not None:
         return f"its extension was not built ({library.missing})"
+    library.check_isa()
     if not query.is_cpu:
         return f"native runs on a CPU, and the tensors are on {query.device}"
+    if query.layout is not torch.strided:
+        return "native takes dense tensors, neither sparse nor nested"
+    if library.transformed():
+        return "torch.func and forward-mode derivatives cannot look into a kernel"
     if library.any_requires_grad(query):
         return "native gives no gradients through a paged cache"
     if max(query.shape[3], paged.value_pages.shape[3]) > _LARGEST_HEAD:

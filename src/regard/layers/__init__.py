@@ -4,6 +4,8 @@ from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decode
 from regard.layers.cache import KeyValueCache
 from regard.layers.feed_forward import ACTIVATIONS, FeedForward
 from regard.layers.multi_head import MultiHeadAttention
+from regard.layers.page_pool import PagePool
+from regard.layers.paged_cache import PagedCache
 from regard.layers.residual import PostNorm, PreNorm, Residual
 
 __all__ = [
@@ -14,6 +16,8 @@ __all__ = [
     "FeedForward",
     "KeyValueCache",
     "MultiHeadAttention",
+    "PagePool",
+    "PagedCache",
     "PostNorm",
     "PreNorm",
     "Residual",

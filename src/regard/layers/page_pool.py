@@ -12,7 +12,8 @@ from typing import final
 
 import torch
 
-from regard.errors import RefusedError, check_count
+from regard.errors import DtypeError, RefusedError, check_count
+from regard.shapes import FLOATS
 
 
 @final
@@ -28,7 +29,7 @@ class PagePool:
         dtype: of keys and values.
         device: where they are.
 
-    Raises OptionError for sizes that are no counts.
+    Raises OptionError for sizes that are no counts, DtypeError for a dtype that attention does not take.
     """
 
     def __init__(
@@ -46,6 +47,13 @@ class PagePool:
         counts = {"key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim, "page_size": page_size}
         for name, count in (counts if limit is None else counts | {"limit": limit}).items():
             check_count(name, count)
+        if dtype not in FLOATS:
+            raise DtypeError(
+                "attention needs floating-point tensors",
+                expected=", ".join(str(known) for known in FLOATS),
+                got=str(dtype),
+                do="make the pool with the dtype of the layer",
+            )
         self.page_size, self.limit = page_size, limit
         with torch.inference_mode(False):
             self.key = torch.empty(0, key_heads, page_size, head_dim, dtype=dtype, device=device)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import final
 
 import torch
@@ -44,7 +45,14 @@ class PagedCache:
 
     @classmethod
     def empty(cls, pool: PagePool, batch: int) -> PagedCache:
-        """A cache of ``batch`` sequences of no tokens."""
+        """A cache of ``batch`` sequences of no tokens. Raises OptionError for what is no pool or no count."""
+        if not isinstance(pool, PagePool):
+            raise OptionError(
+                "pool is no pool of pages",
+                expected="a PagePool",
+                got=type(pool).__name__,
+                do="make one with PagePool(key_heads, head_dim)",
+            )
         check_count("batch", batch, least=0)
         return cls(pool, (0,) * batch, ((),) * batch, torch.empty(batch, 0, dtype=torch.int32))
 
@@ -76,14 +84,7 @@ class PagedCache:
 
         Raises OptionError for a sequence that is not there.
         """
-        chosen = torch.as_tensor(entries).tolist()
-        if not all(isinstance(entry, int) and -self.batch <= entry < self.batch for entry in chosen):
-            raise OptionError(
-                "entries names sequences that are not there",
-                expected=f"integers from {-self.batch} to {self.batch - 1}",
-                got=repr(entries),
-                do="count sequences from 0",
-            )
+        chosen = self._checked(entries)
         lengths = tuple(self.lengths[entry] for entry in chosen)
         pages = tuple(self._pages[entry] for entry in chosen)
         return PagedCache(self.pool, lengths, pages, self._table[torch.tensor(chosen, dtype=torch.long)])
@@ -105,7 +106,11 @@ class PagedCache:
         return PagedCache(self.pool, self.lengths + other.lengths, self._pages + other._pages, table)
 
     def tokens(self, entry: int) -> tuple[Tensor, Tensor]:
-        """Keys (1, key_heads, length, head_dim) and values of one sequence, as copies."""
+        """Keys (1, key_heads, length, head_dim) and values of one sequence, as copies.
+
+        Raises OptionError for a sequence that is not there.
+        """
+        self._checked([entry])
         index = torch.tensor([page.index for page in self._pages[entry]], dtype=torch.long)
         key, value = (
             side[index.to(side.device)].transpose(0, 1).flatten(1, 2)[None, :, : self.lengths[entry]]
@@ -148,6 +153,18 @@ class PagedCache:
                 )
         return self._by_sequence(query, mask, scale, impl)
 
+    def _checked(self, entries: object) -> list[int]:
+        """Sequences by their number. Raise OptionError for one that is not there."""
+        chosen = _integers(entries)
+        if chosen is None or not all(-self.batch <= entry < self.batch for entry in chosen):
+            raise OptionError(
+                "there are no such sequences",
+                expected=f"integers from {-self.batch} to {self.batch - 1}",
+                got=repr(entries),
+                do="count sequences from 0",
+            )
+        return chosen
+
     def _by_kernel(self, query: Tensor, mask: Mask | None, scale: float | None) -> Tensor:
         left, right = (mask.left, mask.right) if isinstance(mask, Band) else (None, None)
         factor = query.shape[3] ** -0.5 if scale is None else float(scale)
@@ -167,14 +184,18 @@ class PagedCache:
         return paged.Paged(self.pool.key, self.pool.value, self._table, torch.tensor(self.lengths, dtype=torch.long))
 
     def _room(self, added: list[int]) -> PagedCache:
-        """A cache with pages for the tokens to come. A last page that another branch has written to is copied."""
+        """A cache with pages for the tokens to come. A last page that another branch writes on is copied."""
         size, pages = self.pool.page_size, list(self._pages)
         lengths = tuple(map(sum, zip(self.lengths, added, strict=True)))
-        parted = {
-            entry: pages[entry][-1]
-            for entry, length in enumerate(self.lengths)
-            if added[entry] and length % size and pages[entry][-1].used != length % size
-        }
+        parted: dict[int, Page] = {}
+        going_on: set[Page] = set()  # last pages that one sequence, and no other, writes on
+        for entry, length in enumerate(self.lengths):
+            if not added[entry] or length % size == 0:
+                continue
+            last = pages[entry][-1]
+            if last.used != length % size or last in going_on:
+                parted[entry] = last
+            going_on.add(last)
         kept = [len(pages[entry]) - (entry in parted) for entry in range(self.batch)]
         wanted = [max(-(-length // size) - have, 0) for length, have in zip(lengths, kept, strict=True)]
         taken = self.pool.take(sum(wanted))
@@ -196,6 +217,8 @@ class PagedCache:
         """Put the first of the tokens into the pages, after those of ``before``."""
         size = self.pool.page_size
         for pages, length, known in zip(self._pages, self.lengths, before, strict=True):
+            if length == known:
+                continue  # another branch may have written on in its last page
             for number in range(known // size, -(-length // size)):
                 pages[number].used = min(length - number * size, size)
         position = torch.arange(key.shape[2]) + torch.tensor(before, dtype=torch.long)[:, None]
@@ -269,8 +292,8 @@ def _counts(lengths: Sequence[int] | Tensor | None, batch: int, new: int) -> lis
     """How many new tokens each sequence has."""
     if lengths is None:
         return [new] * batch
-    counts = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
-    if len(counts) != batch or not all(isinstance(count, int) and 0 <= count <= new for count in counts):
+    counts = _integers(lengths)
+    if counts is None or len(counts) != batch or not all(0 <= count <= new for count in counts):
         raise OptionError(
             "lengths says how many of the new tokens are a sequence's own",
             expected=f"{batch} integers from 0 to {new}",
@@ -278,6 +301,16 @@ def _counts(lengths: Sequence[int] | Tensor | None, batch: int, new: int) -> lis
             do="leave it out where all are",
         )
     return counts
+
+
+def _integers(numbers: object) -> list[int] | None:
+    """The integers of a list, or of a tensor of one dimension; None where it is none."""
+    listed = numbers.tolist() if isinstance(numbers, Tensor) else numbers
+    if not isinstance(listed, Sequence) or any(
+        isinstance(number, bool) or not isinstance(number, Integral) for number in listed
+    ):
+        return None
+    return [int(number) for number in listed]
 
 
 def _widened(table: Tensor, columns: int) -> Tensor:

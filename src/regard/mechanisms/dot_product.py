@@ -5,17 +5,19 @@ Vaswani et al. 2017, equation 1. It is ``regard.attention`` as a module, so ever
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, final
 
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import unknown
+from regard.contract import Observation
+from regard.errors import check_count, unknown
 from regard.kernels.request import Bias
 from regard.kernels.select import IMPLEMENTATIONS, implementation
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
-from regard.shapes import check_scale
+from regard.shapes import check_scale, query_rows
 
 
 @final
@@ -62,6 +64,27 @@ class DotProduct(ScoredMechanism):
         """The output (batch, heads, queries, value_dim), by the chosen implementation."""
         request = self.checked(query, key, value, mask, bias, self.factor)
         return implementation(self.impl, request).attention(request)
+
+    def observe(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+        top: int = 8,
+        rows: Sequence[int] | Tensor | None = None,
+    ) -> Observation:
+        """Output and statistics of the weights, before dropout.
+
+        By the chosen implementation; "sdpa" and "flex" keep their weights to themselves, so in their place by "auto".
+        """
+        request = self.checked(query, key, value, mask, bias, self.factor)
+        check_count("top", top, least=0)
+        name = "auto" if self.impl in ("sdpa", "flex") else self.impl
+        asked = query_rows(rows, request.frame.queries, request.device)
+        return implementation(name, request, observing=True).observe(request, top, asked)
 
     def extra_repr(self) -> str:
         """For printing."""

@@ -16,12 +16,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import check_count
 from regard.kernels.request import Bias
 from regard.kernels.select import implementation
 from regard.masks.base import Mask
-from regard.mechanisms.additive import additive_score
 from regard.mechanisms.base import ScoredMechanism
+from regard.mechanisms.hidden_layer import HiddenLayer
 from regard.positions.base import DistanceBias, PairBias
 
 
@@ -76,21 +75,31 @@ class LuongGeneral(ScoredMechanism):
 
 
 @final
-class LuongConcat(ScoredMechanism):
-    """A hidden layer over query and key side by side. ``inner`` is its size; None takes head_dim."""
+class LuongConcat(HiddenLayer):
+    """A hidden layer over query and key side by side. ``HiddenLayer`` says what the options mean."""
 
-    def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0, inner: int | None = None) -> None:
-        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        inner = head_dim if inner is None else inner
-        check_count("inner", inner)
-        self.weight = nn.Parameter(torch.randn(heads, inner, 2 * head_dim) * (2 * head_dim) ** -0.5)
-        self.score_vector = nn.Parameter(torch.randn(heads, inner) * inner**-0.5)
-
-    def score(
+    def __init__(
         self,
-        query: Float[Tensor, "batch heads rows head_dim"],
-        key: Float[Tensor, "batch heads keys head_dim"],
-    ) -> Float[Tensor, "batch heads rows keys"]:
-        """v . tanh(W [q ; k])."""
-        of_query, of_key = self.weight.to(query).transpose(1, 2).chunk(2, dim=1)
-        return additive_score(query @ of_query, key @ of_key, self.score_vector.to(query))
+        *,
+        heads: int,
+        head_dim: int,
+        dropout: float = 0.0,
+        inner: int | None = None,
+        impl: str = "auto",
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout, inner=inner, impl=impl)
+        self.weight = nn.Parameter(torch.randn(heads, self.inner, 2 * head_dim) * (2 * head_dim) ** -0.5)
+        self.score_vector = nn.Parameter(torch.randn(heads, self.inner) * self.inner**-0.5)
+
+    def of_query(self, query: Float[Tensor, "batch heads rows head_dim"]) -> Float[Tensor, "batch heads rows inner"]:
+        """W_1 q."""
+        return query @ self.weight[..., : self.head_dim].to(query).transpose(1, 2)
+
+    def of_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
+        """W_2 k."""
+        return key @ self.weight[..., self.head_dim :].to(key).transpose(1, 2)
+
+    @property
+    def vector(self) -> Float[Tensor, "heads inner"]:
+        """v."""
+        return self.score_vector

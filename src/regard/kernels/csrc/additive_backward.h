@@ -226,12 +226,15 @@ struct AdditiveBackward {
 
     void pair_of_tiles(int64_t query_tile, int64_t key_tile, int64_t rows, bool partial) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
+        if (results.grad_table)
+            memset(shared.skewed, 0, sizeof(number) * (size_t)(width * DotProduct::skewed_row));
         for_rows(rows, [&](int64_t first, auto n) {
             constexpr int rows_of = decltype(n)::value;
             int32_t from, stop;
             Forward<A>::template vectors_seen<rows_of>({key_tile, partial}, shared.bits + first, &from, &stop);
             weigh<rows_of>(query_tile, key_tile, at, first, from, stop, partial);
         });
+        if (results.grad_table) shared.add_to_table(query_tile, key_tile, rows);
         add_to_values(at, rows, smaller(p.keys - key_tile * tile, tile), partial);
         for (int64_t w = 0; w < p.head_dim; w += width)
             for_rows(rows, [&](int64_t first, auto n) {
@@ -327,8 +330,10 @@ struct AdditiveBackward {
                     store(w_to + r * tile + c, vec<number>{});
                     store(d_to + r * tile + c, vec<number>{});
                 }
-        if (results.grad_bias || results.grad_table)
-            for (int r = 0; r < n; ++r) shared.add_to_bias(first_query + r, key_tile, d_to + r * tile);
+        for (int r = 0; r < n; ++r) {
+            if (results.grad_bias) shared.add_to_bias(first_query + r, key_tile, d_to + r * tile);
+            if (results.grad_table) shared.add_to_skewed(first + r, d_to + r * tile);
+        }
     }
 
     // The pairs of one large query with large keys, computed from the numbers themselves and taken out of dS.

@@ -101,6 +101,21 @@ Array Call::write(nb::handle object, const char* name, Shape shape, Dtype dtype,
     return array;
 }
 
+Array Call::read_indices(nb::handle object, const char* name, int64_t stop, None none) {
+    const Array indices = take(object, name, none);
+    if (!indices) return indices;
+    read(object, name, {indices.shape[3]}, Dtype::int64);
+    for (int64_t i = 0; i < indices.shape[3]; ++i) {
+        const int64_t index = static_cast<const int64_t*>(indices.data)[indices.at(0, 0, 0, i)];
+        if (index < 0 || index >= stop) refuse(std::string(name) + ": an index is out of range");
+    }
+    return indices;
+}
+
+void Call::require_with(const Array& array, const char* name, const Array& needed, const char* name_of_needed) {
+    if (array && !needed) refuse(std::string(name) + ": expected " + name_of_needed + " as well");
+}
+
 Array Call::packed(nb::handle object, const char* name, Shape shape, Dtype dtype) {
     const Array array = read(object, name, shape, dtype);
     if (!is_empty(array) && !is_packed(array)) refuse(std::string(name) + ": expected contiguous elements");
@@ -192,7 +207,7 @@ void Call::check_sizes(int64_t largest) {
     require(problem.heads >= 1 && problem.key_heads >= 1, "query and key: expected at least one head");
     require(problem.heads % problem.key_heads == 0, "query: expected a multiple of key's heads");
     require(problem.head_dim >= 1 && problem.head_dim <= largest, "query: head_dim is out of range");
-    require(problem.value_dim >= 1 && problem.value_dim <= largest_head_dim, "value: value_dim is out of range");
+    require(problem.value_dim >= 1 && problem.value_dim <= largest, "value: value_dim is out of range");
     require(problem.queries <= longest && problem.keys <= longest, "query and key: too long");
     const int64_t width = std::max(problem.head_dim, problem.value_dim);
     check_countable({problem.batch, problem.heads, problem.queries, width});
@@ -244,9 +259,10 @@ void Call::pose_tiles() {
     const int64_t key_tiles = problem.key_tiles();
     for (int64_t group = 0; group < mask.tile_batch * mask.tile_heads; ++group) {
         const int64_t* row = mask.row_start + group * (query_tiles + 1);
-        require(row[0] >= 0 && row[query_tiles] <= entries, "row_start: it reaches beyond key_tile");
+        require(row[0] >= 0, "row_start: expected no negative entries");
         for (int64_t line = 0; line < query_tiles; ++line) {
             require(row[line] <= row[line + 1], "row_start: expected no falling entries");
+            require(row[line + 1] <= entries, "row_start: it reaches beyond key_tile");
             int64_t before = -1;
             for (int64_t entry = row[line]; entry < row[line + 1]; ++entry) {
                 require(mask.key_tile[entry] > before, "key_tile: expected rising tiles in each row");

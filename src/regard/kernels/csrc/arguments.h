@@ -39,7 +39,7 @@ public:
 
     explicit Call(const Options& options);
 
-    // The problem of query, key and value. Additive attention's inner size stands for head_dim and is not bounded.
+    // The problem of query, key and value. Additive attention's inner size stands for head_dim, and nothing is bounded.
     void pose(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest = largest_head_dim);
     // The problem of a query whose keys lie in pages.
     Pages pose_paged(nanobind::handle query, nanobind::handle key_pages, nanobind::handle value_pages,
@@ -49,7 +49,11 @@ public:
     Array take(nanobind::handle object, const char* name, None none = None::refused);
     // An array of that shape, leading sizes of 1 left out or not, and that dtype.
     Array read(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::refused);
-    // The same, to be written: no element may lie at another's place.
+    // An int64 array of one dimension, each of it in 0 .. stop - 1.
+    Array read_indices(nanobind::handle object, const char* name, int64_t stop, None none = None::refused);
+    // Raises if the array is there and what it needs is not.
+    static void require_with(const Array& array, const char* name, const Array& needed, const char* name_of_needed);
+    // An array as for `read`, to be written: no element may lie at another's place.
     Array write(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::refused);
 
     // float64 for float64, else float32: what sums and statistics are held in.

@@ -234,7 +234,10 @@ Array Borrowed::take(nb::handle object, const char* name, For use) {
     if (object.is_none()) return {};
     if (const DlpackExchange* exchange = known_exchange_of(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())))) {
         DlpackTensor tensor;
-        if (exchange->borrow(object.ptr(), &tensor) != 0) throw nb::python_error();
+        if (exchange->borrow(object.ptr(), &tensor) != 0) {
+            nb::python_error reason;
+            nb::raise_from(reason, PyExc_ValueError, "%s: its memory cannot be reached", name);
+        }
         return array_of(tensor, name);  // sizes and strides are copied: the tensor owns them
     }
     nb::object capsule = capsule_of(object, name);

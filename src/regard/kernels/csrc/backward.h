@@ -144,7 +144,7 @@ struct Backward {
     int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
     number factor, keep_scale;
     uint32_t threshold;
-    number *grad_key, *grad_value, *weights, *inner, *bias_row, *exponents, *extra;
+    number *grad_key, *grad_value, *weights, *inner, *bias_row, *exponents, *extra, *skewed;
     unit *paired_weights, *paired_inner, *inner_rows;
     uint64_t* bits;
 
@@ -156,13 +156,14 @@ struct Backward {
         number* bias_row = c.take<number>(strip * tile);
         number* exponents = c.take<number>(tile * tile);
         number* extra = c.take<number>(strip * tile);
+        number* skewed = c.take<number>(width * skewed_row);
         unit* paired_weights = c.take<unit>(A::per_unit == 1 ? 0 : unit_tile * tile);
         unit* paired_inner = c.take<unit>(A::per_unit == 1 ? 0 : unit_tile * tile);
         unit* inner_rows = c.take<unit>(A::per_unit == 1 ? 0 : tile * unit_tile);
         uint64_t* bits = c.take<uint64_t>(tile);
         if (!b) return;
         b->grad_key = grad_key, b->grad_value = grad_value, b->weights = weights, b->inner = inner;
-        b->bias_row = bias_row, b->exponents = exponents, b->extra = extra;
+        b->bias_row = bias_row, b->exponents = exponents, b->extra = extra, b->skewed = skewed;
         b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits;
     }
 
@@ -232,9 +233,11 @@ struct Backward {
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             weigh<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
         });
+        if (results.grad_table) memset(skewed, 0, sizeof(number) * (size_t)(width * skewed_row));
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             differentiate<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
         });
+        if (results.grad_table) add_to_table(query_tile, key_tile, rows);
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             add_to_queries<decltype(n)::value>(key_tile, at, first, from, stop);
         });
@@ -330,7 +333,10 @@ struct Backward {
             }
         });
         if (results.grad_bias || results.grad_table)
-            for (int r = 0; r < n; ++r) add_to_bias(first_query + r, key_tile, d_to + r * tile);
+            for (int r = 0; r < n; ++r) {
+                if (results.grad_bias) add_to_bias(first_query + r, key_tile, d_to + r * tile);
+                if (results.grad_table) add_to_skewed(first + r, d_to + r * tile);
+            }
         if constexpr (A::per_unit == 2) pair_up<n>(first, w_to, d_to);
     }
 
@@ -446,22 +452,39 @@ struct Backward {
 
     // dS added to the gradients of the bias and of the table by distance, for 64 keys of a query.
     void add_to_bias(int64_t query, int64_t key_tile, const number* ds) {
-        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
-        if (results.grad_bias) {
-            const Array& b = results.bias;
-            number* to = (number*)b.data + b.at(batch, head, query, first);
-            if (b.stride[3] == 1) {
-                for (int64_t j = 0; j < count; ++j) to[j] += ds[j];
-            } else {
-                for (int64_t j = 0; j < count; ++j) to[j * b.stride[3]] += ds[j];
-            }
+        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile), j = 0;
+        const Array& b = results.bias;
+        number* to = (number*)b.data + b.at(batch, head, query, first);
+        if (b.stride[3] == 1)
+            for (; j + width <= count; j += width) store(to + j, load(to + j) + load(ds + j));
+        for (; j < count; ++j) to[j * b.stride[3]] += ds[j];
+    }
+
+    // The gradient of a table is dS summed along diagonals. Each row would go one place further left than the one before,
+    // so that loads would have to wait for stores that they overlap. Rows that are `width` apart share a row of `skewed`
+    // instead, whole vectors apart; they are put together when the pair of tiles is done.
+    //
+    //     skewed[r % width][j - (r - r % width) + 64] += dS[r][j]
+    //     table[d] += sum_b skewed[b][d + b + 64]                         d = j - r
+    static constexpr int64_t skewed_row = 3 * tile;
+
+    REGARD_INLINE void add_to_skewed(int64_t row, const number* ds) {
+        number* to = skewed + row % width * skewed_row + tile - row / width * width;
+        for (int64_t j = 0; j < tile; j += width) store(to + j, load(to + j) + load(ds + j));
+    }
+
+    void add_to_table(int64_t query_tile, int64_t key_tile, int64_t rows) {
+        const Array& t = results.table;
+        int64_t distance = (key_tile - query_tile) * tile - p.offset - p.table_lowest;
+        number* to = (number*)t.data + (t.shape[2] == 1 ? 0 : head) * t.stride[2] + distance;
+        int64_t d = 1 - rows, stop = smaller(p.keys - key_tile * tile, tile);
+        for (; d + width <= stop; d += width) {
+            vec<number> sum = load(to + d);
+            for (int64_t b = 0; b < width; ++b) sum += load(skewed + b * skewed_row + d + b + tile);
+            store(to + d, sum);
         }
-        if (results.grad_table) {
-            const Array& t = results.table;
-            int64_t distance = first - (query + p.offset) - p.table_lowest;
-            number* to = (number*)t.data + (t.shape[2] == 1 ? 0 : head) * t.stride[2] + distance;
-            for (int64_t j = 0; j < count; ++j) to[j] += ds[j];
-        }
+        for (; d < stop; ++d)
+            for (int64_t b = 0; b < width; ++b) to[d] += skewed[b * skewed_row + d + b + tile];
     }
 
     void finish_keys(int64_t key_head, int64_t key_tile) {

@@ -46,47 +46,46 @@ struct Decode {
     typedef typename Unit<T>::number number;
     typedef typename Unit<T>::factor factor_type;
     static constexpr int n = lanes<number>;
-    static constexpr int64_t fetched_ahead = 8192;  // bytes
+    static constexpr int64_t row_scores = chunk_tiles * tile + n;  // not a power of two: rows share no line of the cache
     static constexpr int degree = sizeof(number) == 8 ? 12 : 6;
     static constexpr number infinity = (number)HUGE_VAL;
 
-    // A tile that some row may see, and the addresses of its keys and values.
+    // A tile that some row may see.
     struct Tile {
         int64_t index, from, stop;  // keys from .. stop - 1 of it, whole vectors, hold all that is seen
+        const T *key, *value;       // where its first ones are, if they are Stepped
         uint64_t seen;
         const uint64_t* bits;  // what each row may see
-        bool same;             // for all of them
     };
 
     const Problem& p;
-    int64_t batch, key_head, rows, stride, keys_ahead, values_ahead;
+    int64_t batch, key_head, rows, stride;
     Rows<T> key, value;
     number factor;  // of a product, in the exponent
     bool same_for_heads;
     Left<T> left;
     factor_type* query;
-    number *scores, *added, *shrink;
+    number *scores, *added;
     uint64_t *bits, *looked;
     T* one_query;
     Tile tiles[chunk_tiles];
-    const T* keys_at[(chunk_tiles + 1) * tile];  // of tiles[t] from 64 t on; zeros follow the last
-    const T* values_at[(chunk_tiles + 1) * tile];
+    int count = 0;  // of tiles
+    const T* rows_at[tile + 1];  // of the tile at hand, where they are Apart
     uint64_t odd_queries = 0, broken = 0;
 
     // ---- memory ----
 
     static size_t scratch(const Problem& p) {
         Carver c{nullptr};
-        carve(c, p, nullptr, 0, true);
+        carve(c, p, nullptr, true, true);
         return c.used;
     }
     static REGARD_INLINE void carve(Carver& c, const Problem& p, Decode* d, bool copy_keys, bool copy_values) {
         int64_t rows = p.group() * p.queries, stride = whole_units<T>(p.head_dim);
         int64_t widest = larger(p.head_dim, p.value_dim);
         factor_type* query = c.take<factor_type>(rows * stride);
-        number* scores = c.take<number>(2 * rows * tile);
+        number* scores = c.take<number>(rows * row_scores);
         number* added = c.take<number>(tile);
-        number* shrink = c.take<number>(rows);
         uint64_t* bits = c.take<uint64_t>(rows * chunk_tiles);
         uint64_t* looked = c.take<uint64_t>(tile);
         T* zeros = c.take<T>(widest);
@@ -94,7 +93,7 @@ struct Decode {
         T* keys = c.take<T>(tile * p.head_dim);
         T* values = c.take<T>(tile * p.value_dim);
         if (!d) return;
-        d->query = query, d->scores = scores, d->added = added, d->shrink = shrink, d->bits = bits, d->looked = looked;
+        d->query = query, d->scores = scores, d->added = added, d->bits = bits, d->looked = looked;
         memset((void*)zeros, 0, sizeof(T) * (size_t)widest);
         d->key.zeros = d->value.zeros = zeros, d->one_query = one_query;
         d->key.copies = copy_keys ? keys : nullptr, d->value.copies = copy_values ? values : nullptr;
@@ -103,24 +102,23 @@ struct Decode {
     // ---- one chunk ----
 
     // Without pages (null) the keys are those of the problem.
-    static void run(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, int64_t chunk, char* left,
-                    char* scratch) {
+    static void run(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, int64_t first_tile,
+                    int64_t stop_tile, char* left, char* scratch) {
         if (pages) {
             Problem own = p;  // the sequence of this batch entry: its keys, and its queries at their end
             own.keys = ((const int64_t*)pages->lengths.data)[batch];
             own.offset += own.keys;
             own.mask.low += own.offset;
             own.mask.high += own.offset;
-            Decode(own, pages, batch, key_head, left, scratch).all_tiles(chunk);
+            Decode(own, pages, batch, key_head, left, scratch).all_tiles(first_tile, stop_tile);
         } else {
-            Decode(p, nullptr, batch, key_head, left, scratch).all_tiles(chunk);
+            Decode(p, nullptr, batch, key_head, left, scratch).all_tiles(first_tile, stop_tile);
         }
     }
 
     Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, Carver of_left, char* scratch)
         : p(p), batch(batch), key_head(key_head), rows(p.group() * p.queries), left(of_left, p) {
         stride = whole_units<T>(p.head_dim);
-        keys_ahead = ahead_of(p.head_dim), values_ahead = ahead_of(p.value_dim);
         factor = (number)(p.scale * log2_e);
         same_for_heads = (!p.mask.row_start || p.mask.tile_heads == 1) && (!p.mask.dense || p.mask.dense.stride[1] == 0);
         key.array = pages ? &pages->key : &p.key;
@@ -134,29 +132,17 @@ struct Decode {
     Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, char* left, char* scratch)
         : Decode(p, pages, batch, key_head, Carver{left}, scratch) {}
 
-    // How many rows ahead are fetched.
-    static REGARD_INLINE int64_t ahead_of(int64_t width) {
-        int64_t bytes = width * (int64_t)sizeof(T), rows = fetched_ahead / bytes;
-        return rows < 4 ? 4 : rows > tile ? tile : rows;
-    }
-
-    void all_tiles(int64_t chunk) {
+    void all_tiles(int64_t first_tile, int64_t stop_tile) {
         read_queries();
         memset(left.outputs, 0, sizeof(number) * (size_t)(rows * left.stride));
-        for (int64_t r = 0; r < rows; ++r) left.largest[r] = -infinity, left.sums[r] = 0;
-        int count = look(chunk);
-        for (int t = 0; t < count; ++t) find(t);
-        for (int j = 0; j < tile; ++j)
-            keys_at[count * tile + j] = key.zeros, values_at[count * tile + j] = value.zeros;
-        // The next tile's scores are computed before this one's values are needed: so one does not wait for the other.
-        if (count > 0) score(0);
-        for (int t = 0; t < count; ++t) {
-            for (int64_t r = 0; r < rows; ++r) weigh(t, r);
-            if (t + 1 < count) score(t + 1);
-            mix(t);
-        }
+        look(first_tile, stop_tile);
+        for (int t = 0; t < count; ++t) score(t);
+        if (count > 0 && tiles[0].value) value.fetch_first(tiles[0].value);  // while weights are computed
+        for (int64_t r = 0; r < rows; ++r) weigh(r);
+        for (int t = 0; t < count; ++t) mix(t);
         if (!outputs_are_finite())
-            for (int t = 0; t < count; ++t) note_broken(tiles[t], odd_values(t));
+            for (int t = 0; t < count; ++t)
+                if (tiles[t].value) note_broken(tiles[t], odd_rows(value, tiles[t], tiles[t].value));
         for (int64_t r = 0; r < rows; ++r)
             if (broken >> r & 1) left.sums[r] = (number)NAN;
     }
@@ -181,13 +167,12 @@ struct Decode {
 
     REGARD_INLINE int64_t head_of(int64_t row) const { return key_head * p.group() + row / p.queries; }
 
-    // Fills `tiles` with those of the chunk that any row may see; gives their number.
-    int look(int64_t chunk) {
+    // Fills `tiles` with those that any row may see.
+    void look(int64_t first_tile, int64_t stop_tile) {
         int64_t first, past;
         MaskView(p, batch, key_head * p.group()).key_tile_range(0, &first, &past);
-        first = larger(first, chunk * chunk_tiles);
-        past = smaller(past, (chunk + 1) * chunk_tiles);
-        int count = 0;
+        first = larger(first, first_tile);
+        past = smaller(past, stop_tile);
         for (int64_t index = first; index < past; ++index) {
             uint64_t* of_tile = bits + count * rows;
             uint64_t seen = look_at_tile(index, of_tile);
@@ -195,9 +180,11 @@ struct Decode {
             int64_t from = __builtin_ctzll(seen) / n * n, stop = (63 - __builtin_clzll(seen)) / n * n + n;
             bool same = true;
             for (int64_t r = 0; r < rows; ++r) same &= of_tile[r] == seen;
-            tiles[count++] = {index, from, stop, seen, of_tile, same};
+            Tile& of = tiles[count++] = {index, from, stop, nullptr, nullptr, seen, of_tile};
+            if (!same || bit_range(from, stop) & ~seen) continue;
+            of.key = key.first_row(batch, key_head, index * tile, from, stop);
+            of.value = value.first_row(batch, key_head, index * tile, from, stop);
         }
-        return count;
     }
 
     uint64_t look_at_tile(int64_t index, uint64_t* of_tile) {
@@ -219,55 +206,53 @@ struct Decode {
         return seen;
     }
 
-    REGARD_INLINE void find(int t) {
-        const Tile& of = tiles[t];
-        key.find(batch, key_head, of.index * tile, of.seen, of.from, of.stop, keys_at + t * tile);
-        value.find(batch, key_head, of.index * tile, of.seen, of.from, of.stop, values_at + t * tile);
-    }
-
     // scores = query . key
     REGARD_INLINE void score(int t) {
         const Tile& of = tiles[t];
-        const T** at = keys_at + t * tile;
-        if (key.copies) key.copy(of.seen, at);
-        if (!of.same || key.copies) leave_out(of, key, odd_keys(t), at);
-        for_few<number>(rows, [&](int64_t r, auto few) {
-            score_rows<decltype(few)::value>(at, keys_ahead, of.from, of.stop, key.width, query + r * stride, stride,
-                                             scores_of(t, r));
+        at_rows(key, of, of.key, [&](auto at) {
+            for_few<number>(rows, [&](int64_t r, auto few) {
+                score_rows<decltype(few)::value>(at, of.from, of.stop, key.width, query + r * stride, stride,
+                                                 scores_of(t, r), row_scores);
+            });
         });
     }
 
-    // outputs = shrink * outputs + weights . value
+    // outputs += weights . value
     REGARD_INLINE void mix(int t) {
         const Tile& of = tiles[t];
-        const T** at = values_at + t * tile;
-        if (value.copies) value.copy(of.seen, at);
-        if (!of.same || value.copies) leave_out(of, value, odd_values(t), at);
-        for_few<number>(rows, [&](int64_t r, auto few) {
-            mix_rows<decltype(few)::value>(at, values_ahead, of.from, of.stop, value.width, scores_of(t, r), shrink + r,
-                                           left.outputs + r * left.stride, left.stride);
+        at_rows(value, of, of.value, [&](auto at) {
+            for_few<number>(rows, [&](int64_t r, auto few) {
+                mix_rows<decltype(few)::value>(at, of.from, of.stop, value.width, scores_of(t, r), row_scores,
+                                               left.outputs + r * left.stride, left.stride);
+            });
         });
         if (odd_queries)
             for (int64_t r = 0; r < rows; ++r)
                 if (of.bits[r]) broken |= odd_queries & (uint64_t)1 << r;
     }
 
-    REGARD_INLINE number* scores_of(int t, int64_t row) const { return scores + (t % 2 * rows + row) * tile; }
+    REGARD_INLINE number* scores_of(int t, int64_t row) const { return scores + row * row_scores + t * tile; }
 
     // ---- NaN and Inf ----
     // A key that holds one has a score that is NaN or infinite, whatever the query holds, and a value makes the outputs
-    // so, whatever its weight. Where all rows see the same keys that is noticed afterwards, and breaks them all. Where
-    // they do not, such a key breaks the rows that may see it, and is left out for the others.
+    // so, whatever its weight. Where the rows of a tile are Stepped all queries see all of them: that is noticed
+    // afterwards, and breaks them all. Else such a key breaks the queries that may see it, and is left out for the others.
 
-    REGARD_INLINE uint64_t odd_keys(int t) const {
-        return key.odd_rows(tiles[t].from, tiles[t].stop, keys_at + t * tile);
-    }
-    REGARD_INLINE uint64_t odd_values(int t) const {
-        return value.odd_rows(tiles[t].from, tiles[t].stop, values_at + t * tile);
-    }
-    REGARD_INLINE void leave_out(const Tile& of, const Rows<T>& side, uint64_t odd, const T** at) {
+    // body(where the rows of one side of a tile are)
+    template <class Body>
+    REGARD_INLINE void at_rows(const Rows<T>& side, const Tile& of, const T* first, Body body) {
+        if (first && side.side_by_side()) return body(side.template from<true>(first));
+        if (first) return body(side.template from<false>(first));
+        side.find(batch, key_head, of.index * tile, of.seen, of.from, of.stop, rows_at);
+        if (side.copies) side.copy(of.seen, rows_at);
+        uint64_t odd = side.odd_rows(of.from, of.stop, rows_at);
         note_broken(of, odd);
-        side.leave_out(odd, of.from, of.stop, at);
+        side.leave_out(odd, of.from, of.stop, rows_at);
+        body(Apart<T>{rows_at});
+    }
+
+    REGARD_INLINE uint64_t odd_rows(const Rows<T>& side, const Tile& of, const T* first) const {
+        return side.odd_rows(of.from, of.stop, side.template from<false>(first));
     }
     REGARD_INLINE void note_broken(const Tile& of, uint64_t odd) {
         for (int64_t r = 0; odd && r < rows; ++r)
@@ -281,36 +266,40 @@ struct Decode {
 
     // ---- softmax ----
 
-    // Scores of a row to weights, relative to its new largest; shrink[r] is what its older sums are multiplied with.
-    REGARD_INLINE void weigh(int t, int64_t r) {
-        const Tile& of = tiles[t];
-        number* row = scores_of(t, r);
+    // Scores of a row to weights, relative to the largest.
+    REGARD_INLINE void weigh(int64_t r) {
         BiasRows<number> bias{p, batch, head_of(r)};
-        bool biased = bias.any(), full = of.bits[r] == ~(uint64_t)0;
-        if (biased) bias.read(r % p.queries, of.index * tile, added);
-        vec<number> highest = broadcast(-infinity), odd = {};
-        for (int64_t j = of.from; j < of.stop; j += n) {
-            vec<number> s = load(row + j), plus = {};
-            odd = multiply_add(s, vec<number>{}, odd);
-            if (biased) plus = load(added + j);
-            s = multiply_add(s, broadcast(factor), plus);
-            if (!full) s = select((uint32_t)(of.bits[r] >> j), s, broadcast(-infinity));
-            highest = maximum(highest, s);
-            store(row + j, s);
+        bool biased = bias.any();
+        vec<number> highest = broadcast(-infinity);
+        for (int t = 0; t < count; ++t) {
+            const Tile& of = tiles[t];
+            number* row = scores_of(t, r);
+            if (biased) bias.read(r % p.queries, of.index * tile, added);
+            vec<number> odd = {};
+            bool full = of.bits[r] == ~(uint64_t)0;
+            for (int64_t j = of.from; j < of.stop; j += n) {
+                vec<number> s = load(row + j), plus = {};
+                odd = multiply_add(s, vec<number>{}, odd);
+                if (biased) plus = load(added + j);
+                s = multiply_add(s, broadcast(factor), plus);
+                if (!full) s = select((uint32_t)(of.bits[r] >> j), s, broadcast(-infinity));
+                highest = maximum(highest, s);
+                store(row + j, s);
+            }
+            if (of.key && sum_of_lanes<number>(odd) != 0) note_broken(of, odd_rows(key, of, of.key));
         }
-        if (sum_of_lanes<number>(odd) != 0) note_broken(of, odd_keys(t));
-        number old = left.largest[r], now = largest_lane<number>(highest);
-        now = now > old ? now : old;
-        number base = now == -infinity ? 0 : now;
+        number largest = largest_lane<number>(highest), base = largest == -infinity ? 0 : largest;
         vec<number> sum = {};
-        for (int64_t j = of.from; j < of.stop; j += n) {
-            vec<number> w = exp2<degree>(load(row + j) - broadcast(base));
-            sum += w;
-            store(row + j, w);
+        for (int t = 0; t < count; ++t) {
+            number* row = scores_of(t, r);
+            for (int64_t j = tiles[t].from; j < tiles[t].stop; j += n) {
+                vec<number> w = exp2<degree>(load(row + j) - broadcast(base));
+                sum += w;
+                store(row + j, w);
+            }
         }
-        left.largest[r] = now;
-        shrink[r] = exp2<degree>(broadcast(old - base))[0];
-        left.sums[r] = left.sums[r] * shrink[r] + sum_of_lanes<number>(sum);
+        left.largest[r] = largest;
+        left.sums[r] = sum_of_lanes<number>(sum);
     }
 
     // ---- joining ----

@@ -1,11 +1,11 @@
 // Products of a few queries with the rows of one tile, read where they lie.
 //
 //     scores[r][j]  = query[r] . key[j]                       a dot product along the row
-//     output[r]     = shrink[r] * output[r] + sum_j weights[r][j] value[j]
+//     output[r]    += sum_j weights[r][j] value[j]
 //
 // Each unit of a row is loaded once for up to four queries. `rows` x `keys` dot products make as many vectors as a vector
-// has lanes, and are summed over their lanes all together, in log2(lanes) rounds. While a row is multiplied, the one `ahead`
-// rows further on is fetched: addresses of the next tile follow those of this one.
+// has lanes, and are summed over their lanes all together, in log2(lanes) rounds. `At` says where the rows of the tile are:
+// Stepped or Apart (rows.h).
 #pragma once
 
 #include "multiply.h"
@@ -39,50 +39,59 @@ REGARD_INLINE vec<U> sums_of_lanes(vec<U>* v) {
     return fold<1, U>(v[0], v[1], All{});
 }
 
-// Sums, still spread over lanes, of the products of `keys` keys with `rows` queries: sums[r * step + j].
-template <int rows, int keys, int step, class T>
-REGARD_INLINE void multiply_keys(const T* const* key, int64_t ahead, int64_t width,
-                                 const typename Unit<T>::factor* query, int64_t stride,
-                                 vec<typename Unit<T>::number>* sums) {
+// Adds `units` units, from number k on, of the products of `keys` keys with `rows` queries to sums[r * keys + j], still
+// spread over lanes. Of a part only `count` numbers are there.
+template <int rows, int keys, int units, bool part, class At, class T = typename At::stored>
+REGARD_INLINE void multiply_units(const At& key, int64_t j0, int64_t k, int64_t count,
+                                  const typename Unit<T>::factor* query, int64_t stride,
+                                  vec<typename Unit<T>::number>* sums) {
     constexpr int per = Unit<T>::per;
-    auto take = [&](int64_t k, auto part) {
+    const T* at = key[j0];
+#pragma GCC unroll 16
+    for (int j = 0; j < keys; ++j) {
 #pragma GCC unroll 4
-        for (int j = 0; j < keys; ++j) {
-            __builtin_prefetch(key[j + ahead] + k);
-            auto x = decltype(part)::value ? load_part(key[j] + k, width - k) : load_unit(key[j] + k);
+        for (int u = 0; u < units; ++u) {
+            const int64_t c = k + u * per;
+            key.fetch(at + c);
+            auto x = part ? load_part(at + c, count) : load_unit(at + c);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; ++r)
-                sums[r * step + j] = add_products<T>(x, query + r * stride + k, sums[r * step + j]);
+                sums[r * keys + j] = add_products<T>(x, query + r * stride + c, sums[r * keys + j]);
         }
-    };
-    int64_t k = 0;
-    for (; k + per <= width; k += per) take(k, Constant<0>{});
-    if (k < width) take(k, Constant<1>{});
+        at = key.next(at, j0 + j);
+    }
 }
 
-// Scores of the keys from .. stop - 1, whole vectors of them. Queries are `stride` factors apart.
-template <int rows, class T, class Number>
-REGARD_INLINE void score_rows(const T* const* key, int64_t ahead, int64_t from, int64_t stop, int64_t width,
-                              const typename Unit<T>::factor* query, int64_t stride, Number* scores) {
-    constexpr int n = lanes<Number>, keys = n / rows, few = keys < 4 ? keys : 4;
+// Scores of the keys from .. stop - 1, whole vectors of them. Queries are `stride` factors apart, and scores `row`.
+template <int rows, class At, class T = typename At::stored, class Number>
+REGARD_INLINE void score_rows(At key, int64_t from, int64_t stop, int64_t width,
+                              const typename Unit<T>::factor* query, int64_t stride, Number* scores, int64_t row) {
+    constexpr int n = lanes<Number>, keys = n / rows, per = Unit<T>::per;
     for (int64_t j0 = from; j0 < stop; j0 += keys) {
         vec<Number> sums[n] = {};
-#pragma GCC unroll 4
-        for (int j = 0; j < keys; j += few)
-            multiply_keys<rows, few, keys>(key + j0 + j, ahead, width, query, stride, sums + j);
+        int64_t k = 0;
+        auto take = [&](auto units, auto part) {
+            multiply_units<rows, keys, decltype(units)::value, decltype(part)::value != 0>(key, j0, k, width - k, query,
+                                                                                           stride, sums);
+            k += decltype(units)::value * per;
+        };
+        while (width - k >= 4 * per) take(Constant<4>{}, Constant<0>{});
+        if (width - k >= 2 * per) take(Constant<2>{}, Constant<0>{});
+        if (width - k >= per) take(Constant<1>{}, Constant<0>{});
+        if (k < width) take(Constant<1>{}, Constant<1>{});
         Number together[n];
         store(together, sums_of_lanes<Number>(sums));
-        for (int r = 0; r < rows; ++r) memcpy(scores + r * tile + j0, together + r * keys, sizeof(Number) * keys);
+        for (int r = 0; r < rows; ++r) memcpy(scores + r * row + j0, together + r * keys, sizeof(Number) * keys);
     }
 }
 
 inline constexpr int most_sums = vector_bytes == 64 ? 16 : 8;  // held in registers
 
-// `units` units of the output from column c0 on; of the last one only `count` numbers are there.
-template <int rows, int units, bool part, class T, class Number>
-REGARD_INLINE void mix_columns(const T* const* value, int64_t ahead, int64_t from, int64_t stop, int64_t c0,
-                               int64_t count, const Number* weights, const Number* shrink, Number* output,
-                               int64_t stride) {
+// `units` units of the output from column c0 on; of a part only `count` numbers are there. Weights are `row` apart.
+template <int rows, int units, bool part, class At, class Number>
+REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0, int64_t count, const Number* weights,
+                               int64_t row, Number* output, int64_t stride) {
+    typedef typename At::stored T;
     constexpr int n = lanes<Number>, parts = Unit<T>::parts, per = Unit<T>::per, vectors = units * parts;
     constexpr int ways = rows * vectors * 2 <= most_sums ? 2 : 1;  // sums of every second key, so that adds overlap
     vec<Number> sums[ways][rows][vectors];
@@ -90,9 +99,10 @@ REGARD_INLINE void mix_columns(const T* const* value, int64_t ahead, int64_t fro
     for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 16
         for (int v = 0; v < vectors; ++v) {
-            sums[0][r][v] = load(output + r * stride + c0 + v * n) * broadcast(shrink[r]);
+            sums[0][r][v] = load(output + r * stride + c0 + v * n);
             sums[ways - 1][r][v] = ways == 1 ? sums[0][r][v] : vec<Number>{};
         }
+    const T* at = value[from];
     for (int64_t j0 = from; j0 < stop; j0 += ways)
 #pragma GCC unroll 2
         for (int way = 0; way < ways; ++way) {
@@ -100,13 +110,14 @@ REGARD_INLINE void mix_columns(const T* const* value, int64_t ahead, int64_t fro
             vec<Number> x[vectors];
 #pragma GCC unroll 8
             for (int u = 0; u < units; ++u) {
-                const T* at = value[j] + c0 + u * per;
-                __builtin_prefetch(value[j + ahead] + c0 + u * per);
-                Unit<T>::widen(part ? load_part(at, count) : load_unit(at), x + u * parts);
+                const T* from_here = at + c0 + u * per;
+                if constexpr (rows > 1 || sizeof(T) == 2) value.fetch(from_here);  // else it only costs time
+                Unit<T>::widen(part ? load_part(from_here, count) : load_unit(from_here), x + u * parts);
             }
+            at = value.next(at, j);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; ++r) {
-                vec<Number> w = broadcast(weights[r * tile + j]);
+                vec<Number> w = broadcast(weights[r * row + j]);
 #pragma GCC unroll 16
                 for (int v = 0; v < vectors; ++v) sums[way][r][v] = multiply_add(w, x[v], sums[way][r][v]);
             }
@@ -118,15 +129,16 @@ REGARD_INLINE void mix_columns(const T* const* value, int64_t ahead, int64_t fro
             store(output + r * stride + c0 + v * n, ways == 1 ? sums[0][r][v] : sums[0][r][v] + sums[ways - 1][r][v]);
 }
 
-template <int rows, class T, class Number>
-REGARD_INLINE void mix_rows(const T* const* value, int64_t ahead, int64_t from, int64_t stop, int64_t width,
-                            const Number* weights, const Number* shrink, Number* output, int64_t stride) {
-    constexpr int per = Unit<T>::per, fit = most_sums / rows / Unit<T>::parts;
+template <int rows, class At, class Number>
+REGARD_INLINE void mix_rows(At value, int64_t from, int64_t stop, int64_t width, const Number* weights, int64_t row,
+                            Number* output, int64_t stride) {
+    typedef Unit<typename At::stored> Stored;
+    constexpr int per = Stored::per, fit = most_sums / rows / Stored::parts;
     constexpr int most = fit > 8 ? 8 : fit;
     int64_t c = 0;
     auto take = [&](auto units, auto part) {
-        mix_columns<rows, decltype(units)::value, decltype(part)::value != 0>(value, ahead, from, stop, c, width - c,
-                                                                              weights, shrink, output, stride);
+        mix_columns<rows, decltype(units)::value, decltype(part)::value != 0>(value, from, stop, c, width - c, weights,
+                                                                              row, output, stride);
         c += decltype(units)::value * per;
     };
     while (width - c >= most * per) take(Constant<most>{}, Constant<0>{});

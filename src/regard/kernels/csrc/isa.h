@@ -28,7 +28,7 @@ struct BackwardGiven {
     Array top_keys, top;   // (batch, heads, queries, top): adds top to D at those keys
     Array rows, rows_weights;  // (rows) query indices; (batch, heads, rows, keys) added to D of those queries
 
-    bool watched() const { return log_weight || column || top || rows_weights; }
+    REGARD_INLINE bool watched() const { return log_weight || column || top || rows_weights; }
 };
 
 // Tokens of one (batch, key head) in the layout of the backward pass, tile after tile; queries of the heads that share
@@ -59,7 +59,7 @@ struct Observed {
     char* normals;
 };
 
-inline constexpr int64_t chunk_tiles = 8;  // key tiles in a chunk of decoding
+inline constexpr int64_t chunk_tiles = 16;  // key tiles in a chunk of decoding, at most
 
 struct Kernels {
     const char* isa;
@@ -91,12 +91,12 @@ struct Kernels {
                                     size_t step, int64_t count, const Array& grad_query);
 
     // ---- decoding: all queries of one key head against one chunk of its keys, and the joining of chunks (chunk.h) ----
-    // What a chunk leaves takes `decode_left` bytes, those of one (batch, key head) one after the other. Without pages
-    // (null) the keys are the problem's.
+    // A chunk is the key tiles first .. stop - 1. What it leaves takes `decode_left` bytes, those of one (batch, key head)
+    // one after the other. Without pages (null) the keys are the problem's.
     size_t (*decode_left)(const Problem&);
     size_t (*decode_scratch)(const Problem&);
-    void (*decode_chunk)(const Problem&, const Pages* pages, int64_t batch, int64_t key_head, int64_t chunk, char* left,
-                         char* scratch);
+    void (*decode_chunk)(const Problem&, const Pages* pages, int64_t batch, int64_t key_head, int64_t first_tile,
+                         int64_t stop_tile, char* left, char* scratch);
     void (*decode_join)(const Problem&, char* left, int64_t count, int64_t batch, int64_t key_head,
                         const ForwardResults& results);
 
@@ -123,7 +123,7 @@ namespace portable { const Kernels* kernels(Dtype); }
 
 // The table of the instruction set in use (see cpu.h).
 const Kernels& kernels_for(Dtype);
-inline const Kernels& kernels_for(const Problem& p) {
+REGARD_INLINE const Kernels& kernels_for(const Problem& p) {
     const Kernels& k = kernels_for(p.query.dtype);
     return p.vector ? *k.additive : k;
 }

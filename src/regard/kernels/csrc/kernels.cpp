@@ -68,17 +68,21 @@ constexpr Kernels table(const Kernels* additive) {
     return k;
 }
 
-#if defined(__AVX512BF16__)
-typedef Bfloat16 ForBfloat16;
-#else
-typedef Float32 ForBfloat16;
-#endif
-
 static constexpr Kernels additive_in_float = additive_table<Float32>();
+
+#if defined(__AVX512BF16__)
+
+// All that this set has beyond AVX-512 is for bfloat16.
+static constexpr Kernels of_bfloat16 = table<Bfloat16, bfloat16>(&additive_in_float);
+
+const Kernels* kernels(Dtype dtype) { return dtype == Dtype::bfloat16 ? &of_bfloat16 : avx512::kernels(dtype); }
+
+#else
+
 static constexpr Kernels additive_in_double = additive_table<Float64>();
 static constexpr Kernels of_float32 = table<Float32, float>(&additive_in_float);
 static constexpr Kernels of_float64 = table<Float64, double>(&additive_in_double);
-static constexpr Kernels of_bfloat16 = table<ForBfloat16, bfloat16>(&additive_in_float);
+static constexpr Kernels of_bfloat16 = table<Float32, bfloat16>(&additive_in_float);
 static constexpr Kernels of_float16 = table<Float32, float16>(&additive_in_float);
 
 const Kernels* kernels(Dtype dtype) {
@@ -90,6 +94,8 @@ const Kernels* kernels(Dtype dtype) {
         default: return nullptr;
     }
 }
+
+#endif
 
 }  // namespace REGARD_ISA_NAMESPACE
 }  // namespace regard

@@ -128,11 +128,12 @@ void bind_backward(nb::module_& module) {
             const Call::Shape tops{p.batch, p.heads, p.queries, top};
             call.read(further[3], "top_keys", tops, Dtype::int64, allowed);
             gradients.top = call.read(further[4], "top_grad", tops, call.wide(), allowed);
-            gradients.rows = call.take(further[5], "rows", allowed);
+            gradients.rows = call.read_indices(further[5], "rows", p.queries, allowed);
             const int64_t rows = gradients.rows.shape[3];
-            call.read(further[5], "rows", {rows}, Dtype::int64, allowed);
             gradients.rows_weights =
                 call.read(further[6], "rows_grad", {p.batch, p.heads, rows, p.keys}, call.wide(), allowed);
+            Call::require_with(gradients.top, "top_grad", gradients.top_keys, "top_keys");
+            Call::require_with(gradients.rows_weights, "rows_grad", gradients.rows, "rows");
             const Array rounding = call.read(further[7], "rounding", outputs, call.dtype(), allowed);
             const nb::gil_scoped_release unlocked;
             backward(p, {output, lse, rounding}, gradients, call.threads());
@@ -157,10 +158,14 @@ void bind_observe(nb::module_& module) {
             const Call::Shape tops{p.batch, p.heads, p.queries, top};
             statistics.top_keys = call.write(given[7], "top_keys", tops, Dtype::int64, allowed);
             statistics.top_weights = call.write(given[8], "top_weights", tops, call.wide(), allowed);
-            const int64_t rows = call.take(given[9], "rows", allowed).shape[3];
-            statistics.rows = call.read(given[9], "rows", {rows}, Dtype::int64, allowed);
+            statistics.rows = call.read_indices(given[9], "rows", p.queries, allowed);
+            const int64_t rows = statistics.rows.shape[3];
             statistics.rows_weights =
                 call.write(given[10], "rows_weights", {p.batch, p.heads, rows, p.keys}, call.wide(), allowed);
+            Call::require_with(statistics.top_weights, "top_weights", statistics.top_keys, "top_keys");
+            Call::require_with(statistics.top_keys, "top_keys", statistics.top_weights, "top_weights");
+            Call::require_with(statistics.rows_weights, "rows_weights", statistics.rows, "rows");
+            Call::require_with(statistics.rows, "rows", statistics.rows_weights, "rows_weights");
             const nb::gil_scoped_release unlocked;
             observe(p, results, statistics, call.threads());
         });

@@ -36,7 +36,12 @@ constexpr size_t page = 4096;
 constexpr size_t most_kept = size_t{64} << 20;
 constexpr int most_blocks = 32;
 
-void* allocate(size_t bytes) { return ::operator new(bytes, std::align_val_t{alignment}); }
+void* allocate(size_t bytes) {
+    // AddressSanitizer ends the process in the form that throws by itself.
+    void* data = ::operator new(bytes, std::align_val_t{alignment}, std::nothrow);
+    if (data == nullptr) throw std::bad_alloc();
+    return data;
+}
 void release(void* data) { ::operator delete(data, std::align_val_t{alignment}); }
 
 // Blocks that nobody uses now, at most 64 MiB of them.

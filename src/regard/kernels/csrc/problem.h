@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+// What files of several instruction sets contain must never become a function of its own: the linker would keep one of
+// them, perhaps one that this processor cannot run. The build checks that (see symbols.cmake).
+#define REGARD_INLINE inline __attribute__((always_inline))
+
 namespace regard {
 
 enum class Dtype : int32_t { float32, float64, bfloat16, float16, boolean, int32, int64, absent };
@@ -25,8 +29,8 @@ struct Array {
     int64_t shape[4] = {1, 1, 1, 1};
     int64_t stride[4] = {0, 0, 0, 0};
 
-    explicit operator bool() const { return dtype != Dtype::absent; }
-    int64_t at(int64_t a, int64_t b, int64_t c, int64_t d) const {
+    REGARD_INLINE explicit operator bool() const { return dtype != Dtype::absent; }
+    REGARD_INLINE int64_t at(int64_t a, int64_t b, int64_t c, int64_t d) const {
         return a * stride[0] + b * stride[1] + c * stride[2] + d * stride[3];
     }
 };
@@ -65,9 +69,9 @@ struct Problem {
     double dropout = 0;
     uint64_t seed = 0;
 
-    int64_t group() const { return heads / key_heads; }
-    int64_t query_tiles() const { return (queries + tile - 1) / tile; }
-    int64_t key_tiles() const { return (keys + tile - 1) / tile; }
+    REGARD_INLINE int64_t group() const { return heads / key_heads; }
+    REGARD_INLINE int64_t query_tiles() const { return (queries + tile - 1) / tile; }
+    REGARD_INLINE int64_t key_tiles() const { return (keys + tile - 1) / tile; }
 };
 
 }  // namespace regard

@@ -1,7 +1,8 @@
 // Rows of keys and values as they lie in memory: where they are, and the numbers in them.
 //
-// A tile of rows is 64 addresses, whatever strides or pages lead to them. A row that nobody may see is never read: its
-// address is that of a row of zeros instead, and so is that of a row that holds a NaN or Inf, once that is found.
+// The rows of a tile are Stepped, one address and a step, where they lie so and all of them may be read. Else they are
+// Apart: 64 addresses, whatever strides or pages lead to them. A row that nobody may see is never read: its address is
+// that of a row of zeros instead, and so is that of a row that holds a NaN or Inf, once that is found.
 //
 // A *unit* is what one load brings: `per` stored numbers, which widen to `parts` vectors. Two bfloat16 side by side
 // widen to one lane each of two vectors, so that no lane has to change its place; outputs are kept in the same order
@@ -154,6 +155,38 @@ REGARD_INLINE bool is_odd_row(const T* row, int64_t width) {
 
 // ---- places ----
 
+inline constexpr int64_t fetched_ahead = 4096;  // bytes
+
+// Row j lies j steps after the first. Where rows lie side by side, and go on for a while, what is some way further on is
+// fetched while a row is used; elsewhere that costs more than it brings.
+template <class T, bool side_by_side>
+struct Stepped {
+    typedef T stored;
+    const T* first;
+    int64_t step;
+
+    REGARD_INLINE const T* operator[](int64_t j) const { return first + j * step; }
+    REGARD_INLINE const T* next(const T* row, int64_t) const {
+        row += step;
+        // The compiler would rather hold a pointer to each of many rows: too many for its registers.
+        asm volatile("" : "+r"(row));
+        return row;
+    }
+    REGARD_INLINE void fetch(const T* from) const {
+        if constexpr (side_by_side) __builtin_prefetch((const char*)from + fetched_ahead);
+    }
+};
+
+template <class T>
+struct Apart {
+    typedef T stored;
+    const T* const* at;
+
+    REGARD_INLINE const T* operator[](int64_t j) const { return at[j]; }
+    REGARD_INLINE const T* next(const T*, int64_t j) const { return at[j + 1]; }
+    REGARD_INLINE void fetch(const T*) const {}
+};
+
 // Keys, or values, of one call.
 template <class T>
 struct Rows {
@@ -163,7 +196,29 @@ struct Rows {
     T* copies;  // 64 rows, for numbers that do not lie side by side; or null
     const T* zeros;
 
-    // The addresses of the rows of one tile that are in `seen`, and of zeros for the others of from .. stop - 1.
+    // Where row `first` of a tile is, if the rows from .. stop - 1 lie at equal steps from there; else null.
+    REGARD_INLINE const T* first_row(int64_t batch, int64_t head, int64_t first, int64_t from, int64_t stop) const {
+        const T* data = (const T*)array->data;
+        if (copies) return nullptr;
+        if (!page_table) return data + array->at(batch, head, first, 0);
+        int64_t size = array->shape[2], entry = (first + from) / size;
+        if ((first + stop - 1) / size != entry) return nullptr;
+        return data + array->at(page_of(batch, entry), head, first - entry * size, 0);
+    }
+
+    REGARD_INLINE bool side_by_side() const { return !page_table && array->stride[2] == width; }
+    template <bool side_by_side>
+    REGARD_INLINE Stepped<T, side_by_side> from(const T* first) const {
+        return {first, array->stride[2]};
+    }
+
+    // Fetches the rows that no row before them fetches.
+    REGARD_INLINE void fetch_first(const T* first) const {
+        if (!side_by_side()) return;
+        for (int64_t b = 0; b < fetched_ahead; b += 64) __builtin_prefetch((const char*)first + b);
+    }
+
+    // The addresses of the rows of one tile that are in `seen`, and of zeros for the others of from .. stop.
     REGARD_INLINE void find(int64_t batch, int64_t head, int64_t first, uint64_t seen, int64_t from, int64_t stop,
                             const T** at) const {
         int64_t count = 64 - __builtin_clzll(seen);
@@ -172,10 +227,12 @@ struct Rows {
         else
             find_in_array((const T*)array->data + array->at(batch, head, first, 0), array->stride[2], count, at);
         leave_out(~seen, from, stop, at);
+        at[stop] = zeros;
     }
 
     // Those of from .. stop - 1 that hold a NaN or Inf.
-    REGARD_INLINE uint64_t odd_rows(int64_t from, int64_t stop, const T* const* at) const {
+    template <class At>
+    REGARD_INLINE uint64_t odd_rows(int64_t from, int64_t stop, At at) const {
         uint64_t odd = 0;
         for (int64_t j = from; j < stop; ++j) odd |= (uint64_t)is_odd_row(at[j], width) << j;
         return odd;

@@ -34,33 +34,39 @@ struct BiasRows {
             }
             for (int64_t j = count; j < tile; ++j) to[j] = 0;
         } else {
-            for (int64_t j = 0; j < tile; ++j) to[j] = 0;
+            for (int64_t j = 0; j < tile; j += n) store(to + j, vec<Number>{});
         }
         if (p.table) {
             const Array& t = p.table;
-            int64_t distance = first - (query + p.offset) - p.table_lowest;
+            int64_t distance = first - (query + p.offset) - p.table_lowest, j = 0;
             const Number* row = (const Number*)t.data + (t.shape[2] == 1 ? 0 : head) * t.stride[2];
+            const vec<Number> unit = broadcast((Number)log2_e);
             if (t.stride[3] == 1)
-                for (int64_t j = 0; j < count; ++j) to[j] += row[distance + j] * (Number)log2_e;
-            else
-                for (int64_t j = 0; j < count; ++j) to[j] += row[(distance + j) * t.stride[3]] * (Number)log2_e;
+                for (; j + n <= count; j += n)
+                    store(to + j, multiply_add(load(row + distance + j), unit, load(to + j)));
+            for (; j < count; ++j) to[j] += row[(distance + j) * t.stride[3]] * (Number)log2_e;
         }
     }
 
   private:
+    static constexpr int n = lanes<Number>;
+
     // A finite number stays finite in the units of the exponent: -3.4e38 is often used for "nearly never", and must not
     // become the -infinity that forbids.
-    static REGARD_INLINE Number in_exponent(Number x) {
-        constexpr Number bound = sizeof(Number) == 8 ? (Number)8e307 : (Number)1.6e38;
-        Number y = x * (Number)log2_e;
-        if (y > bound) return x - x == 0 ? bound : y;
-        if (y < -bound) return x - x == 0 ? -bound : y;
-        return y;
+    static REGARD_INLINE vec<Number> in_exponent(vec<Number> x) {
+        const vec<Number> bound = broadcast(sizeof(Number) == 8 ? (Number)8e307 : (Number)1.6e38);
+        vec<Number> y = x * broadcast((Number)log2_e);
+        uint32_t finite = greater(broadcast((Number)1), x - x);
+        return select(finite, maximum(-bound, minimum(bound, y)), y);
     }
 
     template <class T>
     static REGARD_INLINE void copy(const T* from, int64_t step, int64_t count, Number* to) {
-        for (int64_t j = 0; j < count; ++j) to[j] = in_exponent((Number)widen(from[j * step]));
+        int64_t j = 0;
+        if constexpr (sizeof(T) <= sizeof(Number) && (sizeof(Number) == 4 || sizeof(T) == 8))
+            if (step == 1)
+                for (; j + n <= count; j += n) store(to + j, in_exponent(load_wide(from + j)));
+        for (; j < count; ++j) to[j] = in_exponent(broadcast((Number)widen(from[j * step])))[0];
     }
 };
 

@@ -17,8 +17,6 @@
 
 #include "problem.h"
 
-#define REGARD_INLINE inline __attribute__((always_inline))
-
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 

@@ -1,0 +1,198 @@
+"""regard::additive and regard::additive_backward: additive attention, fused, as torch operators.
+
+    score_ij = v . tanh(a_i + b_j)          Bahdanau et al. 2015, appendix A.1.2; a, b: queries and keys, projected
+    output_i = sum_j exp(score_ij - lse_i) value_j,    lse_i = ln sum_j exp(score_ij)
+
+Tensors are float32 or float64: half precision is converted before the projection, so that this is as exact as the rest.
+``kernels.terms`` says what joins the score: mask, bias, dropout; there is no scale. The backward pass computes scores
+and tanh again, so nothing of size queries x keys is kept. There is no second derivative.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, cast, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, stored_by_token, untraced, wide
+from regard.kernels.ops import differentiate_again, zero_values
+from regard.kernels.terms import SCHEMA, Terms
+
+Results: TypeAlias = tuple[Tensor, Tensor]
+"""output, lse."""
+
+LIBRARY.define(
+    f"additive(Tensor of_query, Tensor of_key, Tensor vector, Tensor value, {SCHEMA}) -> (Tensor output, Tensor lse)",
+    tags=TAGS,
+)
+LIBRARY.define(
+    "additive_backward(Tensor grad_output, Tensor? grad_lse, Tensor of_query, Tensor of_key, Tensor vector, "
+    f"Tensor value, Tensor output, Tensor lse, bool of_bias, bool of_table, {SCHEMA}) -> (Tensor grad_of_query, "
+    "Tensor grad_of_key, Tensor grad_vector, Tensor grad_value, Tensor grad_bias, Tensor grad_table)",
+    tags=TAGS,
+)
+
+
+def attend(
+    of_query: Float[Tensor, "batch heads queries inner"],
+    of_key: Float[Tensor, "batch key_heads keys inner"],
+    vector: Float[Tensor, "heads inner"],
+    value: Float[Tensor, "batch key_heads keys value_dim"],
+    terms: Terms,
+) -> Float[Tensor, "batch heads queries value_dim"]:
+    """The output, by the operator where torch traces, and else by the kernel itself."""
+    given = (of_query, of_key, vector, value)
+    if not untraced(*given, terms.bias):
+        return cast(Tensor, torch.ops.regard.additive.default(*given, *terms)[0])
+    if any_requires_grad(*given, terms.bias, terms.table):
+        return cast(Tensor, _Additive.apply(*given, *terms)[0])  # type: ignore[no-untyped-call]
+    return _additive(*given, *terms)[0]
+
+
+@final
+class _Additive(torch.autograd.Function):
+    """The short way, differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Results:
+        """The results."""
+        results = _additive(*given)
+        _remember(ctx, given, results)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        """A gradient for each input."""
+        return _differentiate(ctx, *gradients)
+
+
+def _additive(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
+    """regard::additive on a CPU. The kernel is not asked for what has no queries, keys or values."""
+    output, lse = _results(of_query, of_key, vector, value, *terms)
+    if lse.numel() == 0:
+        return output, lse
+    if of_key.shape[2] == 0:
+        return output.zero_(), lse.fill_(-torch.inf)
+    filled = output
+    if value.shape[3] == 0:
+        value, filled = zero_values(value), stored_by_token(of_query, of_query.shape[2], 1)
+    native.additive_forward(of_query, of_key, vector, value, filled, lse, **Terms(*terms).options())
+    return output, lse
+
+
+def _results(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
+    """The results, yet to be filled: all that a trace needs to know."""
+    del of_key, vector, terms
+    output = stored_by_token(of_query, of_query.shape[2], value.shape[3])
+    return output, of_query.new_empty(of_query.shape[:3])
+
+
+def _additive_backward(
+    grad_output: Tensor,
+    grad_lse: Tensor | None,
+    of_query: Tensor,
+    of_key: Tensor,
+    vector: Tensor,
+    value: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    of_bias: bool,
+    of_table: bool,
+    *terms: Any,
+) -> tuple[Tensor, ...]:
+    """regard::additive_backward on a CPU. A bias may be of another dtype than what its gradient is summed in."""
+    gradients = _gradients(
+        grad_output, grad_lse, of_query, of_key, vector, value, output, lse, of_bias, of_table, *terms
+    )
+    if lse.numel() == 0 or of_key.shape[2] == 0:
+        for gradient in gradients:
+            gradient.zero_()
+        return gradients
+    grad_of_query, grad_of_key, grad_vector, grad_value, bias, table = gradients
+    if value.shape[3] == 0:
+        value, grad_output = zero_values(value), zero_values(output)
+        output, grad_value = grad_output, torch.empty_like(value, memory_format=torch.contiguous_format)
+    summed = bias.to(wide(of_query.dtype))
+    native.additive_backward(
+        grad_output,
+        of_query,
+        of_key,
+        vector,
+        value,
+        output,
+        lse,
+        grad_of_query,
+        grad_of_key,
+        grad_vector,
+        grad_value,
+        summed if of_bias else None,
+        table if of_table else None,
+        grad_lse=grad_lse,
+        **Terms(*terms).options(),
+    )
+    if summed is not bias:
+        bias.copy_(summed)
+    return gradients
+
+
+def _gradients(
+    grad_output: Tensor,
+    grad_lse: Tensor | None,
+    of_query: Tensor,
+    of_key: Tensor,
+    vector: Tensor,
+    value: Tensor,
+    output: Tensor,
+    lse: Tensor,
+    of_bias: bool,
+    of_table: bool,
+    *terms: Any,
+) -> tuple[Tensor, ...]:
+    """The gradients, yet to be filled; empty tensors for a bias and a table that want none."""
+    del grad_output, grad_lse, output, lse
+    bias, table = Terms(*terms).bias, Terms(*terms).table
+    return (
+        stored_by_token(of_query, of_query.shape[2], of_query.shape[3]),
+        stored_by_token(of_key, of_key.shape[2], of_key.shape[3]),
+        vector.new_empty(vector.shape),
+        stored_by_token(value, value.shape[2], value.shape[3]),
+        bias.new_empty(bias.shape) if of_bias and bias is not None else of_query.new_empty(0),
+        table.new_empty(table.shape) if of_table and table is not None else of_query.new_empty(0),
+    )
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
+    """Keep what the backward pass needs."""
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*output, *(part if isinstance(part, Tensor) else None for part in inputs))
+    ctx.numbers = tuple(None if isinstance(part, Tensor) else part for part in inputs)
+
+
+_BIAS, _TABLE = (4 + Terms._fields.index(name) for name in ("bias", "table"))
+
+
+def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+    """A gradient for each input of ``regard::additive``; None where it has none."""
+    found: list[Tensor | None] = [None] * len(ctx.numbers)
+    grad_output, grad_lse = gradients
+    if grad_output is None and grad_lse is None:
+        return tuple(found)
+    output, lse, *saved = ctx.saved_tensors
+    given = [number if tensor is None else tensor for tensor, number in zip(saved, ctx.numbers, strict=True)]
+    grad_output = torch.zeros_like(output) if grad_output is None else grad_output
+    wanted = ctx.needs_input_grad[_BIAS], ctx.needs_input_grad[_TABLE]
+    short = not torch.is_grad_enabled() and untraced(grad_output, *given[:4], given[_BIAS])
+    backward = _additive_backward if short else torch.ops.regard.additive_backward.default
+    *found[:4], grad_bias, grad_table = backward(grad_output, grad_lse, *given[:4], output, lse, *wanted, *given[4:])
+    found[_BIAS], found[_TABLE] = (grad_bias if wanted[0] else None), (grad_table if wanted[1] else None)
+    return tuple(found)
+
+
+LIBRARY.impl("additive", _additive, "CPU")
+LIBRARY.impl("additive_backward", _additive_backward, "CPU")
+torch.library.register_fake("regard::additive", _results, lib=LIBRARY)
+torch.library.register_fake("regard::additive_backward", _gradients, lib=LIBRARY)
+torch.library.register_autograd("regard::additive", _differentiate, setup_context=_remember, lib=LIBRARY)
+torch.library.register_autograd("regard::additive_backward", differentiate_again, lib=LIBRARY)

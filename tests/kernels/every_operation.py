@@ -1,0 +1,144 @@
+"""Each operation of the kernels against the oracles in float64, in the instruction set that REGARD_ISA names.
+
+Run by test_isas.py in a process of its own, since the set is chosen once: ``python every_operation.py``. Prints the
+set and what is off, and leaves with 1 if anything is.
+
+Inputs are rounded to the dtype first, so the oracle has the same. With eps of the dtype, and wide the epsilon of the
+one that sums are taken in (float32 for half precision), a result is off by at most
+
+    (L * wide + 8 * eps / 2) * largest,    L = head_dim + value_dim + max(keys, group * queries)
+
+where largest = max(1, max |oracle|): a score is a sum of head_dim terms, its gradient of value_dim, a result of as many
+as there are keys, or queries that share a key; and at most 8 numbers on the way are rounded to the dtype.
+"""
+
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+import regard
+from oracles import additive as additive_oracle
+from oracles import attention as oracle
+from regard import masks
+from regard.kernels import library, paged
+
+BATCH, HEADS, KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 19, 37
+GROUP = HEADS // KEY_HEADS
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+Compared = Iterator[tuple[str, torch.Tensor, np.ndarray, int]]
+"""(name, ours, the oracle's, how many terms the sums have) of each result."""
+
+
+def drawn(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+def given(dtype: torch.dtype, queries: int, keys: int) -> list[torch.Tensor]:
+    """As layers store them, (batch, length, heads, head_dim)."""
+    shapes = (queries, HEADS, HEAD_DIM), (keys, KEY_HEADS, HEAD_DIM), (keys, KEY_HEADS, VALUE_DIM)
+    return [drawn(dtype, BATCH, *shape).transpose(1, 2).requires_grad_() for shape in shapes]
+
+
+def arrays(*tensors: torch.Tensor) -> list[np.ndarray]:
+    return [tensor.detach().double().numpy() for tensor in tensors]
+
+
+def terms(queries: int, keys: int) -> int:
+    return HEAD_DIM + VALUE_DIM + max(keys, GROUP * queries)
+
+
+def training(dtype: torch.dtype, queries: int = 67, keys: int = 131) -> Compared:
+    """Forward and backward, with a mask of every kind and a trained bias."""
+    query, key, value = given(dtype, queries, keys)
+    mask = (masks.window(90, 3) | masks.global_tokens([0])) & masks.padding([keys, 71])
+    bias = drawn(dtype, 1, HEADS, 1, keys).requires_grad_()
+    upstream = drawn(dtype, BATCH, HEADS, queries, VALUE_DIM)
+    output = regard.attention(query, key, value, mask=mask, bias=bias, impl="native")
+    ours = torch.autograd.grad(output, (query, key, value, bias), upstream)
+    inputs, allowed, added = arrays(query, key, value), mask.dense(queries, keys).numpy(), arrays(bias)[0]
+    exact, _ = oracle.attention(*inputs, allowed, added)
+    exacts = oracle.backward(*inputs, *arrays(upstream), allowed, added)
+    yield "output", output, exact, terms(queries, keys)
+    for name, one, other in zip(exacts._fields, ours, exacts, strict=True):
+        yield f"gradient of {name}", one, other, terms(queries, keys) * (BATCH if name == "bias" else 1)
+
+
+def observing(dtype: torch.dtype, queries: int = 67, keys: int = 131) -> Compared:
+    query, key, value = given(dtype, queries, keys)
+    seen = regard.observe(query, key, value, mask=masks.causal(), top=3, rows=[66, 5], impl="native")
+    allowed = masks.causal().dense(queries, keys).numpy()
+    exact = oracle.observe(*arrays(query, key, value), allowed, top=3, asked_rows=(66, 5))
+    for name in ("output", "lse", "entropy", "received", "top_weights", "rows"):
+        yield name, getattr(seen, name), getattr(exact, name), terms(queries, keys)
+
+
+def decoding(dtype: torch.dtype, keys: int = 1031) -> Compared:
+    query, key, value = given(dtype, 1, keys)
+    output = regard.attention(query, key, value, mask=masks.padding([keys, 577]), impl="native")
+    allowed = masks.padding([keys, 577]).dense(1, keys).numpy()
+    yield "output", output, oracle.attention(*arrays(query, key, value), allowed)[0], terms(1, keys)
+
+
+def paging(dtype: torch.dtype, keys: int = 131, page_size: int = 7) -> Compared:
+    """Pages in any order; the second sequence is shorter than the first."""
+    query, key, value = given(dtype, 2, keys)
+    lengths = torch.tensor([keys, 71])
+    most = -(-keys // page_size)
+    table = torch.randperm(BATCH * most, generator=torch.Generator().manual_seed(3)).view(BATCH, most)
+    pages = [
+        torch.full((BATCH * most, KEY_HEADS, page_size, part.shape[3]), torch.nan).to(dtype) for part in (key, value)
+    ]
+    for entry in range(BATCH):
+        for index in range(int(lengths[entry])):
+            page, row = table[entry, index // page_size], index % page_size
+            pages[0][page, :, row], pages[1][page, :, row] = (
+                key[entry, :, index].detach(),
+                value[entry, :, index].detach(),
+            )
+    ours = paged.attend(query.detach(), paged.Paged(*pages, table, lengths), scale=HEAD_DIM**-0.5)
+    for entry, length in enumerate(lengths.tolist()):
+        one = [array[entry : entry + 1] for array in arrays(query, key, value)]
+        exact, _ = oracle.attention(one[0], one[1][:, :, :length], one[2][:, :, :length])
+        yield f"entry {entry}", ours[entry : entry + 1], exact, terms(2, keys)
+
+
+def adding(dtype: torch.dtype, queries: int = 67, keys: int = 71) -> Compared:
+    """Additive attention, with projections that change nothing."""
+    of_query, of_key, value = (part.detach() for part in given(dtype, queries, keys))
+    wide = library.wide(dtype)
+    vector = drawn(dtype, HEADS, HEAD_DIM)
+    upstream = drawn(dtype, BATCH, HEADS, queries, VALUE_DIM)
+    output, lse = torch.empty_like(upstream), torch.empty(BATCH, HEADS, queries, dtype=wide)
+    library.native.additive_forward(of_query, of_key, vector, value, output, lse)
+    inner = [torch.empty_like(part) for part in (of_query, of_key)]
+    of_vector, of_value = vector.new_empty(vector.shape, dtype=wide), torch.empty_like(value)
+    library.native.additive_backward(
+        upstream, of_query, of_key, vector, value, output, lse, *inner, of_vector, of_value, None, None
+    )
+    same = np.broadcast_to(np.eye(HEAD_DIM), (HEADS, HEAD_DIM, HEAD_DIM))
+    inputs = [*arrays(of_query, of_key, value), same, same, *arrays(vector)]
+    exact = additive_oracle.backward(*inputs, *arrays(upstream))
+    yield "output", output, additive_oracle.attention(*inputs)[0], terms(queries, keys)
+    yield "gradient of query", inner[0], exact.query, terms(queries, keys)
+    yield "gradient of key", inner[1], exact.key, terms(queries, keys)
+    yield "gradient of value", of_value, exact.value, terms(queries, keys)
+    yield "gradient of vector", of_vector, exact.score_vector, BATCH * queries * keys
+
+
+def main() -> int:
+    found = []
+    for operation in (training, observing, decoding, paging, adding):
+        for dtype in DTYPES:
+            eps, wide = (torch.finfo(which).eps for which in (dtype, library.wide(dtype)))
+            for name, ours, exact, count in operation(dtype):
+                error = np.abs(ours.detach().double().numpy() - exact).max() / max(1.0, np.abs(exact).max())
+                if not error <= count * wide + 8 * eps / 2:
+                    found.append(f"{operation.__name__}, {dtype}, {name}: off by {error:.2e} of the largest")
+    print(library.native.isa(), *(found or ["all agree"]), sep="\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,534 @@
+"""Additive attention in "native": output, lse and every gradient against the formula in float64, and torch's contract.
+
+    score_ij = v . tanh(a_i + b_j) + bias_ij        Bahdanau et al. 2015, appendix A.1.2
+
+Inputs are multiples of 1/16, which float32 holds exactly, so that one expectation serves both dtypes. A number that
+passes through sums of L terms is off by about L eps of the largest.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import regard
+from regard import masks, positions
+from regard.errors import OptionError, RefusedError
+from regard.kernels import additive, library
+from regard.kernels.terms import Terms, terms_of
+from regard.shapes import checked
+
+BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, INNER, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13
+LENGTHS = [(1, 1), (5, 7), (63, 65), (64, 64), (65, 63), (7, 257), (131, 3)]
+DTYPES = [torch.float64, torch.float32]
+
+
+def sixteenths(*shape: int, seed: int) -> Tensor:
+    drawn = np.random.default_rng([*shape, seed]).standard_normal(shape)
+    return torch.from_numpy(np.clip(np.round(drawn * 16) / 16, -7.9375, 7.9375))
+
+
+class Given(NamedTuple):
+    """What a call is given, beside the terms; float64."""
+
+    of_query: Tensor
+    of_key: Tensor
+    vector: Tensor
+    value: Tensor
+
+
+def tensors(queries=QUERIES, keys=KEYS, inner=INNER, value_dim=VALUE_DIM) -> Given:
+    """As layers store them: (batch, length, heads, size)."""
+    return Given(
+        sixteenths(BATCH, queries, HEADS, inner, seed=1).transpose(1, 2),
+        sixteenths(BATCH, keys, KEY_HEADS, inner, seed=2).transpose(1, 2),
+        sixteenths(HEADS, inner, seed=3),
+        sixteenths(BATCH, keys, KEY_HEADS, value_dim, seed=4).transpose(1, 2),
+    )
+
+
+def terms(given: Given, mask=None, bias=None, dropout=0.0) -> Terms:
+    return terms_of(
+        checked(given.of_query, given.of_key, given.value, mask=mask, bias=bias, scale=1.0, dropout=dropout)
+    )
+
+
+class Results(NamedTuple):
+    """Output, lse, and the gradients of: of_query, of_key, vector, value, and bias if there is one."""
+
+    output: Tensor
+    lse: Tensor
+    gradients: tuple[Tensor, ...]
+
+
+def upstreams(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of output and lse; 0 for an lse that is no number."""
+    of_lse = sixteenths(*lse.shape, seed=6).to(lse.dtype)
+    return sixteenths(*output.shape, seed=5).to(output.dtype), of_lse.masked_fill(~lse.detach().isfinite(), 0.0)
+
+
+def run(function: Callable, given: Given, bias: Tensor | None) -> Results:
+    """Forward and backward once, on fresh leaves: ``function`` of Given and bias."""
+    leaves = [tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_() for tensor in given]
+    of_bias = [] if bias is None else [bias.detach().clone().requires_grad_()]
+    output, lse = function(Given(*leaves), *of_bias)
+    gradients = torch.autograd.grad((output, lse), [*leaves, *of_bias], upstreams(output, lse))
+    return Results(output.detach(), lse.detach(), gradients)
+
+
+def formula(given: Given, bias: Tensor | None = None, *, allowed: Tensor | None = None):
+    """Output and lse as the paper has them."""
+    group = given.of_query.shape[1] // given.of_key.shape[1]
+    of_key, value = (tensor.repeat_interleave(group, dim=1) for tensor in (given.of_key, given.value))
+    hidden = torch.tanh(given.of_query[:, :, :, None] + of_key[:, :, None])
+    scores = torch.einsum("bhqkw,hw->bhqk", hidden, given.vector)
+    scores = scores if bias is None else scores + bias
+    seen = torch.ones_like(scores, dtype=torch.bool) if allowed is None else allowed.expand_as(scores)
+    seen = seen & (scores.detach() > -torch.inf)
+    empty = ~seen.any(-1, keepdim=True)
+    lse = scores.masked_fill(~seen, -torch.inf).masked_fill(empty, 0.0).logsumexp(-1, keepdim=True)
+    weights = (scores.masked_fill(~seen, -torch.inf) - lse).exp()
+    return weights @ value, lse.masked_fill(empty, -torch.inf)[..., 0]
+
+
+def ours(given: Given, bias: Tensor | None = None, *, mask=None):
+    """Output and lse by the kernel."""
+    return additive._Additive.apply(*given, *terms(given, mask, bias))
+
+
+def to(dtype: torch.dtype, given: Given) -> Given:
+    return Given(*(tensor.to(dtype) for tensor in given))
+
+
+def assert_close(found: Results, exact: Results, close: float) -> None:
+    names = ("output", "lse", "of_query", "of_key", "vector", "value", "bias")
+    for name, one, other in zip(names, (*found[:2], *found.gradients), (*exact[:2], *exact.gradients), strict=False):
+        largest = max(1.0, float(other.abs().masked_fill(~other.isfinite(), 0.0).max())) if other.numel() else 1.0
+        torch.testing.assert_close(
+            one.double(), other.double(), rtol=0, atol=close * largest, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def closeness(dtype: torch.dtype, given: Given) -> float:
+    """The terms of the longest sums that a number passes through, times eps."""
+    queries, inner = given.of_query.shape[2:]
+    keys, value_dim = given.value.shape[2:]
+    return 4 * (inner + value_dim + keys + BATCH * queries) * torch.finfo(dtype).eps
+
+
+def random_cells(queries: int, keys: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng([queries, keys]).random((BATCH, 1, queries, keys)) < 0.3)
+
+
+MASKS = {
+    "none": lambda queries, keys: None,
+    "causal": lambda queries, keys: masks.causal(),
+    "window": lambda queries, keys: masks.window(3, 1),
+    "padding": lambda queries, keys: masks.padding([keys, keys // 3]),
+    "cells": lambda queries, keys: masks.keep(random_cells(queries, keys)),
+    "tiles": lambda queries, keys: masks.window(2, 2) | masks.global_tokens([0]),
+}
+
+
+@cache
+def expected(queries: int, keys: int, mask: str) -> Results:
+    given = tensors(queries, keys)
+    allowed = MASKS[mask](queries, keys)
+    cells = None if allowed is None else allowed.dense(queries, keys)
+    return run(partial(formula, allowed=cells), given, None)
+
+
+@pytest.fixture
+def poisoned() -> Iterator[None]:
+    """Scratch memory full of NaN: what is read before it is written shows."""
+    library.native.poison(True)
+    yield
+    library.native.poison(False)
+
+
+# What it computes
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask", MASKS)
+def test_it_agrees_with_the_formula(mask, dtype):
+    for queries, keys in LENGTHS:
+        if mask == "tiles" and keys < 5:
+            continue
+        given = tensors(queries, keys)
+        found = run(partial(ours, mask=MASKS[mask](queries, keys)), to(dtype, given), None)
+        assert found.output.dtype == found.lse.dtype == dtype
+        assert_close(found, expected(queries, keys, mask), closeness(dtype, given))
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("inner", [1, 7, 16, 17, 63, 65, 263])
+def test_every_size_of_the_hidden_layer_and_of_values(inner, dtype):
+    given = tensors(67, 71, inner, value_dim=264 - inner)
+    mask = masks.causal()
+    exact = run(partial(formula, allowed=mask.dense(67, 71)), given, None)
+    assert_close(run(partial(ours, mask=mask), to(dtype, given), None), exact, closeness(dtype, given))
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1, 67, 71), (BATCH, 1, 1, 71), (1, HEADS, 67, 1), (BATCH, HEADS, 67, 71)])
+def test_biases_in_every_shape(shape, dtype):
+    """A bias of -inf bans, as a mask does."""
+    bias = sixteenths(*shape, seed=7)
+    bias[torch.from_numpy(np.random.default_rng(5).random(shape) < 0.2)] = -torch.inf
+    given, mask = tensors(67, 71), masks.causal()
+    exact = run(partial(formula, allowed=mask.dense(67, 71)), given, bias)
+    repeated = BATCH * HEADS * 67 * 71 / bias.numel()
+    close = closeness(dtype, given) + 4 * repeated * torch.finfo(dtype).eps
+    assert_close(run(partial(ours, mask=mask), to(dtype, given), bias.to(dtype)), exact, close)
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("mask", MASKS)
+def test_a_bias_by_distance_is_trained(mask):
+    bias = positions.T5Buckets(HEADS, buckets=8, max_distance=13).double()
+    for queries, keys in LENGTHS[1:]:
+        given, chosen = tensors(queries, keys), MASKS[mask](queries, keys)
+        cells = None if chosen is None else chosen.dense(queries, keys)
+        added = bias.scores(given.of_query, regard.contract.Frame(queries, keys), torch.arange(queries), 1.0)
+        both = []
+        for output, lse in (ours(given, bias, mask=chosen), formula(given, added, allowed=cells)):
+            trained = torch.autograd.grad((output, lse), bias.weight, upstreams(output, lse))[0]
+            both.append((output, lse, trained / max(1.0, queries * keys)))
+        for one, other in zip(*both, strict=True):
+            torch.testing.assert_close(one, other, rtol=0, atol=closeness(torch.float64, given))
+
+
+# Numbers of every size
+
+
+def spread(dtype: torch.dtype, *shape: int, seed: int) -> Tensor:
+    """Numbers around what tanh, and the exponentials inside, turn at: from 1/16 to the square root of the largest."""
+    random = np.random.default_rng([*shape, seed])
+    sizes = [
+        0.0625,
+        1.0,
+        9.0,
+        21.0,
+        29.5,
+        30.5,
+        40.5,
+        90.0,
+        279.0,
+        281.0,
+        301.0,
+        720.0,
+        1e4,
+        float(torch.finfo(dtype).max) ** 0.5,
+    ]
+    drawn = random.choice([-1.0, 1.0], shape) * random.choice(sizes, shape)
+    return torch.from_numpy(drawn).to(dtype).double()
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mask", ["none", "causal", "cells"])
+def test_large_numbers_of_both_signs(mask, dtype):
+    """Where a and b are huge and opposite, tanh(a + b) is that of a small number: such pairs are computed singly."""
+    plain = tensors(67, 71)
+    given = plain._replace(
+        of_query=spread(dtype, *plain.of_query.shape, seed=8), of_key=spread(dtype, *plain.of_key.shape, seed=9)
+    )
+    allowed = MASKS[mask](67, 71)
+    cells = None if allowed is None else allowed.dense(67, 71)
+    exact = run(partial(formula, allowed=cells), given, None)
+    assert_close(run(partial(ours, mask=allowed), to(dtype, given), None), exact, closeness(dtype, given))
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_opposite_numbers_cancel(dtype):
+    """a + b is small and a is not: the score keeps its digits, whichever way it is computed."""
+    plain = tensors(67, 71)
+    near = sixteenths(*plain.of_query.shape[:2], 1, INNER, seed=10) / 16
+    for size in (5.0, 25.0, 29.0, 35.0, 279.0, 299.0, 4096.0):
+        given = plain._replace(of_query=near + size + plain.of_query / 16, of_key=plain.of_key / 16 - size)
+        rounded = to(dtype, given)
+        exact = run(formula, to(torch.float64, rounded), None)
+        assert_close(run(ours, rounded, None), exact, closeness(dtype, given))
+
+
+@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.parametrize("factor", [1e-30, 1e-3, 1e3, 1e6])
+def test_score_vectors_of_every_size(factor):
+    """The weights of a score that is certain are 0 and 1, and those of one that says nothing are equal."""
+    given = tensors(67, 71)
+    given = to(torch.float32, given._replace(vector=given.vector * factor))
+    exact = run(formula, to(torch.float64, given), None)
+    output, lse = ours(given)
+    spread_of_scores = 4 * INNER * float(given.vector.abs().sum(1).amax()) * torch.finfo(torch.float32).eps
+    close = 4 * (KEYS + 71) * torch.finfo(torch.float32).eps + spread_of_scores
+    torch.testing.assert_close(lse.double(), exact.lse, rtol=0, atol=close)
+    if factor <= 1e-3:
+        torch.testing.assert_close(output.double(), exact.output, rtol=0, atol=8 * close)
+
+
+# What is not finite
+
+BAD = [math.nan, math.inf, -math.inf]
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("number", BAD)
+@pytest.mark.parametrize("place", ["of_query", "of_key", "value"])
+def test_a_bad_token_reaches_those_who_see_it(place, number, dtype):
+    """Their rows are NaN and take no part in the backward pass; all others are as if the token held zeros."""
+    at, mask = 31, masks.window(40, 3)
+    clean = tensors(67, 71)
+    clean = clean._replace(**{place: getattr(clean, place).clone()})
+    if place == "of_query":
+        clean.of_query[:, :, at] = 0
+    else:
+        clean.of_key[:, :, at], clean.value[:, :, at] = 0, 0
+    bad = clean._replace(**{place: getattr(clean, place).clone()})
+    getattr(bad, place)[1, 1, at, 2] = number
+    hit = torch.zeros(BATCH, HEADS, 67, dtype=torch.bool)
+    if place == "of_query":
+        hit[1, 1, at] = True
+    else:
+        hit[1, 2:4] = mask.dense(67, 71)[..., at]
+    output, lse = ours(to(dtype, bad), mask=mask)
+    assert output[hit].isnan().all()
+    assert lse[hit].isnan().all()
+
+    def without(function, given, hit=hit):
+        found, of_lse = function(given)
+        return found.masked_fill(hit[..., None], 0.0), of_lse.masked_fill(hit, 0.0)
+
+    exact = run(partial(without, partial(formula, allowed=mask.dense(67, 71))), clean, None)
+    found = run(partial(without, partial(ours, mask=mask)), to(dtype, bad), None)
+    assert_close(found, exact, closeness(dtype, clean))
+    seen_by_none = run(partial(ours, mask=masks.padding([71, 0])), to(dtype, bad), None)
+    assert not seen_by_none.output[1].any()
+    assert all(gradient.isfinite().all() for gradient in seen_by_none.gradients)
+
+
+@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.parametrize("number", BAD)
+def test_a_bad_score_vector_spoils_its_head(number):
+    given = tensors()
+    given.vector[4, 2] = number
+    output, lse = ours(given, mask=masks.padding([11, 0]))
+    assert output[0, 4].isnan().all()
+    assert lse[0, 4].isnan().all()
+    assert output[0, :4].isfinite().all()
+    assert not output[1].any()
+
+
+@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_bad_bias_reaches_its_row(number):
+    given, bias = tensors(), torch.zeros(1, 1, QUERIES, KEYS, dtype=torch.float64)
+    bias[..., 3, 5] = number
+    output, lse = ours(given, bias)
+    rows = torch.arange(QUERIES) == 3
+    assert output[:, :, rows].isnan().all()
+    assert lse[:, :, rows].isnan().all()
+    assert output[:, :, ~rows].isfinite().all()
+    unseen, _ = ours(given, bias, mask=masks.padding([5, 4]))
+    assert unseen.isfinite().all()
+
+
+# Dropout, threads
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_dropout_drops_weights_and_scales_the_others():
+    given = tensors(67, 71, value_dim=71)
+    given = given._replace(value=torch.eye(71, dtype=torch.float64).expand(BATCH, KEY_HEADS, 71, 71))
+    weights = ours(given)[0]
+    dropped = additive.attend(*given, terms(given, dropout=0.25))
+    kept = dropped > 0
+    torch.testing.assert_close(dropped[kept], weights[kept] / 0.75, rtol=0, atol=1e-14)
+    share = 1 - kept.double().mean().item()
+    assert abs(share - 0.25) < 4 * (0.25 * 0.75 / kept.numel()) ** 0.5
+
+
+@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_bits_with_any_number_of_threads(dtype):
+    given, before = to(dtype, tensors(131, 257)), torch.get_num_threads()
+    shared = terms(given, masks.causal() & masks.padding([257, 130]), torch.zeros(1, 1, 1, 257), dropout=0.3)
+    found = []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(
+            run(lambda given, bias: additive._Additive.apply(*given, *shared._replace(bias=bias)), given, shared.bias)
+        )
+    torch.set_num_threads(before)
+    for other in found[1:]:
+        assert torch.equal(found[0].output, other.output)
+        assert torch.equal(found[0].lse, other.lse)
+        assert all(map(torch.equal, found[0].gradients, other.gradients))
+
+
+# The operators
+
+
+def leaf(*shape):
+    return sixteenths(*shape, seed=11).requires_grad_()
+
+
+SIZES = {
+    "tiles": {"queries": 67, "keys": 67, "value_dim": 2},
+    "no keys": {"keys": 0},
+    "no queries": {"queries": 0},
+    "no values": {"value_dim": 0},
+}
+TERMS = {
+    "nothing": lambda given: terms(given),
+    "band and interval": lambda given: terms(given, masks.window(5, 1) & masks.padding([11, 4])),
+    "cells": lambda given: terms(given, masks.keep(random_cells(QUERIES, KEYS))),
+    "tiles": lambda given: terms(given, masks.documents(torch.arange(67) // 5) | masks.global_tokens([0])),
+    "bias": lambda given: terms(given, masks.causal(), leaf(1, HEADS, 1, KEYS)),
+    "bias of another dtype": lambda given: terms(given, bias=torch.zeros(BATCH, 1, QUERIES, KEYS).requires_grad_()),
+    "table": lambda given: terms(given)._replace(table=leaf(HEADS, 2 * KEYS), table_lowest=-KEYS),
+    "dropout": lambda given: terms(given, masks.causal(), dropout=0.3),
+    "no keys": lambda given: terms(given, masks.causal()),
+    "no queries": lambda given: terms(given, masks.causal()),
+    "no values": lambda given: terms(given, masks.causal(), leaf(1, 1, QUERIES, 1)),
+}
+
+
+def posed(name: str) -> tuple[Given, Terms]:
+    given = tensors(**SIZES.get(name, {}))
+    return Given(*(tensor.detach().clone().requires_grad_() for tensor in given)), TERMS[name](given)
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_the_operators_keep_the_contract(name, as_users_call):
+    given, named = posed(name)
+    torch.library.opcheck(torch.ops.regard.additive.default, (*given, *named))
+    plain = [part.detach() if isinstance(part, Tensor) else part for part in (*given, *named)]
+    output, lse = torch.ops.regard.additive.default(*plain)
+    wanted = (named.bias is not None, named.table is not None)
+    for grad_lse in (None, torch.randn_like(lse)):
+        torch.library.opcheck(
+            torch.ops.regard.additive_backward.default,
+            (torch.randn_like(output), grad_lse, *plain[:4], output, lse, *wanted, *plain[4:]),
+        )
+
+
+@pytest.mark.parametrize("name", [name for name in TERMS if not name.startswith(("no ", "tiles", "bias of another"))])
+@pytest.mark.parametrize("way", ["operator", "short"])
+def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
+    given, named = posed(name)
+    trained = [kind for kind in ("bias", "table") if getattr(named, kind) is not None]
+    function = torch.ops.regard.additive.default if way == "operator" else additive._Additive.apply
+
+    def both(*leaves):
+        output, lse = function(*leaves[:4], *named._replace(**dict(zip(trained, leaves[4:], strict=True))))
+        return output, lse.masked_fill(lse == -torch.inf, 0.0)
+
+    leaves = [getattr(named, kind).detach().requires_grad_() for kind in trained]
+    assert torch.autograd.gradcheck(both, (*given, *leaves))
+
+
+def test_without_keys_or_values_it_gives_what_is_left(as_users_call):
+    found = run(ours, tensors(keys=0), None)
+    assert not found.output.any()
+    assert (found.lse == -torch.inf).all()
+    assert not any(gradient.any() for gradient in found.gradients)
+    without, whole = (run(ours, tensors(value_dim=size), None) for size in (0, VALUE_DIM))
+    assert without.output.shape == (BATCH, HEADS, QUERIES, 0)
+    assert torch.equal(without.lse, whole.lse)
+
+
+# The mechanisms
+
+
+MECHANISMS = ["additive", "luong_concat"]
+
+
+def mixer(name: str, **options) -> regard.mechanisms.Mechanism:
+    torch.manual_seed(23)
+    return regard.mechanism(name, heads=HEADS, head_dim=INNER, inner=17, **options)
+
+
+def tokens(dtype=torch.float32, queries=QUERIES, keys=KEYS) -> tuple[Tensor, Tensor, Tensor]:
+    given = tensors(queries, keys)
+    return tuple(tensor.detach().to(dtype).requires_grad_() for tensor in (given.of_query, given.of_key, given.value))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_auto_takes_the_kernel_where_it_can(name):
+    given = tokens()
+    of = {impl: mixer(name, impl=impl) for impl in ("auto", "native", "reference")}
+    assert torch.equal(of["auto"](*given), of["native"](*given))
+    assert not torch.equal(of["auto"](*given), of["reference"](*given))
+    relative = positions.ShawRelative(INNER, 3, values=False)
+    assert torch.equal(of["auto"](*given, bias=relative), of["reference"](*given, bias=relative))
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_named_kernel_that_cannot_says_so(name, as_users_call):
+    meta = [tensor.detach().to("meta") for tensor in tokens()]
+    with pytest.raises(RefusedError, match=r"(?s)'native' refuses.*on a CPU.*meta.*impl=\"auto\""):
+        mixer(name, impl="native").to("meta")(*meta)
+    with pytest.raises(OptionError, match=r"(?s)unknown impl 'sdpa'.*auto, native, reference"):
+        mixer(name, impl="sdpa")
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_torch_func_is_left_to_plain_torch(name):
+    query, key, value = (tensor.detach() for tensor in tokens())
+    mix = mixer(name)
+    many = torch.func.vmap(lambda tensor: mix(tensor, key, value))(torch.stack([query, 2 * query]))
+    torch.testing.assert_close(many[0], mix(query, key, value), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_rounded_once(name, dtype):
+    given = tokens()
+    mix = mixer(name, impl="native")
+    whole, half = mix(*given), mix(*(tensor.to(dtype) for tensor in given))
+    assert half.dtype == dtype
+    assert torch.equal(half, whole.to(dtype))
+    with torch.autocast("cpu", dtype=dtype):
+        assert torch.equal(mix(*given), whole)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_hidden_token_of_nan_leaves_gradients_of_weights_finite(name):
+    query, key, value = tokens()
+    with torch.no_grad():
+        key[:, :, 9:] = torch.nan
+        query[:, :, 3] = torch.inf
+    mix = mixer(name, impl="native")
+    output = mix(query, key, value, masks.padding([9, 9]))
+    assert output[:, :, 3].isnan().all()
+    found = torch.autograd.grad(output.sum(), [*mix.parameters(), query, key, value])
+    assert all(gradient.isfinite().all() for gradient in found)
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_default_dtype_is_no_business_of_it(name):
+    given, mix = tokens(), mixer(name, impl="native")
+    expected_output = mix(*given)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(mix(*given), expected_output)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_there_is_no_second_derivative(as_users_call):
+    given = tokens()
+    (first,) = torch.autograd.grad(mixer("additive")(*given).square().sum(), given[0], create_graph=True)
+    with pytest.raises(RefusedError, match=r"(?s)no second derivatives.*one backward pass.*create_graph.*reference"):
+        first.sum().backward()

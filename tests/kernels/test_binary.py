@@ -1,0 +1,113 @@
+"""What is in the compiled module: no instruction runs on a processor that does not have it.
+
+The processor of a newer set runs the code of an older one, not the other way round. Everything outside the namespaces
+of the kernels, and so whatever runs at import, keeps to what every processor of the architecture has. On x86-64 all
+later instructions on vectors begin with a v (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2,
+section 2.3: the VEX prefix); on arm64 those of SVE name registers z0 to z31.
+"""
+
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.kernels import library
+
+CSRC = Path(__file__).parents[2] / "src" / "regard" / "kernels" / "csrc"
+X86 = platform.machine() in ("x86_64", "AMD64")
+
+NEWER = re.compile(r"^v(?!err|erw|mcall)\w+$" if X86 else r"$^")
+NOT_IN = {
+    "portable": NEWER,
+    "avx2": re.compile(r"%zmm|%k[0-7]|%[xy]mm(1[6-9]|2\d|3[01])"),
+    "avx512": re.compile(r"^v\w*bf16"),
+    "avx512_bf16": re.compile(r"$^"),
+}
+"""What an instruction of a namespace must not be; of none, the same as "portable"."""
+
+FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
+SVE = re.compile(r"\bz\d+\.")
+
+
+def instructions():
+    """(function, mnemonic, operands) of the whole module."""
+    options = ["--disassemble", "--no-show-raw-insn", "--demangle"]
+    command = ["objdump", *options, library.native.__file__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        function = ""
+        for line in process.stdout:
+            if line.startswith(" ") and "\t" in line:
+                mnemonic, _, operands = line.split("\t", 1)[1].strip().partition(" ")
+                yield function, mnemonic, operands
+            elif found := FUNCTION.match(line):
+                function = found[1]
+    assert process.returncode == 0
+
+
+def set_of(function: str) -> str:
+    """The instruction set whose namespace a function is in."""
+    found = re.search(r"regard::(avx2|avx512|avx512_bf16)::", function)
+    return found[1] if found else "portable"
+
+
+def test_no_function_has_instructions_of_a_newer_set():
+    seen, wrong = dict.fromkeys(NOT_IN, 0), set()
+    for function, mnemonic, operands in instructions():
+        own = set_of(function)
+        seen[own] += 1
+        text = mnemonic if own == "portable" else f"{mnemonic} {operands}"
+        if NOT_IN[own].search(text) or (not X86 and SVE.search(operands)):
+            wrong.add(f"{function}: {mnemonic} {operands.strip()}")
+    assert not wrong, "\n".join(sorted(wrong)[:10])
+    expected = NOT_IN if X86 else ["portable"]
+    assert all(seen[own] > 10_000 for own in expected), f"the names of functions are gone: {seen}"
+
+
+LEAKS = """
+namespace regard {
+inline int shared(int x) { return x * x; }
+struct Shared { int x; int member() const { return x + 1; } };
+namespace REGARD_ISA_NAMESPACE { int kernel(int x) { return shared(x) + Shared{x}.member(); } }
+}
+"""
+KEEPS = """
+#include "problem.h"
+namespace regard { namespace REGARD_ISA_NAMESPACE {
+inline int own(int x) { return x * x; }
+static int alone(int x) { return x + 1; }
+int64_t kernel(int x, const Problem& p) { return own(x) + alone(x) + p.key_tiles() + p.query.at(0, 1, 2, 3); }
+} }
+"""
+
+
+@pytest.mark.parametrize(("source", "said"), [(LEAKS, ["shared", "member"]), (KEEPS, [])], ids=["leaks", "keeps"])
+def test_the_build_refuses_symbols_that_instruction_sets_would_share(source, said, tmp_path):
+    (tmp_path / "kernel.cpp").write_text(source)
+    compile_ = ["c++", "-std=c++17", "-O0", f"-I{CSRC}", "-DREGARD_ISA_NAMESPACE=avx2", "-c", "kernel.cpp"]
+    subprocess.run(compile_, cwd=tmp_path, check=True)
+    check = [
+        sys.executable,
+        "-m",
+        "cmake",
+        "-DNM=nm",
+        "-DNAMESPACE=avx2",
+        "-DOBJECTS=kernel.o",
+        "-P",
+        str(CSRC / "symbols.cmake"),
+    ]
+    done = subprocess.run(check, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode != 0) == bool(said), done.stderr
+    for name in said:
+        assert name in done.stderr
+
+
+def test_no_runtime_for_threads_but_torchs():
+    """Two runtimes are two pools of threads, which fight for the cores."""
+    mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "omp" in line}
+    runtimes = {Path(path) for path in mapped if re.match(r"lib\w*omp", Path(path).name)}
+    assert len(runtimes) == 1, runtimes
+    assert next(iter(runtimes)).parent.name == "lib"
+    assert next(iter(runtimes)).parent.parent.name == "torch"

@@ -1,0 +1,339 @@
+"""Drawn shapes, memory layouts, dtypes, masks and biases, forward and backward, against "reference" in float64.
+
+Arrays lie in storage of NaN: transposed, with gaps, some backward or broadcast, at any offset. Whoever reads outside of
+one computes NaN; results lie in such storage too, and nothing around them may change. Scratch memory is NaN as well.
+
+With eps of the dtype, and wide the epsilon of the one that sums are taken in (float32 for half precision), a result is
+off by at most
+
+    (L * wide + 8 * eps / 2) * largest,    L = head_dim + value_dim + terms
+
+where largest = max(1, max |reference|): a score is a sum of head_dim terms, its gradient of value_dim, a result of
+``terms``; and at most 8 numbers on the way are rounded to the dtype.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import regard
+from regard import masks
+from regard.kernels import library
+
+native = library.native
+GUARD = 64  # elements before and after each array
+NEAR_EDGES = [1, 2, 3, 5, 17, 31, 63, 64, 65, 67, 127, 128, 129, 131]  # of tiles and of registers
+FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+calm = settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def poisoned() -> Iterator[None]:
+    native.poison(True)
+    yield
+    native.poison(False)
+
+
+class Lying(NamedTuple):
+    """An array, in storage of its own."""
+
+    array: Any  # what the kernels are given: a tensor, or NumPy's where a stride is negative
+    tensor: Tensor  # the same numbers, in the same memory unless something is backward
+    storage: Tensor  # flat
+
+    def __repr__(self) -> str:
+        return f"{self.tensor.dtype} {tuple(self.tensor.shape)}, strides {self.tensor.stride()}"
+
+    def around(self) -> Tensor:
+        """The bits of what lies around the array."""
+        inside = torch.zeros(self.storage.shape, dtype=torch.bool)
+        inside.as_strided(self.tensor.shape, self.tensor.stride(), self.tensor.storage_offset()).fill_(True)
+        bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[self.storage.itemsize]
+        return self.storage.view(bits)[~inside]
+
+
+@st.composite
+def lying(draw: st.DrawFn, numbers: Tensor, *, written: bool = False, empty: float | bool = torch.nan) -> Lying:
+    """``numbers`` somewhere in memory. To be written: in storage where nothing was computed yet."""
+    shape = list(numbers.shape)
+    order = draw(st.permutations(range(4)))
+    gaps = [draw(st.integers(1, 3)) for _ in range(4)]
+    strides, step = [0] * 4, 1
+    for axis in reversed(order):
+        strides[axis] = step * gaps[axis]
+        step *= gaps[axis] * shape[axis]
+    offset = GUARD + draw(st.integers(0, 7))
+    storage = torch.full((offset + step + GUARD,), empty, dtype=numbers.dtype)
+    tensor = storage.as_strided(shape, strides, offset)
+    if written:
+        return Lying(tensor, tensor, storage)
+    backward = numbers.dtype != torch.bfloat16 and draw(
+        st.booleans()
+    )  # NumPy has no bfloat16, and torch no such stride
+    axes = draw(st.sets(st.integers(0, 3))) if backward else set()
+    tensor.copy_(numbers.flip(sorted(axes)))
+    if not axes:
+        return Lying(tensor, tensor, storage)
+    turned = tensor.numpy()[tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(4))]
+    return Lying(turned, numbers, storage)
+
+
+class Numbers:
+    """Random numbers that follow from one seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def normal(self, dtype: torch.dtype, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self.generator, dtype=torch.float64).to(dtype)
+
+    def chosen(self, share: float, *shape: int) -> Tensor:
+        return torch.rand(shape, generator=self.generator) < share
+
+
+lengths = st.one_of(st.sampled_from(NEAR_EDGES), st.integers(1, 140))
+widths = st.one_of(st.integers(1, 40), st.sampled_from([63, 64, 65, 127, 129, 256]))
+seeds = st.integers(0, 2**32)
+
+
+class Case(NamedTuple):
+    """One call: its arrays, the options of mask and score, and what the options mean."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    given: list[Any]  # query, key and value as they lie
+    options: dict[str, Any]
+    allowed: Tensor  # (batch, heads, queries, keys)
+    bias: Tensor | None  # float64
+    table: Tensor | None
+
+    def __repr__(self) -> str:
+        shapes = {
+            name: part if isinstance(part, int | float) else tuple(part.shape) for name, part in self.options.items()
+        }
+        return f"{self.query.dtype} {[tuple(part.shape) for part in self[:3]]}, {shapes}"
+
+    @property
+    def terms(self) -> int:
+        group = self.query.shape[1] // self.key.shape[1]
+        return self.query.shape[3] + self.value.shape[3] + max(self.key.shape[2], group * self.query.shape[2])
+
+
+def broadcasting(draw: st.DrawFn, shape: Sequence[int]) -> list[int]:
+    return [draw(st.sampled_from([1, size])) for size in shape]
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    dtype = draw(st.sampled_from(FLOATS))
+    numbers = Numbers(draw(seeds))
+    batch, key_heads, group = draw(st.integers(1, 2)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    heads, queries, keys, head_dim, value_dim = (
+        key_heads * group,
+        draw(lengths),
+        draw(lengths),
+        draw(widths),
+        draw(widths),
+    )
+    whole = (batch, heads, queries, keys)
+    query = numbers.normal(dtype, batch, heads, queries, head_dim)
+    key = numbers.normal(dtype, batch, key_heads, keys, head_dim)
+    value = numbers.normal(dtype, batch, key_heads, keys, value_dim)
+    laid = [draw(lying(tensor)).array for tensor in (query, key, value)]
+    if batch > 1 and draw(st.booleans()):  # all entries have the keys of the first, in one place
+        key = key[:1].expand(key.shape)
+        laid[1] = draw(lying(key[:1])).tensor.expand(key.shape)
+
+    options: dict[str, Any] = {"scale": head_dim**-0.5 * draw(st.sampled_from([1.0, 0.5, -1.0]))}
+    allowed = torch.ones(whole, dtype=torch.bool)
+    distance = torch.arange(keys) - torch.arange(queries)[:, None]
+    if draw(st.booleans()):
+        low, high = draw(st.integers(-150, 20)), draw(st.integers(-20, 150))
+        options |= {"low": low, "high": high}
+        allowed &= (distance >= low) & (distance <= high)
+    if draw(st.booleans()):
+        bounds = [torch.tensor([draw(st.integers(-3, keys + 3)) for _ in range(batch)]) for _ in range(2)]
+        options |= {"start": bounds[0], "stop": bounds[1]}
+        place = torch.arange(keys).expand(whole)
+        allowed &= (place >= bounds[0].view(-1, 1, 1, 1)) & (place < bounds[1].view(-1, 1, 1, 1))
+    if draw(st.booleans()):
+        cells = numbers.chosen(draw(st.sampled_from([0.03, 0.5, 0.97])), *broadcasting(draw, whole))
+        options["dense"] = draw(lying(cells, empty=True)).array
+        allowed &= cells
+    if draw(st.booleans()):
+        tiled = numbers.chosen(0.5, draw(st.sampled_from([1, batch])), draw(st.sampled_from([1, heads])), queries, keys)
+        tiled[..., :64] = draw(st.booleans())  # empty tiles, or full ones
+        tiles = masks.keep(tiled).tiles(queries, keys)
+        options["row_start"] = tiles.row_start.unflatten(0, (tiles.batch, tiles.heads))
+        options |= {"key_tile": tiles.key_tile, "bitmap": tiles.bitmap, "bitmaps": tiles.bitmaps.flatten(1)}
+        allowed &= tiled
+
+    bias = table = None
+    wide = library.wide(dtype)
+    if draw(st.booleans()):
+        bias = numbers.normal(draw(st.sampled_from(FLOATS)), *broadcasting(draw, whole))
+        if draw(st.booleans()):
+            bias[numbers.chosen(0.1, *bias.shape)] = -torch.inf
+        options["bias"] = draw(lying(bias)).array
+    if draw(st.booleans()):
+        lowest = 1 - keys - draw(st.integers(0, 5))
+        columns = queries - lowest + draw(st.integers(0, 5))
+        table = numbers.normal(wide, 1, 1, draw(st.sampled_from([1, heads])), columns)
+        options |= {"table": draw(lying(table)).array, "table_lowest": lowest}
+    options["threads"] = draw(st.sampled_from([1, 2]))
+    return Case(query, key, value, laid, options, allowed, None if bias is None else bias.double(), table)
+
+
+def scores_added(case: Case, bias: Tensor | None, table: Tensor | None) -> Tensor | None:
+    """What is added to the scores, in float64. The last query stands at the last key."""
+    added = bias
+    if table is not None:
+        queries, keys = case.query.shape[2], case.key.shape[2]
+        distance = torch.arange(keys) - (torch.arange(queries)[:, None] + keys - queries)
+        by_distance = table[:, 0, :, distance - case.options["table_lowest"]]
+        added = by_distance if added is None else added + by_distance
+    return None if added is None else added.expand(case.allowed.shape)
+
+
+class Expected(NamedTuple):
+    """Output and gradients, and the largest number that each is made of."""
+
+    output: Tensor
+    gradients: dict[str, Tensor]
+    largest: dict[str, float]
+
+
+def reference(case: Case, upstream: Tensor) -> Expected:
+    """A gradient of bias or table is a sum over cells: what is lost of it is a share of the sum of their sizes."""
+    given = dict(zip(("query", "key", "value", "bias", "table"), (*case[:3], case.bias, case.table), strict=True))
+    leaves = {name: part.double().requires_grad_() for name, part in given.items() if part is not None}
+    added = scores_added(case, leaves.get("bias"), leaves.get("table"))
+    cells = torch.zeros(case.allowed.shape, dtype=torch.float64, requires_grad=True)
+    output = regard.attention(
+        *(leaves[name] for name in ("query", "key", "value")),
+        mask=masks.keep(case.allowed),
+        bias=cells if added is None else cells + added,
+        scale=case.options["scale"],
+        impl="reference",
+    )
+    *found, of_cells = torch.autograd.grad(output, [*leaves.values(), cells], upstream.double())
+    gradients = dict(zip(leaves, found, strict=True))
+    sizes = dict(gradients)
+    summed = [leaves[name] for name in ("bias", "table") if name in leaves]
+    if added is not None:
+        of_sizes = torch.autograd.grad(scores_added(case, *map(leaves.get, ("bias", "table"))), summed, of_cells.abs())
+        sizes |= dict(zip([name for name in ("bias", "table") if name in leaves], of_sizes, strict=True))
+    return Expected(output.detach(), gradients, {name: float(size.abs().max()) for name, size in sizes.items()})
+
+
+def check(
+    name: str, ours: Tensor, exact: Tensor, terms: float, dtype: torch.dtype, largest: float | None = None
+) -> None:
+    allowed = terms * torch.finfo(library.wide(dtype)).eps + 8 * torch.finfo(dtype).eps / 2
+    largest = max(1.0, float(exact.abs().max()) if largest is None else largest)
+    error = float((ours.double() - exact).abs().max()) / largest
+    assert error <= allowed, f"{name}: off by {error:.2e} of the largest, and {allowed:.2e} are allowed"
+
+
+@calm
+@given(case=cases(), data=st.data())
+def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
+    dtype, wide = case.query.dtype, library.wide(case.query.dtype)
+    shape = (*case.query.shape[:3], case.value.shape[3])
+    upstream = Numbers(data.draw(seeds)).normal(dtype, *shape)
+    exact = reference(case, upstream)
+
+    def room(dtype: torch.dtype, *sizes: int) -> Lying:
+        made = data.draw(lying(torch.empty((1,) * (4 - len(sizes)) + sizes, dtype=dtype), written=True))
+        made_in.append((made, made.around().clone()))
+        return made
+
+    made_in: list[tuple[Lying, Tensor]] = []
+    output, lse = room(dtype, *shape), room(wide, *shape[:3])
+    rounding = room(dtype, *shape) if dtype.itemsize == 2 else None
+    of_rounding = {} if rounding is None else {"rounding": rounding.array}
+    native.forward(*case.given, output.array, lse.tensor[0], **of_rounding, **case.options)
+    check("output", output.tensor, exact.output, case.terms, dtype)
+
+    gradients = {name: room(dtype, *getattr(case, name).shape) for name in ("query", "key", "value")}
+    gradients |= {name: room(wide, *getattr(case, name).shape) for name in exact.gradients if name not in gradients}
+    native.backward(
+        data.draw(lying(upstream)).array,
+        *case.given,
+        output.array,
+        lse.tensor[0],
+        *(gradients[name].array if name in gradients else None for name in ("query", "key", "value", "bias", "table")),
+        **of_rounding,
+        **case.options,
+    )
+    for name, ours in gradients.items():
+        repeated = case.allowed.numel() / ours.tensor.numel() if name in ("bias", "table") else 0
+        check(
+            f"gradient of {name}", ours.tensor, exact.gradients[name], case.terms + repeated, dtype, exact.largest[name]
+        )
+    for made, before in made_in:
+        assert torch.equal(made.around(), before), "it wrote around its results"
+
+
+@calm
+@given(case=cases(), data=st.data())
+def test_observing_gives_the_same_output_and_the_weights(case: Case, data: st.DataObject) -> None:
+    dtype, wide = case.query.dtype, library.wide(case.query.dtype)
+    shape = (*case.query.shape[:3], case.value.shape[3])
+    queries, keys = case.query.shape[2], case.key.shape[2]
+    asked = torch.tensor(data.draw(st.lists(st.integers(0, queries - 1), min_size=1, max_size=3)))
+    made = {
+        "output": torch.empty(shape, dtype=dtype),
+        "lse": torch.empty(shape[:3], dtype=wide),
+        "entropy": torch.empty(shape[:3], dtype=wide),
+        "received": torch.empty((*shape[:2], keys), dtype=wide),
+        "top_keys": torch.empty((*shape[:3], 3), dtype=torch.int64),
+        "top_weights": torch.empty((*shape[:3], 3), dtype=wide),
+        "rows": asked,
+        "rows_weights": torch.empty((*shape[:2], len(asked), keys), dtype=wide),
+    }
+    native.observe(*case.given, **made, **case.options)
+    added = scores_added(case, case.bias, None if case.table is None else case.table.double())
+    seen = regard.observe(
+        *(tensor.double() for tensor in case[:3]),
+        mask=masks.keep(case.allowed),
+        bias=added,
+        scale=case.options["scale"],
+        top=3,
+        rows=asked.tolist(),
+        impl="reference",
+    )
+    for name in ("output", "entropy", "received", "top_weights"):
+        check(name, made[name], getattr(seen, name), case.terms, dtype)
+    check("rows", made["rows_weights"], seen.rows, case.terms, dtype)
+    empty = seen.lse == -torch.inf
+    assert torch.equal(made["lse"] == -torch.inf, empty)
+    check("lse", made["lse"].masked_fill(empty, 0), seen.lse.masked_fill(empty, 0), case.terms, dtype)
+
+
+@calm
+@given(
+    shapes=st.lists(st.lists(st.integers(0, 3), max_size=5), min_size=5, max_size=5),
+    dtypes=st.lists(st.sampled_from([*FLOATS, torch.int64, torch.bool, torch.int8]), min_size=5, max_size=5),
+)
+def test_whatever_does_not_fit_is_refused(shapes: list[list[int]], dtypes: list[torch.dtype]) -> None:
+    """It computes what was asked, or raises one of two errors; a crash would end the run."""
+    arrays = [torch.ones(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    try:
+        native.forward(*arrays)
+    except (ValueError, TypeError):
+        return
+    query, key, value, output, lse = (array.expand((1,) * (4 - array.dim()) + array.shape) for array in arrays)
+    assert output.shape == (*query.shape[:3], value.shape[3])
+    assert lse.shape == (1, *query.shape[:3])
+    assert query.dtype == key.dtype == value.dtype == output.dtype
+    assert lse.dtype == library.wide(query.dtype)
+    assert output.eq(1.0 if key.numel() else 0.0).all()

@@ -1,0 +1,56 @@
+"""Every instruction set that runs here computes the same, within rounding, and is the one that was asked for."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.kernels import library
+
+TESTS = Path(__file__).parents[1]
+ISAS = library.native.isas() if library.missing is None else []
+
+
+def run(*command: str, isa: str) -> subprocess.CompletedProcess:
+    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
+    given = {**os.environ, "REGARD_ISA": isa, "PYTHONPATH": path}
+    return subprocess.run([sys.executable, *command], env=given, capture_output=True, text=True, check=False)
+
+
+def test_the_slowest_one_is_always_there():
+    assert ISAS[-1] in ("portable", "neon")
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_every_operation_agrees_with_the_oracle(isa):
+    done = run(str(TESTS / "kernels" / "every_operation.py"), isa=isa)
+    assert done.stdout.split("\n")[:2] == [isa, "all agree"], done.stdout + done.stderr
+
+
+ASKED = """
+from regard.kernels import library
+import regard, torch
+from regard.errors import OptionError
+query = torch.ones(1, 1, 1, 1)
+for ask in (lambda: regard.attention(query, query, query), lambda: regard.why(query, query, query)):
+    try:
+        ask()
+    except OptionError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize("isa", ["sse9", "AVX2", "avx2 "])
+def test_an_unknown_name_is_refused_at_the_first_call_with_those_that_run(isa):
+    done = run("-c", ASKED, isa=isa)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("REGARD_ISA names an instruction set that does not run here") == 2, done.stdout
+    assert done.stdout.count(", ".join(ISAS)) == 2
+    assert done.stdout.count(repr(isa)) == 2
+
+
+def test_no_name_takes_the_best():
+    done = run("-c", "from regard.kernels import library; print(library.native.isa())", isa="")
+    assert done.stdout.strip() == ISAS[0], done.stderr

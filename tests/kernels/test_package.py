@@ -1,0 +1,39 @@
+"""The source distribution holds what building and testing take, and nothing that was built or installed."""
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+BUILD = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def packed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sdist")
+    subprocess.run([sys.executable, "-c", BUILD, str(folder)], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    (archive,) = folder.iterdir()
+    with tarfile.open(archive) as tar:
+        return {name.partition("/")[2] for name in tar.getnames()}
+
+
+def test_what_builds_it_is_there(packed):
+    assert {"pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "PKG-INFO"} <= packed
+    assert {"Makefile", "constraints.txt", "mkdocs.yml", ".ci/run"} <= packed
+
+
+@pytest.mark.parametrize("folder", ["src", "tests", "docs", "examples", "benchmarks"])
+def test_every_source_is_there(packed, folder):
+    built = {".so", ".pyd", ".pyc"}
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / folder).rglob("*") if path.is_file()}
+    sources = {file for file in files if Path(file).suffix not in built}
+    assert sources <= packed
+    assert {file for file in packed if file.startswith(f"{folder}/")} == sources
+
+
+def test_nothing_from_elsewhere_is_there(packed):
+    known = {"src", "tests", "docs", "examples", "benchmarks", ".ci"}
+    assert {file.partition("/")[0] for file in packed if "/" in file} == known

@@ -1,0 +1,296 @@
+"""The native kernel for keys and values in pages: against the float64 oracle, and bit for bit against plain tensors.
+
+Inputs are multiples of 1/16 below 8, which every dtype holds exactly. Sequences of a batch have their own lengths,
+their pages lie in any order, and what no sequence refers to is NaN.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import regard
+from oracles import attention as oracle
+from regard import masks
+from regard.kernels import library, paged
+from regard.kernels.paged import Paged
+
+KEY_HEADS, HEAD_DIM, VALUE_DIM = 3, 5, 11
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+LENGTHS = [0, 1, 63, 64, 65, 511, 512, 513, 1025]
+
+
+def sixteenths(*shape: int, seed: int = 0) -> np.ndarray:
+    drawn = np.random.default_rng([*shape, seed]).standard_normal(shape)
+    return np.clip(np.round(drawn * 16) / 16, -7.9375, 7.9375)
+
+
+def sequences(lengths: list[int], key_heads: int = KEY_HEADS) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Keys (1, key_heads, length, head_dim) and values of each."""
+    return [
+        (
+            sixteenths(1, key_heads, length, HEAD_DIM, seed=2 * entry + 1),
+            sixteenths(1, key_heads, length, VALUE_DIM, seed=2 * entry + 2),
+        )
+        for entry, length in enumerate(lengths)
+    ]
+
+
+def in_pages(
+    given: list[tuple[np.ndarray, np.ndarray]],
+    page_size: int,
+    dtype: torch.dtype,
+    *,
+    of_table: torch.dtype = torch.int32,
+    spare: int = 3,
+) -> Paged:
+    """The sequences in pages of a shuffled order, with pages to spare; behind a sequence's own no page is named."""
+    lengths = [key.shape[2] for key, _ in given]
+    counts = [-(-length // page_size) for length in lengths]
+    pages, most, key_heads = sum(counts) + spare, max(counts, default=0) + 2, given[0][0].shape[1]
+    order = iter(np.random.default_rng(pages).permutation(pages).tolist())
+    key_pages = torch.full((pages, key_heads, page_size, HEAD_DIM), torch.nan, dtype=dtype)
+    value_pages = torch.full((pages, key_heads, page_size, VALUE_DIM), torch.nan, dtype=dtype)
+    table = torch.full((len(given), most), 2**31 - 1, dtype=of_table)
+    for entry, (key, value) in enumerate(given):
+        for number in range(counts[entry]):
+            table[entry, number] = page = next(order)
+            rows = slice(number * page_size, (number + 1) * page_size)
+            for into, tokens in ((key_pages, key), (value_pages, value)):
+                part = torch.from_numpy(tokens[0, :, rows]).to(dtype)
+                into[page, :, : part.shape[1]] = part
+    return Paged(key_pages, value_pages, table, torch.tensor(lengths, dtype=torch.int64))
+
+
+def attend(query: Tensor, given: Paged, **options) -> Tensor:
+    return paged.attend(query, given, scale=HEAD_DIM**-0.5, **options)
+
+
+def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
+    """Agreement of an output, whose values are below 8."""
+    wide = torch.finfo(torch.float32 if ours.itemsize == 2 else ours.dtype).eps
+    rounding = torch.finfo(ours.dtype).eps if ours.itemsize == 2 else 0
+    np.testing.assert_allclose(ours.double().numpy(), exact, rtol=0, atol=8 * (4 * terms * wide + rounding))
+
+
+@pytest.fixture(autouse=True)
+def _as_users_call(as_users_call) -> None:
+    """The shape checks take longer than the kernels."""
+
+
+@pytest.fixture
+def poisoned() -> Iterator[None]:
+    """Scratch memory full of NaN: what is read before it is written shows."""
+    library.native.poison(True)
+    yield
+    library.native.poison(False)
+
+
+# ---- what it computes ----
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("of_table", [torch.int32, torch.int64])
+@pytest.mark.parametrize("page_size", [1, 7, 64, 100])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_query_each(dtype, page_size, of_table):
+    given = sequences(LENGTHS)
+    query = sixteenths(len(LENGTHS), 2 * KEY_HEADS, 1, HEAD_DIM)
+    ours = attend(torch.from_numpy(query).to(dtype), in_pages(given, page_size, dtype, of_table=of_table))
+    for entry, (key, value) in enumerate(given):
+        exact, _ = oracle.attention(query[entry : entry + 1], key, value)
+        close(ours[entry : entry + 1], exact, LENGTHS[entry] + 1)
+    assert not ours[0].any()
+    assert ours.transpose(1, 2).is_contiguous()
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize(("low", "high"), [(None, 0), (-5, 0), (-70, 2), (None, None), (0, None), (1, -1)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bands_are_counted_from_the_end_of_each_sequence(dtype, low, high):
+    """Also where there are more queries than keys."""
+    lengths, queries = [0, 1, 2, 3, 65, 530], 3
+    given, query = sequences(lengths), sixteenths(len(lengths), KEY_HEADS, queries, HEAD_DIM)
+    ours = attend(torch.from_numpy(query).to(dtype), in_pages(given, 7, dtype), low=low, high=high)
+    for entry, (key, value) in enumerate(given):
+        distance = np.arange(lengths[entry]) - (np.arange(queries) + lengths[entry] - queries)[:, None]
+        allowed = (distance >= (-np.inf if low is None else low)) & (distance <= (np.inf if high is None else high))
+        exact, _ = oracle.attention(query[entry : entry + 1], key, value, allowed[None, None])
+        close(ours[entry : entry + 1], exact, lengths[entry] + 1)
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize(("group", "queries"), [(1, 64), (1, 65), (1, 131), (5, 13), (64, 1), (64, 2), (33, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_as_many_queries_as_there_are(dtype, group, queries):
+    """64 rows are taken at a time: queries of a group of heads."""
+    lengths = [131, 140]
+    given, query = sequences(lengths, key_heads=2), sixteenths(2, 2 * group, queries, HEAD_DIM)
+    ours = attend(torch.from_numpy(query).to(dtype), in_pages(given, 16, dtype), high=0)
+    for entry, (key, value) in enumerate(given):
+        allowed = np.tri(queries, lengths[entry], lengths[entry] - queries, dtype=bool)[None, None]
+        exact, _ = oracle.attention(query[entry : entry + 1], key, value, allowed)
+        close(ours[entry : entry + 1], exact, lengths[entry])
+
+
+@pytest.mark.parametrize("page_size", [1, 7, 64, 100])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pages_do_not_change_a_bit(dtype, page_size):
+    lengths = [512, 1025, 4099]
+    given = sequences(lengths)
+    query = torch.from_numpy(sixteenths(3, KEY_HEADS, 2, HEAD_DIM)).to(dtype)
+    ours = attend(query, in_pages(given, page_size, dtype), high=0)
+    for entry, pair in enumerate(given):
+        key, value = (torch.from_numpy(side).to(dtype) for side in pair)
+        plain = regard.attention(query[entry : entry + 1], key, value, mask=masks.causal(), impl="native")
+        assert torch.equal(ours[entry : entry + 1], plain)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_same_bits_for_any_number_of_threads(dtype):
+    query = torch.from_numpy(sixteenths(len(LENGTHS), KEY_HEADS, 3, HEAD_DIM)).to(dtype)
+    given, before, found = in_pages(sequences(LENGTHS), 7, dtype), torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(attend(query, given, high=0))
+    torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
+
+
+@pytest.mark.usefixtures("poisoned")
+def test_the_logarithm_of_the_sum():
+    given, query = sequences([0, 1, 513]), sixteenths(3, KEY_HEADS, 2, HEAD_DIM)
+    output, lse = torch.empty(3, KEY_HEADS, 2, VALUE_DIM, dtype=torch.float64), torch.empty(3, KEY_HEADS, 2).double()
+    pages = in_pages(given, 7, torch.float64)
+    library.native.paged(torch.from_numpy(query), *pages, output, lse, scale=HEAD_DIM**-0.5)
+    for entry, (key, value) in enumerate(given):
+        exact = oracle.observe(query[entry : entry + 1], key, value).lse
+        np.testing.assert_allclose(lse[entry : entry + 1].numpy(), exact, rtol=0, atol=1e-12)
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("stored", ["heads and slots swapped", "last stride 2", "an odd offset"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_pages_of_any_strides(dtype, stored):
+    query = torch.from_numpy(sixteenths(4, KEY_HEADS, 2, HEAD_DIM)).to(dtype)
+    given = in_pages(sequences([1, 64, 70, 513]), 64, dtype)
+    plain, moved = attend(query, given, high=0), []
+    for pages in (given.key_pages, given.value_pages):
+        if stored == "heads and slots swapped":
+            moved.append(pages.transpose(1, 2).contiguous().transpose(1, 2))
+        elif stored == "last stride 2":
+            moved.append(pages.repeat_interleave(2, 3)[..., ::2])
+        else:
+            moved.append(torch.nn.functional.pad(pages, (3, 2, 1, 0))[:, :, 1:, 3:-2])
+    assert torch.equal(attend(query, given._replace(key_pages=moved[0], value_pages=moved[1]), high=0), plain)
+    table = given.page_table.repeat_interleave(2, 1)[:, ::2]
+    assert torch.equal(attend(query, given._replace(page_table=table), high=0), plain)
+
+
+@pytest.mark.usefixtures("poisoned")
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_wild_token_breaks_who_may_see_it_and_no_one_else(dtype, side, bad):
+    lengths, queries = [70, 600], 3
+    query = torch.from_numpy(sixteenths(2, KEY_HEADS, queries, HEAD_DIM)).to(dtype)
+    for at in (0, 64, 512, 597, 598, 599):
+        given = sequences(lengths)
+        quiet = attend(query, in_pages(given, 64, dtype), high=0)
+        given[1][side][0, 1, at, 2] = bad
+        ours = attend(query, in_pages(given, 64, dtype), high=0)
+        broken = torch.zeros(ours.shape[:3], dtype=torch.bool)
+        broken[1, 1] = at <= 600 - queries + torch.arange(queries)
+        assert ours[broken].isnan().all(), at
+        assert torch.equal(ours[~broken], quiet[~broken]), at
+
+
+# ---- what it refuses, before it reads ----
+
+
+def changed(part: str, number: int, at: tuple[int, ...]) -> Paged:
+    given = in_pages(sequences([5, 20]), 7, torch.float32, of_table=torch.int64)
+    getattr(given, part)[at] = number
+    return given
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (lambda: changed("page_table", -1, (0, 0)), "a page that is not there"),
+        (lambda: changed("page_table", 7, (1, 2)), "a page that is not there"),
+        (lambda: changed("page_table", 2**62, (1, 0)), "a page that is not there"),
+        (lambda: changed("page_table", -(2**63), (1, 0)), "a page that is not there"),
+        (lambda: changed("lengths", -1, (0,)), "no more keys than the pages hold"),
+        (lambda: changed("lengths", 36, (1,)), "no more keys than the pages hold"),
+        (lambda: changed("lengths", 2**62, (1,)), "no more keys than the pages hold"),
+        (lambda: changed("lengths", 22, (1,)), "a page that is not there"),
+    ],
+)
+def test_what_names_no_page_is_refused(given, message):
+    made = given()
+    assert made.key_pages.shape[0] == 7
+    assert made.page_table.shape[1] * 7 == 35
+    with pytest.raises(ValueError, match=message):
+        attend(torch.zeros(2, KEY_HEADS, 1, HEAD_DIM), made)
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "error"),
+    [
+        ("key_pages", lambda pages: pages.double(), TypeError),
+        ("value_pages", lambda pages: pages[:, :2], ValueError),
+        ("value_pages", lambda pages: pages[:-1], ValueError),
+        ("value_pages", lambda pages: pages[:, :, :6], ValueError),
+        ("key_pages", lambda pages: pages[..., :4], ValueError),
+        ("page_table", lambda table: table.short(), TypeError),
+        ("page_table", lambda table: table[:1], ValueError),
+        ("lengths", lambda lengths: lengths.int(), TypeError),
+        ("lengths", lambda lengths: lengths[:1], ValueError),
+    ],
+)
+def test_what_does_not_fit_is_refused(part, change, error):
+    given = in_pages(sequences([5, 20]), 7, torch.float32)
+    with pytest.raises(error, match=r"\w+: expected"):
+        attend(torch.zeros(2, KEY_HEADS, 1, HEAD_DIM), given._replace(**{part: change(getattr(given, part))}))
+
+
+def test_more_than_64_heads_to_a_key_head_are_refused():
+    given = in_pages(sequences([5], key_heads=1), 7, torch.float32)
+    query = torch.zeros(1, 65, 1, HEAD_DIM)
+    with pytest.raises(ValueError, match="at most 64 heads"):
+        attend(query, given)
+    assert "at most 64" in paged.refuses(query, given)
+
+
+@pytest.mark.parametrize("empty", ["batch", "queries", "value_dim"])
+def test_sizes_of_zero(empty):
+    batch, queries, value_dim = (0 if empty == name else 2 for name in ("batch", "queries", "value_dim"))
+    given = Paged(
+        torch.zeros(4, 3, 7, 5),
+        torch.zeros(4, 3, 7, value_dim),
+        torch.zeros(batch, 2, dtype=torch.int32),
+        torch.full((batch,), 9),
+    )
+    assert attend(torch.zeros(batch, 6, queries, 5), given).shape == (batch, 6, queries, value_dim)
+
+
+# ---- torch's operators ----
+
+
+def test_the_operator_keeps_the_contract():
+    given = in_pages(sequences([5, 20]), 7, torch.float32)
+    torch.library.opcheck(
+        torch.ops.regard.paged_attention.default, (torch.randn(2, 6, 3, HEAD_DIM), *given, 0.5, -4, 0)
+    )
+
+
+def test_a_graph_of_torch_compile_holds_it_whole():
+    given, query = in_pages(sequences([5, 20]), 7, torch.float32), torch.randn(2, 6, 3, HEAD_DIM)
+    compiled = torch.compile(
+        lambda query, *given: attend(query, Paged(*given), high=0), fullgraph=True, backend="eager"
+    )
+    assert torch.equal(compiled(query, *given), attend(query, given, high=0))
