@@ -272,8 +272,9 @@ struct Backward {
                     vec<number> minus = broadcast(-lse[r]);
                     if (biased) minus += load(bias_row + c);
                     vec<number> x = multiply_add(s.at[r][v], broadcast(factor), minus);
-                    // A weight is at most 1: the rounding error of a huge score could overflow here.
-                    x = minimum(vec<number>{}, x);
+                    // A weight is at most 1: the rounding error of a huge score could overflow here. Or its sum, which
+                    // need not be added in the order of the forward pass, to NaN: then the second number is taken.
+                    x = minimum(x, vec<number>{});
                     if (watched) store(exponents + first * tile + c, x);
                     vec<number> w = exp2<A::degree>(x);
                     if (partial) w = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), w, vec<number>{});
