@@ -41,8 +41,8 @@ def attention(
         scale: what scores are multiplied with; None is 1/sqrt(head_dim).
         dropout: probability with which a weight is set to 0 (the others grow by 1/(1-p)). Applied whenever it
             is not 0: pass 0 outside of training.
-        impl: "auto", "reference", "sdpa" or "flex". A named one is used or refused with the reason; "auto" chooses, and
-            ``regard.why`` tells what and why.
+        impl: "auto", "native", "reference", "sdpa" or "flex". A named one is used or refused with the reason; "auto"
+            chooses, and ``regard.why`` tells what and why.
 
     Returns:
         (batch, heads, queries, value_dim), in the query's dtype.

@@ -93,7 +93,7 @@ def poisoned() -> Iterator[None]:
 
 @pytest.mark.usefixtures("poisoned")
 @pytest.mark.parametrize("of_table", [torch.int32, torch.int64])
-@pytest.mark.parametrize("page_size", [1, 7, 64, 100])
+@pytest.mark.parametrize("page_size", [1, 7, 16, 32, 48, 64, 100])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_query_each(dtype, page_size, of_table):
     given = sequences(LENGTHS)
@@ -138,6 +138,7 @@ def test_as_many_queries_as_there_are(dtype, group, queries):
 @pytest.mark.parametrize("page_size", [1, 7, 64, 100])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_pages_do_not_change_a_bit(dtype, page_size):
+    """But where a tile is summed page by page: in pages of 16, 32 or 48 keys and so on."""
     lengths = [512, 1025, 4099]
     given = sequences(lengths)
     query = torch.from_numpy(sixteenths(3, KEY_HEADS, 2, HEAD_DIM)).to(dtype)
@@ -197,11 +198,11 @@ def test_pages_of_any_strides(dtype, stored):
 def test_a_wild_token_breaks_who_may_see_it_and_no_one_else(dtype, side, bad):
     lengths, queries = [70, 600], 3
     query = torch.from_numpy(sixteenths(2, KEY_HEADS, queries, HEAD_DIM)).to(dtype)
-    for at in (0, 64, 512, 597, 598, 599):
+    for at, page_size in ((0, 64), (64, 16), (512, 7), (597, 64), (598, 16), (599, 7)):
         given = sequences(lengths)
-        quiet = attend(query, in_pages(given, 64, dtype), high=0)
+        quiet = attend(query, in_pages(given, page_size, dtype), high=0)
         given[1][side][0, 1, at, 2] = bad
-        ours = attend(query, in_pages(given, 64, dtype), high=0)
+        ours = attend(query, in_pages(given, page_size, dtype), high=0)
         broken = torch.zeros(ours.shape[:3], dtype=torch.bool)
         broken[1, 1] = at <= 600 - queries + torch.arange(queries)
         assert ours[broken].isnan().all(), at

@@ -50,13 +50,16 @@ struct Decode {
     static constexpr int degree = sizeof(number) == 8 ? 12 : 6;
     static constexpr number infinity = (number)HUGE_VAL;
 
-    // A tile that some row may see.
+    // A tile that some row may see, or the part of it that lies in one page.
     struct Tile {
         int64_t index, from, stop;  // keys from .. stop - 1 of it, whole vectors, hold all that is seen
-        const T *key, *value;       // where its first ones are, if they are Stepped
+        const T *key, *value;       // where its key 0 would be, if they are Stepped
         uint64_t seen;
         const uint64_t* bits;  // what each row may see
+        bool same;             // for all of them
     };
+    static constexpr int64_t least_page = 16;  // keys, of pages that tiles are divided into
+    static constexpr int64_t most_tiles = chunk_tiles * tile / least_page;
 
     const Problem& p;
     int64_t batch, key_head, rows, stride;
@@ -68,7 +71,8 @@ struct Decode {
     number *scores, *added;
     uint64_t *bits, *looked;
     T* one_query;
-    Tile tiles[chunk_tiles];
+    int64_t first_tile = 0;
+    Tile tiles[most_tiles];
     int count = 0;  // of tiles
     const T* rows_at[tile + 1];  // of the tile at hand, where they are Apart
     uint64_t odd_queries = 0, broken = 0;
@@ -132,17 +136,18 @@ struct Decode {
     Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, char* left, char* scratch)
         : Decode(p, pages, batch, key_head, Carver{left}, scratch) {}
 
-    void all_tiles(int64_t first_tile, int64_t stop_tile) {
+    void all_tiles(int64_t first, int64_t stop) {
+        first_tile = first;
         read_queries();
         memset(left.outputs, 0, sizeof(number) * (size_t)(rows * left.stride));
-        look(first_tile, stop_tile);
+        look(stop);
         for (int t = 0; t < count; ++t) score(t);
         if (count > 0 && tiles[0].value) value.fetch_first(tiles[0].value);  // while weights are computed
         for (int64_t r = 0; r < rows; ++r) weigh(r);
         for (int t = 0; t < count; ++t) mix(t);
         if (!outputs_are_finite())
             for (int t = 0; t < count; ++t)
-                if (tiles[t].value) note_broken(tiles[t], odd_rows(value, tiles[t], tiles[t].value));
+                if (afterwards(value, tiles[t])) note_broken(tiles[t], odd_rows(value, tiles[t]));
         for (int64_t r = 0; r < rows; ++r)
             if (broken >> r & 1) left.sums[r] = (number)NAN;
     }
@@ -168,23 +173,29 @@ struct Decode {
     REGARD_INLINE int64_t head_of(int64_t row) const { return key_head * p.group() + row / p.queries; }
 
     // Fills `tiles` with those that any row may see.
-    void look(int64_t first_tile, int64_t stop_tile) {
+    void look(int64_t stop_tile) {
         int64_t first, past;
         MaskView(p, batch, key_head * p.group()).key_tile_range(0, &first, &past);
         first = larger(first, first_tile);
         past = smaller(past, stop_tile);
         for (int64_t index = first; index < past; ++index) {
-            uint64_t* of_tile = bits + count * rows;
+            uint64_t* of_tile = bits + (index - first_tile) * rows;
             uint64_t seen = look_at_tile(index, of_tile);
-            if (!seen) continue;
-            int64_t from = __builtin_ctzll(seen) / n * n, stop = (63 - __builtin_clzll(seen)) / n * n + n;
             bool same = true;
             for (int64_t r = 0; r < rows; ++r) same &= of_tile[r] == seen;
-            Tile& of = tiles[count++] = {index, from, stop, nullptr, nullptr, seen, of_tile};
-            if (!same || bit_range(from, stop) & ~seen) continue;
-            of.key = key.first_row(batch, key_head, index * tile, from, stop);
-            of.value = value.first_row(batch, key_head, index * tile, from, stop);
+            int64_t part = key.rows_of_a_page();
+            part = part && part % least_page == 0 && least_page % n == 0 ? smaller(part, tile) : tile;
+            for (int64_t from = 0; from < tile; from += part)
+                if (uint64_t here = seen & bit_range(from, from + part)) take(index, here, of_tile, same);
         }
+    }
+
+    REGARD_INLINE void take(int64_t index, uint64_t seen, const uint64_t* of_tile, bool same) {
+        int64_t from = __builtin_ctzll(seen) / n * n, stop = (63 - __builtin_clzll(seen)) / n * n + n;
+        Tile& of = tiles[count++] = {index, from, stop, nullptr, nullptr, seen, of_tile, same};
+        if (!same || bit_range(from, stop) & ~seen) return;
+        of.key = key.first_row(batch, key_head, index * tile, from, stop);
+        of.value = value.first_row(batch, key_head, index * tile, from, stop);
     }
 
     uint64_t look_at_tile(int64_t index, uint64_t* of_tile) {
@@ -212,7 +223,7 @@ struct Decode {
         at_rows(key, of, of.key, [&](auto at) {
             for_few<number>(rows, [&](int64_t r, auto few) {
                 score_rows<decltype(few)::value>(at, of.from, of.stop, key.width, query + r * stride, stride,
-                                                 scores_of(t, r), row_scores);
+                                                 scores_of(of, r), row_scores);
             });
         });
     }
@@ -222,7 +233,7 @@ struct Decode {
         const Tile& of = tiles[t];
         at_rows(value, of, of.value, [&](auto at) {
             for_few<number>(rows, [&](int64_t r, auto few) {
-                mix_rows<decltype(few)::value>(at, of.from, of.stop, value.width, scores_of(t, r), row_scores,
+                mix_rows<decltype(few)::value>(at, of.from, of.stop, value.width, scores_of(of, r), row_scores,
                                                left.outputs + r * left.stride, left.stride);
             });
         });
@@ -231,12 +242,16 @@ struct Decode {
                 if (of.bits[r]) broken |= odd_queries & (uint64_t)1 << r;
     }
 
-    REGARD_INLINE number* scores_of(int t, int64_t row) const { return scores + row * row_scores + t * tile; }
+    REGARD_INLINE number* scores_of(const Tile& of, int64_t row) const {
+        return scores + row * row_scores + (of.index - first_tile) * tile;
+    }
 
     // ---- NaN and Inf ----
     // A key that holds one has a score that is NaN or infinite, whatever the query holds, and a value makes the outputs
-    // so, whatever its weight. Where the rows of a tile are Stepped all queries see all of them: that is noticed
-    // afterwards, and breaks them all. Else such a key breaks the queries that may see it, and is left out for the others.
+    // so, whatever its weight. Where all queries see the same keys that is noticed afterwards, and breaks them all. Else
+    // such a key breaks the queries that may see it, and is left out for the others.
+
+    REGARD_INLINE bool afterwards(const Rows<T>& side, const Tile& of) const { return of.same && !side.copies; }
 
     // body(where the rows of one side of a tile are)
     template <class Body>
@@ -245,14 +260,17 @@ struct Decode {
         if (first) return body(side.template from<false>(first));
         side.find(batch, key_head, of.index * tile, of.seen, of.from, of.stop, rows_at);
         if (side.copies) side.copy(of.seen, rows_at);
-        uint64_t odd = side.odd_rows(of.from, of.stop, rows_at);
-        note_broken(of, odd);
-        side.leave_out(odd, of.from, of.stop, rows_at);
+        if (!afterwards(side, of)) {
+            uint64_t odd = side.odd_rows(of.from, of.stop, rows_at);
+            note_broken(of, odd);
+            side.leave_out(odd, of.from, of.stop, rows_at);
+        }
         body(Apart<T>{rows_at});
     }
 
-    REGARD_INLINE uint64_t odd_rows(const Rows<T>& side, const Tile& of, const T* first) const {
-        return side.odd_rows(of.from, of.stop, side.template from<false>(first));
+    REGARD_INLINE uint64_t odd_rows(const Rows<T>& side, const Tile& of) {
+        side.find(batch, key_head, of.index * tile, of.seen, of.from, of.stop, rows_at);
+        return side.odd_rows(of.from, of.stop, rows_at);
     }
     REGARD_INLINE void note_broken(const Tile& of, uint64_t odd) {
         for (int64_t r = 0; odd && r < rows; ++r)
@@ -273,7 +291,7 @@ struct Decode {
         vec<number> highest = broadcast(-infinity);
         for (int t = 0; t < count; ++t) {
             const Tile& of = tiles[t];
-            number* row = scores_of(t, r);
+            number* row = scores_of(of, r);
             if (biased) bias.read(r % p.queries, of.index * tile, added);
             vec<number> odd = {};
             bool full = of.bits[r] == ~(uint64_t)0;
@@ -286,12 +304,12 @@ struct Decode {
                 highest = maximum(highest, s);
                 store(row + j, s);
             }
-            if (of.key && sum_of_lanes<number>(odd) != 0) note_broken(of, odd_rows(key, of, of.key));
+            if (afterwards(key, of) && sum_of_lanes<number>(odd) != 0) note_broken(of, odd_rows(key, of));
         }
         number largest = largest_lane<number>(highest), base = largest == -infinity ? 0 : largest;
         vec<number> sum = {};
         for (int t = 0; t < count; ++t) {
-            number* row = scores_of(t, r);
+            number* row = scores_of(tiles[t], r);
             for (int64_t j = tiles[t].from; j < tiles[t].stop; j += n) {
                 vec<number> w = exp2<degree>(load(row + j) - broadcast(base));
                 sum += w;

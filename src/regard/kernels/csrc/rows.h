@@ -148,9 +148,13 @@ REGARD_INLINE bool is_odd_row(const T* row, int64_t width) {
     int64_t k = 0;
     for (; k + per <= width; k += per) see(load_unit(row + k));
     if (k < width) see(load_part(row + k, width - k));
-    bool found = false;
-    for (int i = 0; i < (int)(sizeof odd / sizeof odd[0]); ++i) found |= odd[i] != 0;
-    return found;
+#if defined(__AVX512F__)
+    if constexpr (sizeof odd == 64) return _mm512_test_epi64_mask((__m512i)odd, (__m512i)odd) != 0;
+#endif
+    uint64_t words[sizeof odd / 8], found = 0;
+    memcpy(words, &odd, sizeof odd);
+    for (uint64_t word : words) found |= word;
+    return found != 0;
 }
 
 // ---- places ----
@@ -206,7 +210,10 @@ struct Rows {
         return data + array->at(page_of(batch, entry), head, first - entry * size, 0);
     }
 
-    REGARD_INLINE bool side_by_side() const { return !page_table && array->stride[2] == width; }
+    // 0 where there are no pages.
+    REGARD_INLINE int64_t rows_of_a_page() const { return page_table ? array->shape[2] : 0; }
+
+    REGARD_INLINE bool side_by_side() const { return array->stride[2] == width; }
     template <bool side_by_side>
     REGARD_INLINE Stepped<T, side_by_side> from(const T* first) const {
         return {first, array->stride[2]};
@@ -231,8 +238,7 @@ struct Rows {
     }
 
     // Those of from .. stop - 1 that hold a NaN or Inf.
-    template <class At>
-    REGARD_INLINE uint64_t odd_rows(int64_t from, int64_t stop, At at) const {
+    REGARD_INLINE uint64_t odd_rows(int64_t from, int64_t stop, const T* const* at) const {
         uint64_t odd = 0;
         for (int64_t j = from; j < stop; ++j) odd |= (uint64_t)is_odd_row(at[j], width) << j;
         return odd;
