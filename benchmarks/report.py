@@ -90,7 +90,7 @@ def _family(report: dict[str, Any], name: str) -> Iterator[str]:
     if name in plot.PLOTS:
         for scheme in plot.SCHEMES:
             file = _plot(report, name, scheme)
-            yield f"![{_alternative(family)}](assets/{file}#gh-{scheme}-mode-only)"
+            yield f"![{_alternative(family)}](assets/{file}#only-{scheme})"
         yield ""
     yield from _table(family)
     yield from (f"{note}\n" for note in family["notes"])
