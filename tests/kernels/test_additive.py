@@ -7,7 +7,7 @@ passes through sums of L terms is off by about L eps of the largest.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, partial
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from torch import Tensor
 import regard
 from regard import masks, positions
 from regard.errors import OptionError, RefusedError
-from regard.kernels import additive, library
+from regard.kernels import additive
 from regard.kernels.terms import Terms, terms_of
 from regard.shapes import checked
 
@@ -141,14 +141,6 @@ def expected(queries: int, keys: int, mask: str) -> Results:
     allowed = MASKS[mask](queries, keys)
     cells = None if allowed is None else allowed.dense(queries, keys)
     return run(partial(formula, allowed=cells), given, None)
-
-
-@pytest.fixture
-def poisoned() -> Iterator[None]:
-    """Scratch memory full of NaN: what is read before it is written shows."""
-    library.native.poison(True)
-    yield
-    library.native.poison(False)
 
 
 # What it computes

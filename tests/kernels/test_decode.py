@@ -5,7 +5,6 @@ float32 a number that passes through sums of L terms is off by about L eps; halv
 once at the end. Keys come in tiles of 64, and tiles in chunks of 512 keys, or of 1,024 from 4,096 keys on.
 """
 
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -77,14 +76,6 @@ def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
 @pytest.fixture(autouse=True)
 def _as_users_call(as_users_call) -> None:
     """The shape checks take longer than the kernels."""
-
-
-@pytest.fixture
-def poisoned() -> Iterator[None]:
-    """Scratch memory full of NaN: what is read before it is written shows."""
-    library.native.poison(True)
-    yield
-    library.native.poison(False)
 
 
 # ---- what it computes ----

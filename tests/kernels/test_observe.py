@@ -5,7 +5,6 @@ float32 a number that passes through sums of L terms is off by about L eps; bflo
 of relative error 3e-6 (see simd.h), and all statistics are held in float32.
 """
 
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
@@ -17,7 +16,7 @@ import regard
 from oracles import attention as oracle
 from oracles import differences
 from regard import Observation, masks, positions
-from regard.kernels import library, observing
+from regard.kernels import observing
 from regard.kernels.terms import terms_of
 from regard.shapes import checked
 
@@ -90,14 +89,6 @@ def assert_agrees(seen: Observation, exact: oracle.Observation, dtype: torch.dty
     there = seen.top_keys.numpy() >= 0
     assert np.array_equal(there, exact.top_keys >= 0)
     np.testing.assert_allclose(np.where(there, found, 0), exact.top_weights, rtol=0, atol=close)
-
-
-@pytest.fixture
-def poisoned() -> Iterator[None]:
-    """Scratch memory full of NaN: what is read before it is written shows."""
-    library.native.poison(True)
-    yield
-    library.native.poison(False)
 
 
 @pytest.mark.usefixtures("poisoned", "as_users_call")

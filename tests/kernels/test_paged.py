@@ -4,8 +4,6 @@ Inputs are multiples of 1/16 below 8, which every dtype holds exactly. Sequences
 their pages lie in any order, and what no sequence refers to is NaN.
 """
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -78,14 +76,6 @@ def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
 @pytest.fixture(autouse=True)
 def _as_users_call(as_users_call) -> None:
     """The shape checks take longer than the kernels."""
-
-
-@pytest.fixture
-def poisoned() -> Iterator[None]:
-    """Scratch memory full of NaN: what is read before it is written shows."""
-    library.native.poison(True)
-    yield
-    library.native.poison(False)
 
 
 # ---- what it computes ----

@@ -16,7 +16,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, stored_by_token, untraced, wide
+from regard.kernels.library import (
+    LIBRARY,
+    TAGS,
+    any_requires_grad,
+    native,
+    recalled,
+    remember,
+    stored_by_token,
+    untraced,
+    wide,
+)
 from regard.kernels.ops import differentiate_again, zero_values
 from regard.kernels.terms import SCHEMA, Terms
 
@@ -59,7 +69,7 @@ class _Additive(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Results:
         """The results."""
         results = _additive(*given)
-        _remember(ctx, given, results)
+        remember(ctx, given, results)
         return results
 
     @staticmethod
@@ -163,13 +173,6 @@ def _gradients(
     )
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
-    """Keep what the backward pass needs."""
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*output, *(part if isinstance(part, Tensor) else None for part in inputs))
-    ctx.numbers = tuple(None if isinstance(part, Tensor) else part for part in inputs)
-
-
 _BIAS, _TABLE = (4 + Terms._fields.index(name) for name in ("bias", "table"))
 
 
@@ -179,8 +182,7 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     grad_output, grad_lse = gradients
     if grad_output is None and grad_lse is None:
         return tuple(found)
-    output, lse, *saved = ctx.saved_tensors
-    given = [number if tensor is None else tensor for tensor, number in zip(saved, ctx.numbers, strict=True)]
+    (output, lse), given = recalled(ctx)
     grad_output = torch.zeros_like(output) if grad_output is None else grad_output
     wanted = ctx.needs_input_grad[_BIAS], ctx.needs_input_grad[_TABLE]
     short = not torch.is_grad_enabled() and untraced(grad_output, *given[:4], given[_BIAS])
@@ -194,5 +196,5 @@ LIBRARY.impl("additive", _additive, "CPU")
 LIBRARY.impl("additive_backward", _additive_backward, "CPU")
 torch.library.register_fake("regard::additive", _results, lib=LIBRARY)
 torch.library.register_fake("regard::additive_backward", _gradients, lib=LIBRARY)
-torch.library.register_autograd("regard::additive", _differentiate, setup_context=_remember, lib=LIBRARY)
+torch.library.register_autograd("regard::additive", _differentiate, setup_context=remember, lib=LIBRARY)
 torch.library.register_autograd("regard::additive_backward", differentiate_again, lib=LIBRARY)

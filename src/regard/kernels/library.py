@@ -7,6 +7,7 @@ computes. So where torch does nothing but compute (``untraced``) the kernels are
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,16 +24,23 @@ except ImportError as error:
     missing = str(error)
     native = None  # type: ignore[assignment]
 
+LARGEST_HEAD = 256
+"""Of head_dim and value_dim, what the kernels take at most."""
+
 LIBRARY = torch.library.Library("regard", "FRAGMENT")
 TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)  # kernels take any strides
 
 __all__ = [
+    "LARGEST_HEAD",
     "LIBRARY",
     "TAGS",
     "any_requires_grad",
     "check_isa",
     "missing",
     "native",
+    "out_of_reach",
+    "recalled",
+    "remember",
     "stored_by_token",
     "transformed",
     "untraced",
@@ -53,6 +61,38 @@ def check_isa() -> None:
             got=repr(os.environ.get("REGARD_ISA")),
             do="unset it, and the best one is taken",
         ) from error
+
+
+def out_of_reach(*tensors: Tensor) -> str | None:
+    """Why no kernel can be given these tensors, whatever it computes; None if one can.
+
+    Raises OptionError where REGARD_ISA names an instruction set that does not run here.
+    """
+    if missing is not None:
+        return f"its extension was not built ({missing})"
+    check_isa()
+    if not tensors[0].is_cpu:
+        return f"native runs on a CPU, and the tensors are on {tensors[0].device}"
+    if not all(tensor.layout is torch.strided for tensor in tensors):
+        return "native takes dense tensors, neither sparse nor nested"
+    if transformed():
+        return "torch.func and forward-mode derivatives cannot look into a kernel"
+    return None
+
+
+def remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """Keep inputs and outputs for the backward pass, which ``recalled`` gives back; as torch calls setup_context."""
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*output, *(part if isinstance(part, Tensor) else None for part in inputs))
+    ctx.numbers = tuple(None if isinstance(part, Tensor) else part for part in inputs)
+
+
+def recalled(ctx: Any) -> tuple[tuple[Tensor, ...], list[Any]]:
+    """The outputs and the inputs that ``remember`` kept."""
+    saved = ctx.saved_tensors  # once: checkpointing unpacks no tensor a second time
+    outputs = len(saved) - len(ctx.numbers)
+    pairs = zip(saved[outputs:], ctx.numbers, strict=True)
+    return saved[:outputs], [number if tensor is None else tensor for tensor, number in pairs]
 
 
 def untraced(*tensors: Tensor | None) -> bool:

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.contract import Observation
 from regard.kernels import library, observing, ops
 from regard.kernels.implementation import Implementation
+from regard.kernels.library import LARGEST_HEAD
 from regard.kernels.request import Request
 from regard.kernels.terms import terms_of
 from regard.positions.base import DistanceBias, PairBias
-
-_LARGEST = 256  # head_dim and value_dim
 
 
 @final
@@ -34,9 +32,9 @@ class Native(Implementation):
         Raises OptionError where REGARD_ISA names an instruction set that does not run here.
         """
         query, value = request.query, request.value
-        if query.is_cpu and (query.shape[3] > _LARGEST or value.shape[3] > _LARGEST):
+        if query.is_cpu and (query.shape[3] > LARGEST_HEAD or value.shape[3] > LARGEST_HEAD):
             sizes = f"{query.shape[3]} and {value.shape[3]}"
-            return f"native takes a head_dim and value_dim of at most {_LARGEST}, and these are {sizes}"
+            return f"native takes a head_dim and value_dim of at most {LARGEST_HEAD}, and these are {sizes}"
         return out_of_reach(request)
 
     def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -54,16 +52,7 @@ class Native(Implementation):
 
 def out_of_reach(request: Request) -> str | None:
     """Why no native kernel, whatever its score and sizes, can compute this request; None if one can."""
-    if library.missing is not None:
-        return f"its extension was not built ({library.missing})"
-    library.check_isa()
-    query, value, bias = request.query, request.value, request.bias
-    if not query.is_cpu:
-        return f"native runs on a CPU, and the tensors are on {query.device}"
-    if isinstance(bias, PairBias) and not isinstance(bias, DistanceBias):
-        return f"native takes a bias of the pair, and {type(bias).__name__} needs the queries or the weights"
-    if not all(tensor.layout is torch.strided for tensor in (query, request.key, value)):
-        return "native takes dense tensors, neither sparse nor nested"
-    if library.transformed():
-        return "torch.func and forward-mode derivatives cannot look into a kernel"
-    return None
+    reason = library.out_of_reach(request.query, request.key, request.value)
+    if reason is None and isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
+        return f"native takes a bias of the pair, and {type(request.bias).__name__} needs the queries or the weights"
+    return reason

@@ -22,7 +22,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.contract import Observation
-from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, stored_by_token, untraced, wide
+from regard.kernels.library import (
+    LIBRARY,
+    TAGS,
+    any_requires_grad,
+    native,
+    recalled,
+    remember,
+    stored_by_token,
+    untraced,
+    wide,
+)
 from regard.kernels.ops import differentiated, given_rounding, rounding_of, zero_values
 from regard.kernels.terms import SCHEMA, Terms
 
@@ -114,10 +124,7 @@ def _columns(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor |
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Columns) -> None:
     """Keep what the backward pass needs."""
-    ctx.set_materialize_grads(False)
-    kept = (output[0], output[_LSE], output[_ROUNDING], output[_TOP_KEYS])
-    ctx.save_for_backward(*kept, *(part if isinstance(part, Tensor) else None for part in inputs))
-    ctx.numbers = tuple(None if isinstance(part, Tensor) else part for part in inputs)
+    remember(ctx, inputs, (output[0], output[_LSE], output[_ROUNDING], output[_TOP_KEYS]))
 
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -125,10 +132,7 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     of_output, of_lse, of_entropy, of_received, _, of_top, of_rows, _ = gradients
     if all(gradient is None for gradient in (of_output, of_lse, of_entropy, of_received, of_top, of_rows)):
         return (None,) * len(ctx.numbers)
-    output, lse, rounding, top_keys, *saved = ctx.saved_tensors
-    query, key, value, top, rows, *terms = [
-        number if tensor is None else tensor for tensor, number in zip(saved, ctx.numbers, strict=True)
-    ]
+    (output, lse, rounding, top_keys), (query, key, value, top, rows, *terms) = recalled(ctx)
     del top
     *needed, _, _ = ctx.needs_input_grad[:5]
     found = differentiated(

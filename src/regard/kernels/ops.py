@@ -16,7 +16,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import RefusedError
-from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, stored_by_token, untraced, wide
+from regard.kernels.library import (
+    LIBRARY,
+    TAGS,
+    any_requires_grad,
+    native,
+    recalled,
+    remember,
+    stored_by_token,
+    untraced,
+    wide,
+)
 from regard.kernels.terms import SCHEMA, Terms
 
 Results: TypeAlias = tuple[Tensor, Tensor, Tensor]
@@ -67,7 +77,7 @@ class _Attention(torch.autograd.Function):
         """The results."""
         results = _attention(*given)
         ctx.mark_non_differentiable(results[2])
-        _remember(ctx, given, results)
+        remember(ctx, given, results)
         return results
 
     @staticmethod
@@ -194,13 +204,6 @@ def _gradients(
     )
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
-    """Keep what the backward pass needs."""
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*output, *(part if isinstance(part, Tensor) else None for part in inputs))
-    ctx.numbers = tuple(None if isinstance(part, Tensor) else part for part in inputs)
-
-
 _BIAS, _TABLE = (3 + Terms._fields.index(name) for name in ("bias", "table"))
 
 
@@ -209,8 +212,7 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     grad_output, grad_lse, _ = gradients
     if grad_output is None and grad_lse is None:
         return (None,) * len(ctx.numbers)
-    output, lse, rounding, *saved = ctx.saved_tensors
-    given = [number if tensor is None else tensor for tensor, number in zip(saved, ctx.numbers, strict=True)]
+    (output, lse, rounding), given = recalled(ctx)
     return tuple(differentiated(grad_output, grad_lse, (output, lse, rounding), given, ctx.needs_input_grad))
 
 
@@ -258,5 +260,5 @@ LIBRARY.impl("attention", _attention, "CPU")
 LIBRARY.impl("attention_backward", _attention_backward, "CPU")
 torch.library.register_fake("regard::attention", _results, lib=LIBRARY)
 torch.library.register_fake("regard::attention_backward", _gradients, lib=LIBRARY)
-torch.library.register_autograd("regard::attention", _differentiate, setup_context=_remember, lib=LIBRARY)
+torch.library.register_autograd("regard::attention", _differentiate, setup_context=remember, lib=LIBRARY)
 torch.library.register_autograd("regard::attention_backward", differentiate_again, lib=LIBRARY)

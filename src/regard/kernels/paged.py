@@ -16,9 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.kernels import library
-from regard.kernels.library import LIBRARY, TAGS, native, stored_by_token, untraced
+from regard.kernels.library import LARGEST_HEAD, LIBRARY, TAGS, native, stored_by_token, untraced
 
-_LARGEST_HEAD = 256  # head_dim and value_dim
 _LARGEST_GROUP = 64  # query heads to a key head
 
 LIBRARY.define(
@@ -57,19 +56,13 @@ def refuses(query: Tensor, paged: Paged) -> str | None:
 
     Raises OptionError where REGARD_ISA names an instruction set that does not run here.
     """
-    if library.missing is not None:
-        return f"its extension was not built ({library.missing})"
-    library.check_isa()
-    if not query.is_cpu:
-        return f"native runs on a CPU, and the tensors are on {query.device}"
-    if query.layout is not torch.strided:
-        return "native takes dense tensors, neither sparse nor nested"
-    if library.transformed():
-        return "torch.func and forward-mode derivatives cannot look into a kernel"
+    reason = library.out_of_reach(query)
+    if reason is not None:
+        return reason
     if library.any_requires_grad(query):
         return "native gives no gradients through a paged cache"
-    if max(query.shape[3], paged.value_pages.shape[3]) > _LARGEST_HEAD:
-        return f"native takes a head_dim and value_dim of at most {_LARGEST_HEAD}"
+    if max(query.shape[3], paged.value_pages.shape[3]) > LARGEST_HEAD:
+        return f"native takes a head_dim and value_dim of at most {LARGEST_HEAD}"
     if query.shape[1] > _LARGEST_GROUP * paged.key_pages.shape[1]:
         return f"native takes at most {_LARGEST_GROUP} query heads to one key head in a paged cache"
     return None

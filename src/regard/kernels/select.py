@@ -49,7 +49,7 @@ def choose(request: Request) -> Choice:
     """The choice of "auto" for a request."""
     taken = _first(request).name
     reasons = {
-        name: impl.refuses(request) or _passed_over(name, request) or f"{taken} comes first"
+        name: impl.refuses(request) or _passed_over(name) or f"{taken} comes first"
         for name, impl in IMPLEMENTATIONS.items()
     }
     return Choice(taken, reasons | {taken: _MERITS[taken]})
@@ -88,9 +88,7 @@ def describe(request: Request) -> str:
 def _first(request: Request) -> Implementation:
     """The implementation that "auto" takes. The reference refuses nothing, so there is one."""
     return next(
-        impl
-        for name, impl in IMPLEMENTATIONS.items()
-        if impl.refuses(request) is None and _passed_over(name, request) is None
+        impl for name, impl in IMPLEMENTATIONS.items() if impl.refuses(request) is None and _passed_over(name) is None
     )
 
 
@@ -99,7 +97,6 @@ def _first_to_observe(request: Request) -> Implementation:
     return next(impl for impl in IMPLEMENTATIONS.values() if impl.refuses_to_observe(request) is None)
 
 
-def _passed_over(name: str, request: Request) -> str | None:
+def _passed_over(name: str) -> str | None:
     """Why "auto" does not take an implementation that would not refuse."""
-    del request
     return "only taken by name until it has been measured against sdpa" if name == "flex" else None

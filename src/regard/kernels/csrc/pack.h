@@ -86,12 +86,6 @@ REGARD_INLINE void join_odd(vfloat* all, vfloat odd) { *all += odd; }
 REGARD_INLINE void join_odd(vdouble* all, vdouble odd) { *all += odd; }
 REGARD_INLINE void join_odd(vec<uint16_t>* all, vec<uint16_t> odd) { *all |= odd; }
 
-// One row; true if it holds a NaN or Inf.
-template <class T, class Stored>
-REGARD_INLINE bool read_row(const T* from, int64_t step, int64_t width, Stored* to, int64_t stride) {
-    return is_odd(copy_row(from, step, width, to, stride));
-}
-
 // Rows of as many whole vectors.
 template <int vectors, class Odd, class T, class Stored>
 REGARD_INLINE Odd copy_whole_rows(const T* from, int64_t row_step, int64_t count, Stored* to) {

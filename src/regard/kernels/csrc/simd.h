@@ -68,16 +68,6 @@ REGARD_INLINE void store(T* to, vec<T> v) {
     memcpy(to, &v, sizeof v);
 }
 template <class T>
-REGARD_INLINE vec<T> load_first(const T* from, int count) {  // lanes from count on are 0
-    vec<T> v = {};
-    memcpy(&v, from, sizeof(T) * (size_t)count);
-    return v;
-}
-template <class T>
-REGARD_INLINE void store_first(T* to, vec<T> v, int count) {
-    memcpy(to, &v, sizeof(T) * (size_t)count);
-}
-template <class T>
 REGARD_INLINE vec<T> broadcast(T x) {
     return x - vec<T>{};  // exact, -0 and NaN included; compilers make one broadcast of it
 }
@@ -396,26 +386,6 @@ REGARD_INLINE void store_narrow(float16* to, vfloat v) {
 #else
     for (int i = 0; i < lanes<float>; ++i) narrow(v[i], to + i);
 #endif
-}
-
-// A number of any floating dtype, read or written at an index.
-REGARD_INLINE double read_number(const void* data, Dtype dtype, int64_t index) {
-    switch (dtype) {
-        case Dtype::float32: return ((const float*)data)[index];
-        case Dtype::float64: return ((const double*)data)[index];
-        case Dtype::bfloat16: return widen(((const bfloat16*)data)[index]);
-        case Dtype::float16: return widen(((const float16*)data)[index]);
-        default: return 0;
-    }
-}
-REGARD_INLINE void write_number(double x, void* data, Dtype dtype, int64_t index) {
-    switch (dtype) {
-        case Dtype::float32: ((float*)data)[index] = (float)x; break;
-        case Dtype::float64: ((double*)data)[index] = x; break;
-        case Dtype::bfloat16: narrow((float)x, (bfloat16*)data + index); break;
-        case Dtype::float16: narrow((float)x, (float16*)data + index); break;
-        default: break;
-    }
 }
 
 }  // namespace REGARD_ISA_NAMESPACE

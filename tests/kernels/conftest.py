@@ -1,0 +1,15 @@
+"""What the tests of the kernels share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from regard.kernels import library
+
+
+@pytest.fixture
+def poisoned() -> Iterator[None]:
+    """Scratch memory full of NaN: what is read before it is written shows."""
+    library.native.poison(True)
+    yield
+    library.native.poison(False)
