@@ -217,13 +217,10 @@ struct Scores {
             }
         }
         if (!large_keys) return;
-        for (int r = 0; r < n; ++r) {
-            if (!(large_queries >> r & 1)) continue;
-            for (int c = 0; c < vectors; ++c) {
-                int64_t at = (v0 + c) * width;
-                s.at[r][c] = select((uint32_t)(large_keys >> at), load(exact + r * tile + at), s.at[r][c]);
-            }
-        }
+        s.each([&](int r, int c, vec<number>& sum) {
+            int64_t at = (v0 + c) * width;
+            if (large_queries >> r & 1) sum = select((uint32_t)(large_keys >> at), load(exact + r * tile + at), sum);
+        });
     }
 };
 

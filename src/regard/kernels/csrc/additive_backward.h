@@ -266,18 +266,16 @@ struct AdditiveBackward {
                             *PackAdditive<A>::large_keys(p, key)};
         scores.template prepare<n>();
         for_score_panels(from, stop, [&](int64_t v0, auto panel) {
-            constexpr int vectors = decltype(panel)::value;
-            Sums<A, n, vectors> s;
+            Sums<A, n, decltype(panel)::value> s;
             scores.sum(v0, s);
-            for (int r = 0; r < n; ++r)
-                for (int v = 0; v < vectors; ++v) {
-                    int64_t c = (v0 + v) * width;
-                    vec<number> minus = broadcast(-lse[r]);
-                    if (biased) minus += load(bias_row + r * tile + c);
-                    vec<number> w = exp2<A::degree>(multiply_add(s.at[r][v], broadcast(vector.unit), minus));
-                    if (partial) w = select((uint32_t)(allowed[r] >> c), w, vec<number>{});
-                    store(w_to + r * tile + c, w);
-                }
+            s.each([&](int r, int v, vec<number>& sum) {
+                int64_t c = (v0 + v) * width;
+                vec<number> minus = broadcast(-lse[r]);
+                if (biased) minus += load(bias_row + r * tile + c);
+                vec<number> w = exp2<A::degree>(multiply_add(sum, broadcast(vector.unit), minus));
+                if (partial) w = select((uint32_t)(allowed[r] >> c), w, vec<number>{});
+                store(w_to + r * tile + c, w);
+            });
         });
         grad_scores<n>(query_tile, key_tile, at, first, from, stop, partial);
         if (scores.large_keys && (scores.large_queries & bit_range(0, n)))
@@ -301,28 +299,23 @@ struct AdditiveBackward {
         number *w_to = shared.weights + first * tile, *d_to = shared.inner + first * tile;
         const uint64_t* allowed = shared.bits + first;
         for_panels(from, stop, [&](int64_t v0, auto panel) {
-            constexpr int vectors = decltype(panel)::value;
-            Sums<A, n, vectors> d;
+            Sums<A, n, decltype(panel)::value> d;
             d.clear();
             multiply(d, output, value_stride, 1, value + v0 * width, tile, p.value_dim);
-#pragma GCC unroll 8
-            for (int r = 0; r < n; ++r) {
-#pragma GCC unroll 8
-                for (int v = 0; v < vectors; ++v) {
-                    int64_t c = (v0 + v) * width;
-                    vec<number> w = load(w_to + r * tile + c), of_pair = d.at[r][v];
-                    if (shared.threshold) {
-                        Coins coins(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
-                        uint32_t key_index = (uint32_t)(key_tile * tile + c);
-                        vec<number> kept = keep(coins, key_index, shared.threshold, broadcast(shared.keep_scale));
-                        of_pair *= kept;
-                        store(w_to + r * tile + c, w * kept);
-                    }
-                    vec<number> ds = w * (of_pair - broadcast(delta[r]));
-                    if (partial) ds = select((uint32_t)(allowed[r] >> c), ds, vec<number>{});
-                    store(d_to + r * tile + c, ds);
+            d.each([&](int r, int v, vec<number>& of_pair) {
+                int64_t c = (v0 + v) * width;
+                vec<number> w = load(w_to + r * tile + c);
+                if (shared.threshold) {
+                    Coins coins(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
+                    uint32_t key_index = (uint32_t)(key_tile * tile + c);
+                    vec<number> kept = keep(coins, key_index, shared.threshold, broadcast(shared.keep_scale));
+                    of_pair *= kept;
+                    store(w_to + r * tile + c, w * kept);
                 }
-            }
+                vec<number> ds = w * (of_pair - broadcast(delta[r]));
+                if (partial) ds = select((uint32_t)(allowed[r] >> c), ds, vec<number>{});
+                store(d_to + r * tile + c, ds);
+            });
         });
         for (int r = 0; r < n; ++r)
             for (int64_t c = 0; c < tile; c += width)

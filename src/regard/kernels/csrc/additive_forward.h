@@ -114,19 +114,16 @@ struct AdditiveForward {
                             large >> first, *PackAdditive<A>::large_keys(p, key)};
         scores.template prepare<n>();
         for_score_panels(from, stop, [&](int64_t v0, auto panel) {
-            constexpr int vectors = decltype(panel)::value;
-            Sums<A, n, vectors> s;
+            Sums<A, n, decltype(panel)::value> s;
             scores.sum(v0, s);
-            for (int r = 0; r < n; ++r)
-                for (int v = 0; v < vectors; ++v) {
-                    vec<number> plus = {};
-                    if (f.bias.any()) plus = load(added + r * f.row + (v0 + v) * width);
-                    vec<number> x = multiply_add(s.at[r][v], broadcast(vector.unit), plus);
-                    if (keys_of.partial)
-                        x = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), x, broadcast(-f.infinity));
-                    highest[r] = maximum(highest[r], x);
-                    s.at[r][v] = x;
-                }
+            s.each([&](int r, int v, vec<number>& x) {
+                vec<number> plus = {};
+                if (f.bias.any()) plus = load(added + r * f.row + (v0 + v) * width);
+                x = multiply_add(x, broadcast(vector.unit), plus);
+                if (keys_of.partial)
+                    x = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), x, broadcast(-f.infinity));
+                highest[r] = maximum(highest[r], x);
+            });
             s.store_to(to + v0 * width, f.row);
         });
     }

@@ -260,27 +260,22 @@ struct Backward {
             for (int r = 0; r < n; ++r) bias.read(first_query + r, key_tile * tile, bias_row + r * tile);
         if (partial) clear_outside<n>(to, from, stop);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
-            constexpr int vectors = decltype(panel)::value;
-            Sums<A, n, vectors> s;
+            Sums<A, n, decltype(panel)::value> s;
             s.clear();
             multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
-#pragma GCC unroll 8
-            for (int r = 0; r < n; ++r) {
-#pragma GCC unroll 8
-                for (int v = 0; v < vectors; ++v) {
-                    int64_t c = r * tile + (v0 + v) * width;
-                    vec<number> minus = broadcast(-lse[r]);
-                    if (biased) minus += load(bias_row + c);
-                    vec<number> x = multiply_add(s.at[r][v], broadcast(factor), minus);
-                    // A weight is at most 1: the rounding error of a huge score could overflow here. Or its sum, which
-                    // need not be added in the order of the forward pass, to NaN: then the second number is taken.
-                    x = minimum(x, vec<number>{});
-                    if (watched) store(exponents + first * tile + c, x);
-                    vec<number> w = exp2<A::degree>(x);
-                    if (partial) w = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), w, vec<number>{});
-                    store(to + c, w);
-                }
-            }
+            s.each([&](int r, int v, vec<number>& product) {
+                int64_t c = r * tile + (v0 + v) * width;
+                vec<number> minus = broadcast(-lse[r]);
+                if (biased) minus += load(bias_row + c);
+                vec<number> x = multiply_add(product, broadcast(factor), minus);
+                // A weight is at most 1: the rounding error of a huge score could overflow here. Or its sum, which need
+                // not be added in the order of the forward pass, to NaN: then the second number is taken.
+                x = minimum(x, vec<number>{});
+                if (watched) store(exponents + first * tile + c, x);
+                vec<number> w = exp2<A::degree>(x);
+                if (partial) w = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), w, vec<number>{});
+                store(to + c, w);
+            });
         });
     }
 
@@ -310,28 +305,23 @@ struct Backward {
             for (int r = 0; r < n; ++r) read_extra(first_query + r, key_tile, extra + r * tile);
         if (partial) clear_outside<n>(d_to, from, stop);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
-            constexpr int vectors = decltype(panel)::value;
-            Sums<A, n, vectors> d;
+            Sums<A, n, decltype(panel)::value> d;
             d.clear();
             multiply(d, output, output_units, 1, value + v0 * width, tile, units_of<A>(p.value_dim));
-#pragma GCC unroll 8
-            for (int r = 0; r < n; ++r) {
-#pragma GCC unroll 8
-                for (int v = 0; v < vectors; ++v) {
-                    int64_t c = r * tile + (v0 + v) * width;
-                    vec<number> w = load(w_to + c), of_pair = d.at[r][v];
-                    if (threshold) {
-                        uint32_t key_index = (uint32_t)(key_tile * tile + (v0 + v) * width);
-                        vec<number> kept = keep(coins[r], key_index, threshold, broadcast(keep_scale));
-                        of_pair *= kept;
-                        store(w_to + c, w * kept);
-                    }
-                    if (watched) of_pair += watched_part(first_query + r, exponents + first * tile + c, extra + c);
-                    vec<number> ds = w * (of_pair - broadcast(delta[r]));
-                    if (partial) ds = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), ds, vec<number>{});
-                    store(d_to + c, ds);
+            d.each([&](int r, int v, vec<number>& of_pair) {
+                int64_t c = r * tile + (v0 + v) * width;
+                vec<number> w = load(w_to + c);
+                if (threshold) {
+                    uint32_t key_index = (uint32_t)(key_tile * tile + (v0 + v) * width);
+                    vec<number> kept = keep(coins[r], key_index, threshold, broadcast(keep_scale));
+                    of_pair *= kept;
+                    store(w_to + c, w * kept);
                 }
-            }
+                if (watched) of_pair += watched_part(first_query + r, exponents + first * tile + c, extra + c);
+                vec<number> ds = w * (of_pair - broadcast(delta[r]));
+                if (partial) ds = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), ds, vec<number>{});
+                store(d_to + c, ds);
+            });
         });
         if (results.grad_bias || results.grad_table)
             for (int r = 0; r < n; ++r) {
@@ -560,18 +550,16 @@ struct Backward {
         vec<number> sum[n];
         for (int r = 0; r < n; ++r) sum[r] = vec<number>{};
         for_panels(from, stop, [&](int64_t v0, auto panel) {
-            constexpr int vectors = decltype(panel)::value;
-            Sums<A, n, vectors> s;
+            Sums<A, n, decltype(panel)::value> s;
             s.clear();
             multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
-            for (int r = 0; r < n; ++r)
-                for (int v = 0; v < vectors; ++v) {
-                    int64_t c = r * tile + (v0 + v) * width;
-                    vec<number> x = multiply_add(s.at[r][v], broadcast(factor), load(bias_row + c) - broadcast(lse[r]));
-                    store(exponents + c, x);
-                    vec<number> part = exp2<A::degree>(x) * watched_part(first_query + r, exponents + c, extra + c);
-                    sum[r] += select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), part, vec<number>{});
-                }
+            s.each([&](int r, int v, vec<number>& product) {
+                int64_t c = r * tile + (v0 + v) * width;
+                vec<number> x = multiply_add(product, broadcast(factor), load(bias_row + c) - broadcast(lse[r]));
+                store(exponents + c, x);
+                vec<number> part = exp2<A::degree>(x) * watched_part(first_query + r, exponents + c, extra + c);
+                sum[r] += select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), part, vec<number>{});
+            });
         });
         for (int r = 0; r < n; ++r) delta[r] += sum_of_lanes<number>(sum[r]);
     }

@@ -172,17 +172,11 @@ struct Forward {
         number* to = scores + t * tile;
         const uint64_t* allowed = bits + t * tile + first;
         for_products<n>(first, t, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
-            constexpr int vectors = sizeof(s.at[0]) / sizeof(s.at[0][0]);
-            if (keys_of.partial) {
-                for (int r = 0; r < n; ++r)
-                    for (int v = 0; v < vectors; ++v)
-                        s.at[r][v] = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), s.at[r][v],
-                                            broadcast(-infinity));
-            }
-#pragma GCC unroll 8
-            for (int r = 0; r < n; ++r)
-#pragma GCC unroll 8
-                for (int v = 0; v < vectors; ++v) highest[r] = maximum(highest[r], s.at[r][v]);
+            if (keys_of.partial)
+                s.each([&](int r, int v, vec<number>& x) {
+                    x = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), x, broadcast(-infinity));
+                });
+            s.each([&](int r, int, vec<number>& x) { highest[r] = maximum(highest[r], x); });
             s.store_to(to + v0 * width, row);
         });
     }
@@ -197,18 +191,15 @@ struct Forward {
         if (bias.any())
             for (int r = 0; r < n; ++r) bias.read(first_query + first + r, key_tile * tile, added + r * row);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
-            constexpr int vectors = decltype(panel)::value;
-            Sums<A, n, vectors> s;
+            Sums<A, n, decltype(panel)::value> s;
             s.clear();
             multiply(s, left, query_stride, 1, key + v0 * width, tile, depth);
-            if (premultiply) {
-                for (int r = 0; r < n; ++r)
-                    for (int v = 0; v < vectors; ++v) {
-                        vec<number> plus = {};
-                        if (bias.any()) plus = load(added + r * row + (v0 + v) * width);
-                        s.at[r][v] = multiply_add(s.at[r][v], broadcast(factor), plus);
-                    }
-            }
+            if (premultiply)
+                s.each([&](int r, int v, vec<number>& x) {
+                    vec<number> plus = {};
+                    if (bias.any()) plus = load(added + r * row + (v0 + v) * width);
+                    x = multiply_add(x, broadcast(factor), plus);
+                });
             take(v0, s);
         });
     }
@@ -270,14 +261,10 @@ struct Forward {
     REGARD_INLINE void mix(int64_t first, const TileOfKeys* tiles, int count, const int32_t* from, const int32_t* stop,
                            const number* shrink) {
         for_panels(0, value_stride / width, [&](int64_t v0, auto panel) {
-            constexpr int vectors = decltype(panel)::value;
-            Sums<A, n, vectors> s;
+            Sums<A, n, decltype(panel)::value> s;
             number* to = output + first * value_stride + v0 * width;
             s.load_from(to, value_stride);
-#pragma GCC unroll 8
-            for (int r = 0; r < n; ++r)
-#pragma GCC unroll 8
-                for (int v = 0; v < vectors; ++v) s.at[r][v] *= broadcast(shrink[r]);
+            s.each([&](int r, int, vec<number>& sum) { sum *= broadcast(shrink[r]); });
             for (int t = 0; t < count; ++t) {
                 const unit* value = (const unit*)(keys.value + keys.value_bytes * (size_t)tiles[t].index);
                 int64_t k0 = from[t] * width / A::per_unit, depth_of = (stop[t] - from[t]) * width / A::per_unit;

@@ -16,23 +16,26 @@ inline constexpr int strip = 6;  // rows of a register tile
 template <class A, int rows, int vectors>
 struct Sums {
     typedef typename A::number number;
+    static constexpr int panel = vectors;
     vec<number> at[rows][vectors];
 
-    REGARD_INLINE void clear() {
+    // body(row, vector, sum), for every sum. Every loop over sums is to be this one: where a single one were not
+    // unrolled, the compiler would keep all of them in memory.
+    template <class Body>
+    REGARD_INLINE void each(Body body) {
+#pragma GCC unroll 8
         for (int r = 0; r < rows; ++r)
-            for (int v = 0; v < vectors; ++v) at[r][v] = vec<number>{};
+#pragma GCC unroll 8
+            for (int v = 0; v < vectors; ++v) body(r, v, at[r][v]);
+    }
+    REGARD_INLINE void clear() {
+        each([](int, int, vec<number>& sum) { sum = vec<number>{}; });
     }
     REGARD_INLINE void load_from(const number* from, int64_t row) {
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 8
-            for (int v = 0; v < vectors; ++v) at[r][v] = load(from + r * row + v * lanes<number>);
+        each([&](int r, int v, vec<number>& sum) { sum = load(from + r * row + v * lanes<number>); });
     }
-    REGARD_INLINE void store_to(number* to, int64_t row) const {
-#pragma GCC unroll 8
-        for (int r = 0; r < rows; ++r)
-#pragma GCC unroll 8
-            for (int v = 0; v < vectors; ++v) store(to + r * row + v * lanes<number>, at[r][v]);
+    REGARD_INLINE void store_to(number* to, int64_t row) {
+        each([&](int r, int v, vec<number>& sum) { store(to + r * row + v * lanes<number>, sum); });
     }
 };
 

@@ -12,6 +12,8 @@
 // which is NaN for a query whose result is NaN, so that it marks every key that the query may see.
 #pragma once
 
+#include <type_traits>
+
 #include "forward.h"
 
 namespace regard {
@@ -268,7 +270,7 @@ struct Observe {
         Scores::template vectors_seen<n>(keys_of, allowed, &from, &stop);
         vec<number> times = broadcast(scores.premultiply ? (number)1 : scores.factor);
         scores.template for_products<n>(first, 0, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
-            constexpr int vectors = sizeof(s.at[0]) / sizeof(s.at[0][0]);
+            constexpr int vectors = std::remove_reference_t<decltype(s)>::panel;
 #pragma GCC unroll 8
             for (int v = 0; v < vectors; ++v) {
                 number* to = sums + (v0 + v) * width;
