@@ -246,6 +246,21 @@ def test_the_gradient_of_an_expanded_bias():
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
 
 
+@pytest.mark.parametrize("as_table", [False, True])
+@pytest.mark.parametrize("queries", [1, QUERIES])
+def test_a_bias_near_the_lowest_number_is_finite(as_table, queries):
+    """It is no -infinity, which would forbid: where all keys have it, all are alike."""
+    query, key, value = (tensor.detach() for tensor in tensors(queries=queries))
+    lowest = -3.4e38  # written for "nearly never"; times log2 e it is beyond float32
+    if as_table:
+        bias = positions.T5Buckets(HEADS)
+        torch.nn.init.constant_(bias.weight, lowest)
+    else:
+        bias = torch.full((1, 1, queries, KEYS), lowest)
+    expected = value.mean(2, keepdim=True).repeat_interleave(HEADS // KEY_HEADS, 1).expand(-1, -1, queries, -1)
+    torch.testing.assert_close(attend(query, key, value, bias=bias), expected)
+
+
 def test_only_what_is_asked_for_gets_a_gradient():
     query, key, value = (tensor.detach() for tensor in tensors())
     bias = positions.T5Buckets(HEADS)

@@ -130,7 +130,7 @@ struct AdditiveBackward {
     ScoreVector<A> vector;
     ExactPair<A> pair;
     int64_t batch, head = 0, in_group = 0, stride;
-    number *exact, *bias_row;
+    number *exact, *bias_rows;
     number *of_key, *of_key_and_head;  // padded inner size x 64: db; its sum over the queries of one head, over 4 v_w
     number* weighted;                  // padded inner size x lanes: sums of dS r
     number* exactly;                   // padded inner size: sums of dS tanh of pairs of large tokens
@@ -144,7 +144,7 @@ struct AdditiveBackward {
         ExactPair<A> pair;
         pair.carve(c, p);
         number* exact = c.take<number>(rows_together * tile);
-        number* bias_row = c.take<number>(rows_together * tile);
+        number* bias_rows = c.take<number>(rows_together * tile);
         number* of_key = c.take<number>(stride * tile);
         number* of_key_and_head = c.take<number>(stride * tile);
         number* weighted = c.take<number>(stride * width);
@@ -152,7 +152,7 @@ struct AdditiveBackward {
         number* total = c.take<number>(width);
         number* block = c.take<number>(tile * tile);
         if (!b) return;
-        b->vector = vector, b->pair = pair, b->exact = exact, b->bias_row = bias_row, b->of_key = of_key;
+        b->vector = vector, b->pair = pair, b->exact = exact, b->bias_rows = bias_rows, b->of_key = of_key;
         b->of_key_and_head = of_key_and_head, b->weighted = weighted, b->exactly = exactly, b->total = total;
         b->block = block;
     }
@@ -257,8 +257,10 @@ struct AdditiveBackward {
         int64_t first_query = query_tile * tile + first;
         BiasRows<number> bias{p, batch, head};
         bool biased = bias.any();
+        const number* added[n];
         if (biased)
-            for (int r = 0; r < n; ++r) bias.read(first_query + r, key_tile * tile, bias_row + r * tile);
+            for (int r = 0; r < n; ++r)
+                added[r] = bias.read(first_query + r, key_tile * tile, bias_rows + r * tile);
         Scores<A> scores = {p,          vector,          pair,
                             exact,      decay,           decay + tile * stride,
                             (const number*)key, batch,   head,
@@ -271,7 +273,7 @@ struct AdditiveBackward {
             s.each([&](int r, int v, vec<number>& sum) {
                 int64_t c = (v0 + v) * width;
                 vec<number> minus = broadcast(-lse[r]);
-                if (biased) minus += load(bias_row + r * tile + c);
+                if (biased) minus += load(added[r] + c);
                 vec<number> w = exp2<A::degree>(multiply_add(sum, broadcast(vector.unit), minus));
                 if (partial) w = select((uint32_t)(allowed[r] >> c), w, vec<number>{});
                 store(w_to + r * tile + c, w);

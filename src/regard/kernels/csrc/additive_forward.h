@@ -105,10 +105,12 @@ struct AdditiveForward {
                                   vec<number>* highest) {
         Forward<A>& f = softmax;
         char* key = f.keys.key + f.keys.key_bytes * (size_t)keys_of.index;
-        number *to = f.scores + t * tile, *added = f.bias_rows + t * tile;
+        number* to = f.scores + t * tile;
+        const number* added[n];
         const uint64_t* allowed = f.bits + t * tile + first;
         if (f.bias.any())
-            for (int r = 0; r < n; ++r) f.bias.read(f.first_query + first + r, keys_of.index * tile, added + r * f.row);
+            for (int r = 0; r < n; ++r)
+                added[r] = f.bias.read(f.first_query + first + r, keys_of.index * tile, f.bias_rows + r * tile);
         Scores<A> scores = {p,       vector, pair,   exact,  f.query + first * f.query_stride, pull + first * f.query_stride,
                             (const number*)key, f.batch, f.head, f.first_query + first, keys_of.index * tile,
                             large >> first, *PackAdditive<A>::large_keys(p, key)};
@@ -118,7 +120,7 @@ struct AdditiveForward {
             scores.sum(v0, s);
             s.each([&](int r, int v, vec<number>& x) {
                 vec<number> plus = {};
-                if (f.bias.any()) plus = load(added + r * f.row + (v0 + v) * width);
+                if (f.bias.any()) plus = load(added[r] + (v0 + v) * width);
                 x = multiply_add(x, broadcast(vector.unit), plus);
                 if (keys_of.partial)
                     x = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), x, broadcast(-f.infinity));

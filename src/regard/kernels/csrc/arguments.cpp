@@ -276,13 +276,35 @@ void Call::pose_tiles() {
     }
 }
 
+// As problem.h has it.
+template <class Number>
+void Call::lay_out_table() {
+    Array& table = problem.table;
+    const int64_t heads = table.shape[2], distances = table.shape[3];
+    table_.resize(sizeof(Number) * static_cast<size_t>(heads * distances + tile));
+    auto* to = reinterpret_cast<Number*>(table_.data());
+    for (int64_t head = 0; head < heads; ++head) {
+        const Number* from = static_cast<const Number*>(table.data) + head * table.stride[2];
+        for (int64_t d = 0; d < distances; ++d) {
+            const Number x = from[d * table.stride[3]], y = x * static_cast<Number>(log2_e);
+            *to++ = x - x == 0 ? std::clamp(y, -largest_bias<Number>, largest_bias<Number>) : y;
+        }
+    }
+    table.data = table_.data();
+    table.stride[2] = heads == 1 ? 0 : distances;
+    table.stride[3] = 1;
+}
+
 void Call::pose_table() {
     if (options_.table.is_none()) return;
     problem.table = take(options_.table, "table");
     const int64_t heads = problem.table.shape[2], distances = problem.table.shape[3];
     check_dtype(problem.table, "table", wide());
     check_shape(problem.table, "table", {heads == 1 ? 1 : problem.heads, distances});
-    if (heads == 1) problem.table.stride[2] = 0;
+    if (dtype() == Dtype::float64)
+        lay_out_table<double>();
+    else
+        lay_out_table<float>();
     if (problem.queries == 0 || problem.keys == 0) return;
     const int64_t lowest = problem.table_lowest;
     require(lowest <= 1 - problem.keys && lowest >= -longest && lowest + distances >= problem.queries,

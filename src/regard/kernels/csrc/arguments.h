@@ -8,6 +8,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <vector>
 
 #include "array.h"
 #include "drivers.h"
@@ -71,9 +72,12 @@ private:
     void pose_interval();
     void pose_tiles();
     void pose_table();
+    template <class Number>
+    void lay_out_table();
 
     const Options& options_;
     Borrowed borrowed_;
+    std::vector<char> table_;
 };
 
 }  // namespace regard

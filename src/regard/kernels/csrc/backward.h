@@ -144,7 +144,7 @@ struct Backward {
     int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
     number factor, keep_scale;
     uint32_t threshold;
-    number *grad_key, *grad_value, *weights, *inner, *bias_row, *exponents, *extra, *skewed;
+    number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed;
     unit *paired_weights, *paired_inner, *inner_rows;
     uint64_t* bits;
 
@@ -153,7 +153,7 @@ struct Backward {
         number* grad_value = c.take<number>(tile * padded<A>(p.value_dim));
         number* weights = c.take<number>(tile * tile);
         number* inner = c.take<number>((A::per_unit == 1 ? tile : strip) * tile);
-        number* bias_row = c.take<number>(strip * tile);
+        number* bias_rows = c.take<number>(strip * tile);
         number* exponents = c.take<number>(tile * tile);
         number* extra = c.take<number>(strip * tile);
         number* skewed = c.take<number>(width * skewed_row);
@@ -163,7 +163,7 @@ struct Backward {
         uint64_t* bits = c.take<uint64_t>(tile);
         if (!b) return;
         b->grad_key = grad_key, b->grad_value = grad_value, b->weights = weights, b->inner = inner;
-        b->bias_row = bias_row, b->exponents = exponents, b->extra = extra, b->skewed = skewed;
+        b->bias_rows = bias_rows, b->exponents = exponents, b->extra = extra, b->skewed = skewed;
         b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits;
     }
 
@@ -256,8 +256,10 @@ struct Backward {
         int64_t first_query = query_tile * tile + first;
         BiasRows<number> bias{p, batch, head};
         bool biased = bias.any(), watched = g.watched();
+        const number* added[n];
         if (biased)
-            for (int r = 0; r < n; ++r) bias.read(first_query + r, key_tile * tile, bias_row + r * tile);
+            for (int r = 0; r < n; ++r)
+                added[r] = bias.read(first_query + r, key_tile * tile, bias_rows + r * tile);
         if (partial) clear_outside<n>(to, from, stop);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
@@ -266,7 +268,7 @@ struct Backward {
             s.each([&](int r, int v, vec<number>& product) {
                 int64_t c = r * tile + (v0 + v) * width;
                 vec<number> minus = broadcast(-lse[r]);
-                if (biased) minus += load(bias_row + c);
+                if (biased) minus += load(added[r] + (v0 + v) * width);
                 vec<number> x = multiply_add(product, broadcast(factor), minus);
                 // A weight is at most 1: the rounding error of a huge score could overflow here. Or its sum, which need
                 // not be added in the order of the forward pass, to NaN: then the second number is taken.
@@ -543,8 +545,9 @@ struct Backward {
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
         const number* lse = (const number*)(tiles.lse + size.row_numbers * at) + first;
         BiasRows<number> bias{p, batch, head};
+        const number* added[n];
         for (int r = 0; r < n; ++r) {
-            bias.read(first_query + r, key_tile * tile, bias_row + r * tile);
+            added[r] = bias.read(first_query + r, key_tile * tile, bias_rows + r * tile);
             read_extra(first_query + r, key_tile, extra + r * tile);
         }
         vec<number> sum[n];
@@ -555,7 +558,8 @@ struct Backward {
             multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
             s.each([&](int r, int v, vec<number>& product) {
                 int64_t c = r * tile + (v0 + v) * width;
-                vec<number> x = multiply_add(product, broadcast(factor), load(bias_row + c) - broadcast(lse[r]));
+                vec<number> plus = load(added[r] + (v0 + v) * width) - broadcast(lse[r]);
+                vec<number> x = multiply_add(product, broadcast(factor), plus);
                 store(exponents + c, x);
                 vec<number> part = exp2<A::degree>(x) * watched_part(first_query + r, exponents + c, extra + c);
                 sum[r] += select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), part, vec<number>{});

@@ -292,13 +292,13 @@ struct Decode {
         for (int t = 0; t < count; ++t) {
             const Tile& of = tiles[t];
             number* row = scores_of(of, r);
-            if (biased) bias.read(r % p.queries, of.index * tile, added);
+            const number* of_keys = biased ? bias.read(r % p.queries, of.index * tile, added) : nullptr;
             vec<number> odd = {};
             bool full = of.bits[r] == ~(uint64_t)0;
             for (int64_t j = of.from; j < of.stop; j += n) {
                 vec<number> s = load(row + j), plus = {};
                 odd = multiply_add(s, vec<number>{}, odd);
-                if (biased) plus = load(added + j);
+                if (biased) plus = load(of_keys + j);
                 s = multiply_add(s, broadcast(factor), plus);
                 if (!full) s = select((uint32_t)(of.bits[r] >> j), s, broadcast(-infinity));
                 highest = maximum(highest, s);

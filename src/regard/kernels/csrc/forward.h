@@ -72,7 +72,7 @@ struct Forward {
         unit* query = c.take<unit>(tile * units_in_row(p));
         number* output = c.take<number>(tile * padded<A>(p.value_dim));
         number* scores = c.take<number>(strip * row);
-        number* bias_rows = c.take<number>(strip * row);
+        number* bias_rows = c.take<number>(strip * tile);
         unit* weights = c.take<unit>(strip * unit_row);
         number* largest = c.take<number>(tile);
         number* sums = c.take<number>(tile * width);
@@ -171,7 +171,7 @@ struct Forward {
                                   vec<number>* highest) {
         number* to = scores + t * tile;
         const uint64_t* allowed = bits + t * tile + first;
-        for_products<n>(first, t, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
+        for_products<n>(first, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
             if (keys_of.partial)
                 s.each([&](int r, int v, vec<number>& x) {
                     x = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), x, broadcast(-infinity));
@@ -181,15 +181,16 @@ struct Forward {
         });
     }
 
-    // Products of a strip of queries and the vectors from .. stop of a tile of keys, the t-th of its group; final scores if
-    // `premultiply`. A panel at a time: take(first vector, Sums).
+    // Products of a strip of queries and the vectors from .. stop of a tile of keys; final scores if `premultiply`. A panel
+    // at a time: take(first vector, Sums).
     template <int n, class Take>
-    REGARD_INLINE void for_products(int64_t first, int t, int64_t key_tile, int32_t from, int32_t stop, Take take) {
+    REGARD_INLINE void for_products(int64_t first, int64_t key_tile, int32_t from, int32_t stop, Take take) {
         const unit* key = (const unit*)(keys.key + keys.key_bytes * (size_t)key_tile);
         const unit* left = query + first * query_stride;
-        number* added = bias_rows + t * tile;
+        const number* added[n];
         if (bias.any())
-            for (int r = 0; r < n; ++r) bias.read(first_query + first + r, key_tile * tile, added + r * row);
+            for (int r = 0; r < n; ++r)
+                added[r] = bias.read(first_query + first + r, key_tile * tile, bias_rows + r * tile);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
@@ -197,7 +198,7 @@ struct Forward {
             if (premultiply)
                 s.each([&](int r, int v, vec<number>& x) {
                     vec<number> plus = {};
-                    if (bias.any()) plus = load(added + r * row + (v0 + v) * width);
+                    if (bias.any()) plus = load(added[r] + (v0 + v) * width);
                     x = multiply_add(x, broadcast(factor), plus);
                 });
             take(v0, s);

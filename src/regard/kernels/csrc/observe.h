@@ -269,7 +269,7 @@ struct Observe {
         int32_t from, stop;
         Scores::template vectors_seen<n>(keys_of, allowed, &from, &stop);
         vec<number> times = broadcast(scores.premultiply ? (number)1 : scores.factor);
-        scores.template for_products<n>(first, 0, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
+        scores.template for_products<n>(first, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
             constexpr int vectors = std::remove_reference_t<decltype(s)>::panel;
 #pragma GCC unroll 8
             for (int v = 0; v < vectors; ++v) {

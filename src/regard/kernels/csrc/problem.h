@@ -39,6 +39,14 @@ inline constexpr int64_t unbounded_low = INT64_MIN / 4;
 inline constexpr int64_t unbounded_high = INT64_MAX / 4;
 inline constexpr int64_t tile = 64;  // queries and keys in a tile
 
+// The softmax is computed in powers of two: exp(s) = 2^(s log2 e), and log2 e is folded into the scale and the bias.
+inline constexpr double log2_e = 1.4426950408889634;
+inline constexpr double ln_2 = 0.6931471805599453;
+// A finite bias stays finite in the units of the exponent: -3.4e38 is often used for "nearly never", and must not become
+// the -infinity that forbids.
+template <class Number>
+inline constexpr Number largest_bias = sizeof(Number) == 8 ? (Number)8e307 : (Number)1.6e38;
+
 // Who may attend to whom: every part that is there must allow it.
 struct Mask {
     // The band: query i may see key j only if i + low <= j <= i + high.
@@ -56,12 +64,14 @@ struct Mask {
     Array dense;
 };
 
+// A table of biases by distance lies in the units of the exponent, float32 (float64 in float64), a row side by side, and
+// a tile of zeros behind it: 64 numbers can be read from any distance.
 struct Problem {
     int64_t batch = 0, heads = 0, key_heads = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;
     Array query, key, value;
     Mask mask;
     Array bias;            // broadcasts to (batch, heads, queries, keys), or absent; any floating dtype
-    Array table;           // (1, 1, heads or 1, distances): bias by distance, float32 (float64 in float64), or absent
+    Array table;           // (1, 1, heads or 1, distances): bias by distance, or absent; see below
     int64_t table_lowest;  // the distance j - i - offset of the table's first column
     Array vector;          // (1, 1, heads, head_dim): the score vector of additive attention (additive.h), or absent
     int64_t offset = 0;    // position of query 0 among the keys: keys - queries

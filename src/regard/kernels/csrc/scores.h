@@ -1,6 +1,4 @@
-// What is added to and taken from scores before the softmax: bias rows, in the units of the exponent.
-//
-// The softmax is computed in powers of two: exp(s) = 2^(s log2 e), and log2 e is folded into the scale and the bias.
+// What is added to scores before the softmax: bias rows, in the units of the exponent.
 #pragma once
 
 #include <math.h>
@@ -10,10 +8,6 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-inline constexpr double log2_e = 1.4426950408889634;
-inline constexpr double ln_2 = 0.6931471805599453;
-
-// One row of bias, 64 keys from `first`, times log2 e; zeros where there are no more keys.
 template <class Number>
 struct BiasRows {
     const Problem& p;
@@ -21,8 +15,12 @@ struct BiasRows {
 
     REGARD_INLINE bool any() const { return (bool)p.bias || (bool)p.table; }
 
-    REGARD_INLINE void read(int64_t query, int64_t first, Number* to) const {
-        int64_t count = smaller(p.keys - first, tile);
+    // The bias of 64 keys from `first`: the table itself where there is nothing else, or written to `to`. What stands for
+    // keys after the last is not to be used.
+    REGARD_INLINE const Number* read(int64_t query, int64_t first, Number* to) const {
+        const Number* row = p.table ? of_distance(first - (query + p.offset)) : nullptr;
+        if (!p.bias && row) return row;
+        int64_t count = p.bias ? smaller(p.keys - first, tile) : 0;
         if (p.bias) {
             const Array& b = p.bias;
             int64_t at = b.at(batch, head, query, first);
@@ -32,29 +30,23 @@ struct BiasRows {
                 case Dtype::float16: copy((const float16*)b.data + at, b.stride[3], count, to); break;
                 default: copy((const double*)b.data + at, b.stride[3], count, to); break;
             }
-            for (int64_t j = count; j < tile; ++j) to[j] = 0;
-        } else {
-            for (int64_t j = 0; j < tile; j += n) store(to + j, vec<Number>{});
         }
-        if (p.table) {
-            const Array& t = p.table;
-            int64_t distance = first - (query + p.offset) - p.table_lowest, j = 0;
-            const Number* row = (const Number*)t.data + (t.shape[2] == 1 ? 0 : head) * t.stride[2];
-            const vec<Number> unit = broadcast((Number)log2_e);
-            if (t.stride[3] == 1)
-                for (; j + n <= count; j += n)
-                    store(to + j, multiply_add(load(row + distance + j), unit, load(to + j)));
-            for (; j < count; ++j) to[j] += row[(distance + j) * t.stride[3]] * (Number)log2_e;
-        }
+        for (int64_t j = count; j < tile; ++j) to[j] = 0;
+        if (row)
+            for (int64_t j = 0; j < tile; j += n) store(to + j, load(to + j) + load(row + j));
+        return to;
     }
 
   private:
     static constexpr int n = lanes<Number>;
 
-    // A finite number stays finite in the units of the exponent: -3.4e38 is often used for "nearly never", and must not
-    // become the -infinity that forbids.
+    REGARD_INLINE const Number* of_distance(int64_t distance) const {
+        return (const Number*)p.table.data + p.table.at(0, 0, head, distance - p.table_lowest);
+    }
+
+    // A finite number stays finite.
     static REGARD_INLINE vec<Number> in_exponent(vec<Number> x) {
-        const vec<Number> bound = broadcast(sizeof(Number) == 8 ? (Number)8e307 : (Number)1.6e38);
+        const vec<Number> bound = broadcast(largest_bias<Number>);
         vec<Number> y = x * broadcast((Number)log2_e);
         uint32_t finite = greater(broadcast((Number)1), x - x);
         return select(finite, maximum(-bound, minimum(bound, y)), y);

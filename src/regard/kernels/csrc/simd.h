@@ -210,6 +210,19 @@ REGARD_INLINE vfloat exp2_of_fraction(vfloat f) {
     return multiply_add(p, f, broadcast(1.0f));
 }
 
+#if !defined(__AVX512F__)
+inline constexpr float magic = 12582912;  // 1.5 * 2^23: added to a number below 2^22 it leaves it, rounded, in the low bits
+
+REGARD_INLINE vfloat floor_of(vfloat x) {  // below 2^22
+#if defined(__AVX2__)
+    return _mm256_floor_ps(x);
+#else
+    vfloat nearest = (x + broadcast(magic)) - broadcast(magic);
+    return nearest - (vfloat)((vbits)(nearest > x) & (vbits)broadcast(1.0f));
+#endif
+}
+#endif
+
 template <int degree>
 REGARD_INLINE vfloat exp2(vfloat x) {
 #if defined(__AVX512F__)
@@ -219,11 +232,9 @@ REGARD_INLINE vfloat exp2(vfloat x) {
 #else
     typedef vec<int32_t> vint;
     x = maximum(broadcast(-200.0f), x);
-    const vfloat magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it leaves the rounded number in the low bits
-    vfloat shifted = (x - broadcast(0.5f)) + magic;
-    vfloat p = exp2_of_fraction<degree>(x - (shifted - magic));
-    // 2^floor from its bits; the lowest numbers of float are not reached: below 2^-126 the result is 0.
-    vint exponent = (vint)shifted - (vint)magic;
+    vfloat whole = floor_of(x), p = exp2_of_fraction<degree>(x - whole);
+    // 2^whole from its bits; the lowest numbers of float are not reached: below 2^-126 the result is 0.
+    vint exponent = (vint)(whole + broadcast(magic)) - (vint)broadcast(magic);
     vint above = exponent > broadcast<int32_t>(-127);
     vfloat power = (vfloat)(((exponent + 127) << 23) & above);
     vint is_nan = (vint)(x != x);
