@@ -2,6 +2,7 @@
 // The cut depends on the lengths alone: the bits do not depend on the number of threads.
 #include "decode.h"
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "isa.h"
@@ -14,6 +15,8 @@ namespace {
 constexpr int64_t most_rows = 64;        // rows of a chunk: they are counted in the bits of a word
 constexpr int64_t small_join = 1 << 16;  // numbers that one thread joins sooner than two
 
+int64_t divided_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
+
 size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int64_t bytes_of(Dtype dtype) {
@@ -24,10 +27,17 @@ int64_t bytes_of(Dtype dtype) {
     }
 }
 
-// Key tiles in a chunk of a sequence. Each begins and ends with waiting for memory, so long sequences have longer ones.
-int64_t tiles_in_chunk(int64_t keys) { return keys < 4096 ? chunk_tiles / 2 : chunk_tiles; }
+constexpr int64_t least_chunk = 8;  // key tiles
+constexpr int64_t most_in_cache = 512;  // rows times key tiles, so that their scores stay in the second cache
 
-int64_t divided_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
+// Key tiles in a chunk of a sequence. Memory is read from one end of a chunk's keys to the other, then its values; each
+// turn waits for it. So chunks are long, once there are enough for a few dozen cores. What else there is in the batch does
+// not count: a sequence has the same bits in any company.
+int64_t tiles_in_chunk(const Problem& p, int64_t keys) {
+    const int64_t tiles = divided_up(keys, tile), rows = std::max<int64_t>(p.group() * p.queries, 1);
+    const int64_t most = std::clamp(most_in_cache / rows, least_chunk, chunk_tiles);
+    return std::clamp(p.key_heads * tiles / 32, least_chunk, most);
+}
 
 // Runs every chunk, then joins them. `lengths` are the keys of each batch entry, or null for the problem's.
 void in_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, const ForwardResults& results,
@@ -39,7 +49,7 @@ void in_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, con
     int64_t* starts = of_starts.as<int64_t>();
     starts[0] = 0;
     for (int64_t b = 0; b < p.batch; ++b)
-        starts[b + 1] = starts[b] + divided_up(keys_of(b), tiles_in_chunk(keys_of(b)) * tile);
+        starts[b + 1] = starts[b] + divided_up(keys_of(b), tiles_in_chunk(p, keys_of(b)) * tile);
     const int64_t tasks = starts[p.batch] * p.key_heads;
     const size_t each = k.decode_left(p), work = whole_lines(k.decode_scratch(p));
     Scratch left = Scratch::of<char>({tasks + threads, (int64_t)each});
@@ -54,7 +64,7 @@ void in_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, con
                 last = middle - 1;
         }
         const int64_t chunks = starts[b + 1] - starts[b], own = task - starts[b] * p.key_heads, head = own / chunks;
-        const int64_t step = tiles_in_chunk(keys_of(b)), first = own % chunks * step;
+        const int64_t step = tiles_in_chunk(p, keys_of(b)), first = own % chunks * step;
         const int64_t slot = chunks == 1 ? tasks + thread : task;  // a chunk by itself is joined while it is at hand
         char* here = left.as<char>() + (size_t)slot * each;
         k.decode_chunk(p, pages, b, head, first, first + step, here, scratch.as<char>() + (size_t)thread * work);

@@ -59,7 +59,7 @@ struct Observed {
     char* normals;
 };
 
-inline constexpr int64_t chunk_tiles = 16;  // key tiles in a chunk of decoding, at most
+inline constexpr int64_t chunk_tiles = 64;  // key tiles in a chunk of decoding, at most
 
 struct Kernels {
     const char* isa;
