@@ -29,6 +29,33 @@ def test_every_operation_agrees_with_the_oracle(isa):
     assert done.stdout.split("\n")[:2] == [isa, "all agree"], done.stdout + done.stderr
 
 
+CHOICES = """
+import regard, torch
+from regard import masks
+from regard.kernels import library
+
+def auto(queries=16, dtype=torch.float32, value_dim=8, **options):
+    sizes = (queries, 8), (16, 8), (16, value_dim)
+    query, key, value = (torch.ones(1, 1, *size, dtype=dtype) for size in sizes)
+    if options.pop("trained", False):
+        query.requires_grad_()
+    return regard.why(query, key, value, **options).impl
+
+half = torch.bfloat16
+print(library.native.isa())
+print(auto(), auto(trained=True), auto(dtype=half))
+print(auto(dtype=half, trained=True), auto(mask=masks.causal()), auto(dropout=0.5), auto(value_dim=5), auto(queries=15))
+"""
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_auto_takes_the_faster(isa):
+    """As docs/implementations.md says."""
+    dense = "sdpa" if isa in ("portable", "neon") else "native"
+    done = run("-c", CHOICES, isa=isa)
+    assert done.stdout.split("\n")[:3] == [isa, " ".join(3 * [dense]), " ".join(5 * ["native"])], done.stderr
+
+
 ASKED = """
 from regard.kernels import library
 import regard, torch

@@ -19,6 +19,8 @@ from regard.kernels.request import Request
 from regard.kernels.terms import terms_of
 from regard.positions.base import DistanceBias, PairBias
 
+_MANY = 16  # queries: with fewer it is memory that takes the time
+
 
 @final
 class Native(Implementation):
@@ -48,6 +50,21 @@ class Native(Implementation):
     def observe(self, request: Request, top: int, rows: Tensor | None) -> Observation:
         """One call of the kernel, and a second pass inside for what keys received."""
         return observing.observe(request.query, request.key, request.value, top, rows, terms_of(request))
+
+
+def outrun(request: Request) -> bool:
+    """Whether torch's fused kernel is the faster, for a request that native could compute.
+
+    With AVX2 and AVX-512 it never was. The portable kernels were outrun in dense attention of many queries, but for
+    half precision with gradients, which torch has no kernel for, and a value_dim of its own. docs/implementations.md
+    has the numbers.
+    """
+    query, value = request.query, request.value
+    if library.native.isa() not in ("portable", "neon") or query.shape[2] < _MANY or query.shape[3] != value.shape[3]:
+        return False
+    plain = request.mask is None and request.bias is None and request.dropout == 0
+    trained = library.any_requires_grad(query, request.key, value)
+    return plain and not (trained and query.dtype.itemsize == 2)
 
 
 def out_of_reach(request: Request) -> str | None:

@@ -2,8 +2,8 @@
 
 ``auto`` takes the first of these that does not refuse and is not passed over:
 
-    native       on a CPU
-    sdpa         on other devices
+    native       on a CPU, but for what torch does faster (see ``native.outrun``)
+    sdpa         there, and on other devices
     flex         never, until it has been measured against sdpa
     reference    for what none of them computes
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from regard.errors import RefusedError, unknown
 from regard.kernels.flex import Flex
 from regard.kernels.implementation import Implementation
-from regard.kernels.native import Native
+from regard.kernels.native import Native, outrun
 from regard.kernels.reference import Reference
 from regard.kernels.request import Request
 from regard.kernels.sdpa import Sdpa
@@ -49,7 +49,7 @@ def choose(request: Request) -> Choice:
     """The choice of "auto" for a request."""
     taken = _first(request).name
     reasons = {
-        name: impl.refuses(request) or _passed_over(name) or f"{taken} comes first"
+        name: impl.refuses(request) or _passed_over(name, request) or f"{taken} comes first"
         for name, impl in IMPLEMENTATIONS.items()
     }
     return Choice(taken, reasons | {taken: _MERITS[taken]})
@@ -88,7 +88,9 @@ def describe(request: Request) -> str:
 def _first(request: Request) -> Implementation:
     """The implementation that "auto" takes. The reference refuses nothing, so there is one."""
     return next(
-        impl for name, impl in IMPLEMENTATIONS.items() if impl.refuses(request) is None and _passed_over(name) is None
+        impl
+        for name, impl in IMPLEMENTATIONS.items()
+        if impl.refuses(request) is None and _passed_over(name, request) is None
     )
 
 
@@ -97,6 +99,10 @@ def _first_to_observe(request: Request) -> Implementation:
     return next(impl for impl in IMPLEMENTATIONS.values() if impl.refuses_to_observe(request) is None)
 
 
-def _passed_over(name: str) -> str | None:
+def _passed_over(name: str, request: Request) -> str | None:
     """Why "auto" does not take an implementation that would not refuse."""
-    return "only taken by name until it has been measured against sdpa" if name == "flex" else None
+    if name == "flex":
+        return "only taken by name until it has been measured against sdpa"
+    if name == "native" and outrun(request):
+        return "without AVX2, torch is the faster where no mask lets tiles be skipped"
+    return None
