@@ -36,6 +36,7 @@ __all__ = [
     "TAGS",
     "any_requires_grad",
     "check_isa",
+    "is_portable",
     "missing",
     "native",
     "out_of_reach",
@@ -61,6 +62,12 @@ def check_isa() -> None:
             got=repr(os.environ.get("REGARD_ISA")),
             do="unset it, and the best one is taken",
         ) from error
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def is_portable() -> bool:
+    """Whether the kernels in use are those that any processor runs. The extension must be there."""
+    return native.isa() in ("portable", "neon")
 
 
 def out_of_reach(*tensors: Tensor) -> str | None:

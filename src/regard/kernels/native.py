@@ -60,7 +60,7 @@ def outrun(request: Request) -> bool:
     has the numbers.
     """
     query, value = request.query, request.value
-    if library.native.isa() not in ("portable", "neon") or query.shape[2] < _MANY or query.shape[3] != value.shape[3]:
+    if not library.is_portable() or query.shape[2] < _MANY or query.shape[3] != value.shape[3]:
         return False
     plain = request.mask is None and request.bias is None and request.dropout == 0
     trained = library.any_requires_grad(query, request.key, value)

@@ -171,7 +171,7 @@ struct AdditiveBackward {
                     char* scratch) {
         AdditiveBackward b(p, g, tiles, results, batch, scratch);
         int64_t group = p.group();
-        memset(results.grad_query, 0, b.size.grad_query * (size_t)(group * p.query_tiles()));
+        DotProduct::clear_queries(p, b.size, results);
         for (int64_t j = first; j < stop; ++j) {
             memset(b.of_key, 0, sizeof(number) * (size_t)(b.stride * tile));
             memset(b.shared.grad_value, 0, sizeof(number) * (size_t)(tile * b.shared.value_stride));
@@ -435,7 +435,7 @@ struct AdditiveBackward {
 
     void scale_queries(int64_t of_head, int64_t of_group) {
         vector.read(p, of_head);
-        for (int64_t t = 0; t < p.query_tiles(); ++t) {
+        for (int64_t t = results.first_query_tile; t < results.past_query_tile; ++t) {
             number* sums = (number*)(results.grad_query + size.grad_query * (size_t)(of_group * p.query_tiles() + t));
             for (int64_t i = 0; i < tile; ++i, sums += stride)
                 for (int64_t k = 0; k < stride; k += width) store(sums + k, load(sums + k) * load(vector.given + k) * 4);

@@ -35,14 +35,18 @@ void forward_in_tiles(const Problem& p, const Kernels& k, const ForwardResults& 
     int64_t query_tiles = p.query_tiles();
     PackedSizes sizes(p, k);
     size_t work = rounded(larger_of(k.pack_scratch(p), k.forward_scratch(p)));
-    Scratch packed = Scratch::of<char>({p.batch * p.key_heads, (int64_t)sizes.one_head()});
+    int64_t all = p.batch * p.key_heads, tasks = p.group() * query_tiles;  // of one (batch, key head)
+    int64_t in_round = heads_in_round(all, sizes.one_head(), (8 * threads + tasks - 1) / tasks);
+    Scratch packed = Scratch::of<char>({in_round, (int64_t)sizes.one_head()});
     Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
-    pack_all(p, k, sizes, packed.as<char>(), scratch.as<char>(), work, threads);
-    parallel_for(p.batch * p.heads * query_tiles, threads, [&](int64_t task, int thread) {
-        int64_t head = task / query_tiles % p.heads, batch = task / query_tiles / p.heads;
-        int64_t query_tile = query_tiles - 1 - task % query_tiles;  // with a causal mask the last ones take longest
-        PackedKeys keys = sizes.at(packed.as<char>(), batch * p.key_heads + head / p.group());
-        k.forward(p, keys, batch, head, query_tile, results, scratch.as<char>() + (size_t)thread * work);
+    for_rounds(all, in_round, [&](int64_t first, int64_t count) {
+        pack_heads(p, k, sizes, first, count, packed.as<char>(), scratch.as<char>(), work, threads);
+        parallel_for(count * tasks, threads, [&](int64_t task, int thread) {
+            int64_t unit = first + task / tasks, head = unit % p.key_heads * p.group() + task % tasks / query_tiles;
+            int64_t query_tile = query_tiles - 1 - task % query_tiles;  // with a causal mask the last ones take longest
+            PackedKeys keys = sizes.at(packed.as<char>(), task / tasks);
+            k.forward(p, keys, unit / p.key_heads, head, query_tile, results, scratch.as<char>() + (size_t)thread * work);
+        });
     });
 }
 

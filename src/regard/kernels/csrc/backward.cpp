@@ -66,6 +66,8 @@ struct Split {
         int64_t cut = lane % cuts_;
         return by_range_ ? cut * ranges + range : cut;
     }
+    // Whether each (batch, key head) is a lane, the n-th the n-th.
+    bool alone() const { return !over_batch && !over_heads; }
     // The n-th (batch, key head) of a lane; -1 where it has fewer.
     int64_t member(const Problem& p, int64_t lane, int64_t n) const {
         int64_t owner = lane / cuts_, index = lane % cuts_ * members + n;
@@ -197,8 +199,22 @@ struct Run {
         work = rounded(larger_of(layout.size.scratch, layout.size.pack_scratch));
     }
 
-    BackwardResults results(char* grad_query, int64_t copy) const {
-        return {grad_query, g.key, g.value, bias.copy(copy), table.copy(copy), (bool)g.bias, (bool)g.table, g.vector};
+    // Query tiles first .. past - 1, which the band lets see key tiles first_key_tile .. stop_key_tile - 1.
+    struct Reach {
+        int64_t first, past;
+        Reach(const Problem& p, int64_t first_key_tile, int64_t stop_key_tile) {
+            int64_t lowest = most(0, first_key_tile * tile - p.mask.high);
+            int64_t highest = least(p.queries - 1, stop_key_tile * tile - 1 - p.mask.low);
+            first = lowest / tile;
+            past = highest < lowest ? first : highest / tile + 1;
+            first = least(first, p.query_tiles());
+            past = most(first, past);
+        }
+    };
+
+    BackwardResults results(char* grad_query, const Reach& reach, int64_t copy) const {
+        return {grad_query,        reach.first,        reach.past,   g.key,         g.value,
+                bias.copy(copy), table.copy(copy), (bool)g.bias, (bool)g.table, g.vector};
     }
 
     void pack_keys(int64_t member, int64_t t, const BackwardTiles& tiles, char* scratch) const {
@@ -214,10 +230,21 @@ struct Run {
         k.backward_add_to_delta(p, given, tiles, member / p.key_heads, head, in_group, n % p.query_tiles(), scratch);
     }
     void finish_queries(int64_t member, int64_t n, char* buffers, size_t step) const {
-        int64_t in_group = n / p.query_tiles(), head = member % p.key_heads * p.group() + in_group;
-        k.backward_finish_queries(p, member / p.key_heads, head, n % p.query_tiles(),
-                                  buffers + layout.size.grad_query * (size_t)n, step, split.ranges, g.query);
+        int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles();
+        int64_t head = member % p.key_heads * p.group() + in_group, first = 0, past = split.ranges;
+        while (first < past && !reaches(first, t)) ++first;
+        while (past > first && !reaches(past - 1, t)) --past;  // a band: between the two there is none that does not
+        k.backward_finish_queries(p, member / p.key_heads, head, t,
+                                  buffers + layout.size.grad_query * (size_t)n + step * (size_t)(past > first ? first : 0),
+                                  step, past - first, g.query);
     }
+    bool reaches(int64_t range, int64_t query_tile) const {
+        const Reach reach = reach_of(range);
+        return reach.first <= query_tile && query_tile < reach.past;
+    }
+    Reach reach_of(int64_t range) const { return Reach(p, first_of(range), first_of(range + 1)); }
+    // The first key tile of a range.
+    int64_t first_of(int64_t range) const { return least(range * split.tiles_in_range, p.key_tiles()); }
 
     // One range: a lane's members one after the other, each packed, computed and finished by one thread.
     void whole() const {
@@ -235,8 +262,8 @@ struct Run {
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) pack_queries(member, t, tiles, rest);
                 if (has_statistics())
                     for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) add_to_delta(member, t, tiles, rest);
-                k.backward(p, given, tiles, results(grad_query, split.copy_of(lane, 0)), member / p.key_heads,
-                           member % p.key_heads, 0, (int64_t)layout.key_tiles, rest);
+                k.backward(p, given, tiles, results(grad_query, reach_of(0), split.copy_of(lane, 0)),
+                           member / p.key_heads, member % p.key_heads, 0, (int64_t)layout.key_tiles, rest);
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) finish_queries(member, t, grad_query, 0);
             }
         };
@@ -246,42 +273,56 @@ struct Run {
             [&](int64_t batch, int64_t key_head, int thread) { compute_lane(batch * p.key_heads + key_head, thread); });
     }
 
+    // Several ranges a head. Heads are taken in rounds, unless one gradient of a bias is a sum over some of them.
     void in_ranges() const {
-        int64_t all = p.batch * p.key_heads;
-        size_t one = layout.bytes(), grad_query = rounded(layout.grad_query_bytes());
-        Scratch packed = Scratch::of<char>({all, (int64_t)one});
-        Scratch sums = Scratch::of<char>({all, split.ranges, (int64_t)grad_query});
+        const int64_t all = p.batch * p.key_heads;
+        const size_t one = layout.bytes(), grad_query = rounded(layout.grad_query_bytes());
+        const int64_t least_heads = ceiling(4 * (int64_t)threads, split.ranges);
+        const int64_t in_round =
+            split.alone() ? heads_in_round(all, one + (size_t)split.ranges * grad_query, least_heads) : all;
+        Scratch packed = Scratch::of<char>({in_round, (int64_t)one});
+        Scratch sums = Scratch::of<char>({in_round, split.ranges, (int64_t)grad_query});
         Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
-        auto mine = [&](int thread) { return scratch.as<char>() + (size_t)thread * work; };
-        auto tiles_of = [&](int64_t member) { return layout.at(packed.as<char>() + one * (size_t)member); };
+        for_rounds(all, in_round, [&](int64_t first, int64_t count) {
+            one_round(first, count, packed.as<char>(), sums.as<char>(), scratch.as<char>());
+        });
+    }
+
+    void one_round(int64_t first_member, int64_t count, char* packed, char* sums, char* scratch) const {
+        const size_t one = layout.bytes(), grad_query = rounded(layout.grad_query_bytes());
+        auto mine = [&](int thread) { return scratch + (size_t)thread * work; };
+        auto tiles_of = [&](int64_t member) { return layout.at(packed + one * (size_t)(member - first_member)); };
         auto sums_of = [&](int64_t member, int64_t range) {
-            return sums.as<char>() + grad_query * (size_t)(member * split.ranges + range);
+            return sums + grad_query * (size_t)((member - first_member) * split.ranges + range);
         };
         int64_t key_tiles = (int64_t)layout.key_tiles, query_tiles = (int64_t)layout.query_tiles;
         int64_t both = key_tiles + query_tiles;
-        parallel_for(all * both, threads, [&](int64_t task, int thread) {
-            int64_t member = task / both, n = task % both;
+        parallel_for(count * both, threads, [&](int64_t task, int thread) {
+            int64_t member = first_member + task / both, n = task % both;
             if (n < key_tiles)
                 pack_keys(member, n, tiles_of(member), mine(thread));
             else
                 pack_queries(member, n - key_tiles, tiles_of(member), mine(thread));
         });
         if (has_statistics())
-            parallel_for(all * query_tiles, threads, [&](int64_t task, int thread) {
-                add_to_delta(task / query_tiles, task % query_tiles, tiles_of(task / query_tiles), mine(thread));
+            parallel_for(count * query_tiles, threads, [&](int64_t task, int thread) {
+                int64_t member = first_member + task / query_tiles;
+                add_to_delta(member, task % query_tiles, tiles_of(member), mine(thread));
             });
-        parallel_for(split.lanes * split.ranges, threads, [&](int64_t task, int thread) {
-            int64_t lane = task / split.ranges, range = task % split.ranges;
-            int64_t first = range * split.tiles_in_range, stop = least(first + split.tiles_in_range, key_tiles);
+        const int64_t lanes = split.alone() ? count : split.lanes;
+        parallel_for(lanes * split.ranges, threads, [&](int64_t task, int thread) {
+            int64_t lane = first_member + task / split.ranges, range = task % split.ranges;
             for (int64_t n = 0; n < split.members; ++n) {
                 int64_t member = split.member(p, lane, n);
                 if (member < 0) break;
-                k.backward(p, given, tiles_of(member), results(sums_of(member, range), split.copy_of(lane, range)),
-                           member / p.key_heads, member % p.key_heads, first, stop, mine(thread));
+                k.backward(p, given, tiles_of(member),
+                           results(sums_of(member, range), reach_of(range), split.copy_of(lane, range)),
+                           member / p.key_heads, member % p.key_heads, first_of(range), first_of(range + 1), mine(thread));
             }
         });
-        parallel_for(all * query_tiles, threads, [&](int64_t task, int) {
-            finish_queries(task / query_tiles, task % query_tiles, sums_of(task / query_tiles, 0), grad_query);
+        parallel_for(count * query_tiles, threads, [&](int64_t task, int) {
+            int64_t member = first_member + task / query_tiles;
+            finish_queries(member, task % query_tiles, sums_of(member, 0), grad_query);
         });
     }
 };

@@ -185,7 +185,7 @@ struct Backward {
                     char* scratch) {
         Backward b(p, g, tiles, results, batch, scratch);
         int64_t group = p.group();
-        memset(results.grad_query, 0, b.size.grad_query * (size_t)(group * p.query_tiles()));
+        clear_queries(p, b.size, results);
         for (int64_t j = first; j < stop; ++j) {
             memset(b.grad_key, 0, sizeof(number) * (size_t)(tile * b.head_stride));
             memset(b.grad_value, 0, sizeof(number) * (size_t)(tile * b.value_stride));
@@ -195,6 +195,14 @@ struct Backward {
             }
             b.finish_keys(key_head, j);
         }
+    }
+
+    // The sums of the tiles of queries that a range of keys may be seen by.
+    static void clear_queries(const Problem& p, const BackwardSizes& size, const BackwardResults& results) {
+        const int64_t first = results.first_query_tile, count = results.past_query_tile - first;
+        for (int64_t h = 0; h < p.group(); ++h)
+            memset(results.grad_query + size.grad_query * (size_t)(h * p.query_tiles() + first), 0,
+                   size.grad_query * (size_t)count);
     }
 
     void all_queries(int64_t key_tile) {
@@ -490,11 +498,13 @@ struct Backward {
         }
     }
 
-    // dQ of one tile: the buffers of all ranges, added in order, and scaled. Buffers are `step` bytes apart.
+    // dQ of one tile: the buffers of `count` ranges, added in order, and scaled. Buffers are `step` bytes apart; where no
+    // range reaches the tile there is one all the same, its content arbitrary.
     static void finish_queries(const Problem& p, int64_t batch, int64_t head, int64_t query_tile, char* buffers,
                                size_t step, int64_t count, const Array& grad_query) {
         int64_t stride = padded<A>(p.head_dim), first = query_tile * tile, rows = smaller(p.queries - first, tile);
         number* sum = (number*)buffers;
+        if (count == 0) memset(sum, 0, sizeof(number) * (size_t)(rows * stride));
         for (int64_t c = 1; c < count; ++c) {
             const number* more = (const number*)(buffers + step * (size_t)c);
             for (int64_t k = 0; k < rows * stride; k += width) store(sum + k, load(sum + k) + load(more + k));

@@ -46,6 +46,7 @@ struct BackwardSizes {
 
 struct BackwardResults {
     char* grad_query;            // sums of this range, before the scale: group x query_tiles x 64 x padded head_dim
+    int64_t first_query_tile, past_query_tile;  // that the band lets see these keys: other sums are not written
     Array key, value;            // dK and dV, written
     Array bias, table;           // added to; in the dtype of sums
     bool grad_bias, grad_table;  // whether they are wanted

@@ -41,7 +41,7 @@ void observe(const Problem& p, const ForwardResults& results, const Statistics& 
         });
     };
 
-    pack_all(p, k, sizes, packed.as<char>(), scratch.as<char>(), work, threads);
+    pack_heads(p, k, sizes, 0, p.batch * p.key_heads, packed.as<char>(), scratch.as<char>(), work, threads);
     int64_t query_tiles = p.query_tiles();
     for_heads(query_tiles, [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
         // With a causal mask the last ones take longest.

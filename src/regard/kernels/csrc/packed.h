@@ -31,15 +31,29 @@ inline void pack_tile(const Problem& p, const Kernels& k, int64_t batch, int64_t
                 into.value + into.value_bytes * (size_t)tile_index, into.bad + tile_index, scratch);
 }
 
-// Every tile of every (batch, key head). `work` bytes of scratch a thread.
-inline void pack_all(const Problem& p, const Kernels& k, const PackedSizes& sizes, char* packed, char* scratch,
-                     size_t work, int threads) {
+// Every tile of `count` (batch, key head)s. `work` bytes of scratch a thread.
+inline void pack_heads(const Problem& p, const Kernels& k, const PackedSizes& sizes, int64_t first, int64_t count,
+                       char* packed, char* scratch, size_t work, int threads) {
     int64_t tiles = p.key_tiles();
-    parallel_for(p.batch * p.key_heads * tiles, threads, [&](int64_t task, int thread) {
-        int64_t unit = task / tiles;
-        pack_tile(p, k, unit / p.key_heads, unit % p.key_heads, task % tiles, sizes.at(packed, unit),
+    parallel_for(count * tiles, threads, [&](int64_t task, int thread) {
+        int64_t unit = first + task / tiles;
+        pack_tile(p, k, unit / p.key_heads, unit % p.key_heads, task % tiles, sizes.at(packed, task / tiles),
                   scratch + (size_t)thread * work);
     });
+}
+
+// Long sequences: (batch, key head)s are taken in rounds, so that what a round needs is memory that is kept for the next.
+// Fresh memory costs a page fault each 4 KiB, which for a window takes longer than its arithmetic. body(first, count).
+inline constexpr int64_t round_bytes = (int64_t)32 << 20;
+inline int64_t heads_in_round(int64_t all, size_t bytes_of_one, int64_t least) {
+    int64_t fit = round_bytes / (int64_t)larger_of(bytes_of_one, 1);
+    int64_t most = fit > least ? fit : least, rounds = (all + most - 1) / most;
+    return (all + rounds - 1) / rounds;
+}
+template <class Body>
+void for_rounds(int64_t all, int64_t in_round, Body body) {
+    for (int64_t first = 0; first < all; first += in_round)
+        body(first, all - first < in_round ? all - first : in_round);
 }
 
 // Short sequences: each (batch, key head) is computed whole, by one thread. Heads are usually stored side by side (batch,
