@@ -126,6 +126,9 @@ class TilesOfQuery {
         }
     }
 
+    // How many there may be.
+    REGARD_INLINE int64_t most() const { return view_.row_start ? entry_stop_ - entry_ : past_ - next_; }
+
     // Up to `limit` tiles into `tiles`, the bits of the n-th into bits + 64 n. Returns how many; 0 at the end.
     REGARD_INLINE int next(int limit, TileOfKeys* tiles, uint64_t* bits) {
         int count = 0;
