@@ -85,6 +85,8 @@ FAMILY = Family(
         for dtype in _DTYPES
     ),
     notes=(
+        "What bounds forward: the window touches 9 tiles of 64 keys for each tile of queries, 9.7 GFLOP at 8,192, "
+        "which at the peak of this kind of machine takes 18 ms in fp32 and 9 ms in bf16.",
         "Operations outside of the window are not counted. FlexAttention has no backward pass on a CPU, so training "
         f"(forward and backward) is held against dense attention: {_WITHIN} times the share of its tiles, which is "
         + " and ".join(f"{share_of_tiles(length):.2%} at {length:,}" for length in LENGTHS)
