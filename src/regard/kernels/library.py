@@ -64,10 +64,9 @@ def check_isa() -> None:
         ) from error
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def is_portable() -> bool:
-    """Whether the kernels in use are those that any processor runs. The extension must be there."""
-    return native.isa() in ("portable", "neon")
+    """Whether the kernels in use are those that any processor runs; not told to a compiler, which cannot ask."""
+    return not torch.compiler.is_compiling() and native.isa() in ("portable", "neon")
 
 
 def out_of_reach(*tensors: Tensor) -> str | None:
