@@ -1,7 +1,7 @@
 """Whether time or memory grows as length does.
 
-    time      median at the last length / median at the first         at most 1.25 times the ratio of the lengths
-    memory    (peak(4N) - peak(2N)) / (peak(2N) - peak(N))            2 if linear, 4 if it grows with the square
+    time      median at the last length / median at the first     at most 1.25 times the ratio of the lengths
+    memory    peak at the last length / peak at the first         likewise
 
 Memory is the peak resident memory of a fresh process that prepares the case and solves it once:
 
@@ -16,7 +16,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,8 +28,6 @@ _ROOT = Path(__file__).resolve().parents[1]
 _REFUSED, _TOO_MUCH = 2, 3
 _REASONS = {_REFUSED: "it refuses", _TOO_MUCH: "it needs more than half of the machine's memory"}
 """What the codes mean with which a measuring process ends."""
-_NOISE = 4_000_000
-"""Bytes by which two runs of one case differ."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,15 @@ def time_growth(growth: Growth, family: Family, medians: Mapping[str, Mapping[st
         return None
     lengths = tuple(family.case(case).length for case in growth.cases)
     times = [medians[case][name] for case in growth.cases]
-    factor = times[-1] / times[0] / (lengths[-1] / lengths[0])
+    factor = beyond_length(times, lengths)
     return Grown(
         "time", growth.cases, lengths, {name: times}, {name: factor}, {name: factor <= growth.within}, growth.within
     )
+
+
+def beyond_length(measured: Sequence[float], lengths: Sequence[int]) -> float:
+    """How much faster than length something grew, from the first to the last."""
+    return measured[-1] / measured[0] / (lengths[-1] / lengths[0])
 
 
 def memory_growth(growth: Growth, family: Family) -> Grown:
@@ -76,19 +79,9 @@ def memory_growth(growth: Growth, family: Family) -> Grown:
             measured[name] = [_peak_elsewhere(family.name, case, name) for case in growth.cases]
         except _NotMeasuredError as error:
             missing[name] = str(error)
-    factors = {name: _factor(peaks) for name, peaks in measured.items()}
-    linear = {name: is_linear(peaks, growth.within) for name, peaks in measured.items()}
+    factors = {name: beyond_length(peaks, lengths) for name, peaks in measured.items()}
+    linear = {name: factor <= growth.within for name, factor in factors.items()}
     return Grown("memory", growth.cases, lengths, measured, factors, linear, growth.within, missing)
-
-
-def _factor(peaks: list[float]) -> float:
-    """Of the last increment over the one before, as a share of 2; the lengths double."""
-    return (peaks[2] - peaks[1]) / max(peaks[1] - peaks[0], 1.0) / 2
-
-
-def is_linear(peaks: list[float], within: float) -> bool:
-    """Whether the second increment of memory, over twice the length, is at most about twice the first."""
-    return peaks[2] - peaks[1] <= within * 2 * (peaks[1] - peaks[0]) + _NOISE
 
 
 def _peak_elsewhere(family: str, case: str, contestant: str) -> float:

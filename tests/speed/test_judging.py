@@ -6,8 +6,7 @@ import pytest
 
 from benchmarks import words
 from benchmarks.case import Case, Family, Growth
-from benchmarks.growth import Grown, time_growth
-from benchmarks.growth import is_linear as memory_is_linear
+from benchmarks.growth import Grown, beyond_length, time_growth
 from benchmarks.targets import Faster, NoLonger, ShareOfPeak
 from benchmarks.timing import Samples, interleaved
 
@@ -59,11 +58,10 @@ def test_contestants_take_turns_and_the_order_turns_around() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peaks", "linear"),
-    [([1e8, 2e8, 4e8], True), ([1e8, 1.5e8, 2.6e8], True), ([1e8, 4e8, 16e8], False), ([0.0, 1e6, 3e6], True)],
+    ("peaks", "factor"), [([1e8, 2e8, 4e8], 1.0), ([1e8, 1.5e8, 2.6e8], 0.65), ([1e8, 4e8, 16e8], 4.0)]
 )
-def test_memory_is_linear_where_doubling_doubles_the_increment(peaks: list[float], linear: bool) -> None:
-    assert memory_is_linear(peaks, 1.25) == linear
+def test_growth_is_held_against_that_of_length(peaks: list[float], factor: float) -> None:
+    assert beyond_length(peaks, (10, 20, 40)) == pytest.approx(factor)
 
 
 def family_of(*lengths: int) -> Family:

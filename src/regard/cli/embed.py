@@ -215,6 +215,7 @@ def _lines(texts: list[str], data: str | None, field: str | None) -> Iterator[So
             do='try: regard embed "I ate an apple."',
         )  # fmt: skip
     with closing(Source("-" if data is None else data, field=field)) as source:
+        source.check_field()
         yield source
 
 

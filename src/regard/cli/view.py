@@ -105,6 +105,7 @@ def _texts(arguments: list[str], data: Path | None, field: str | None) -> list[t
             raise DataError(f"{name} is empty", expected="some words", got=repr(text), do="give a text in quotes")
     if data is not None:
         with closing(lines.Source(data, field=field)) as source:
+            source.check_field()
             found += [(name, text) for name, text in map(_checked, source) if text.strip()]
     if not found:
         raise DataError(

@@ -2,5 +2,25 @@
 
 from regard.models.bert import Bert, BertConfig, BertOutput
 from regard.models.load import load
+from regard.models.sequence_to_sequence import SequenceOutput, SequenceToSequence
+from regard.models.transformer import (
+    Transformer,
+    TransformerConfig,
+    transformer_base,
+    transformer_big,
+    transformer_tiny,
+)
 
-__all__ = ["Bert", "BertConfig", "BertOutput", "load"]
+__all__ = [
+    "Bert",
+    "BertConfig",
+    "BertOutput",
+    "SequenceOutput",
+    "SequenceToSequence",
+    "Transformer",
+    "TransformerConfig",
+    "load",
+    "transformer_base",
+    "transformer_big",
+    "transformer_tiny",
+]

@@ -46,7 +46,7 @@ class Source:
     """A file (``-`` is standard input) to be read line by line; gzip is recognised by its first bytes.
 
     ``field`` names the text in lines of JSON; None takes each line as a text, a blank one as an empty text. Raises
-    DataError for a file that cannot be read or is empty, OptionError for a file of JSON lines without ``field``.
+    DataError for a file that cannot be read or is empty.
     """
 
     def __init__(self, path: Path | str, *, field: str | None = None) -> None:
@@ -55,12 +55,12 @@ class Source:
         self._raw = _opened(path, self.name)
         self._stream: io.BufferedIOBase = self._raw
         try:
-            self._start(str(path))
+            self._start()
         except BaseException:
             self.close()
             raise
 
-    def _start(self, path: str) -> None:
+    def _start(self) -> None:
         """Look at the first bytes: is there text, and in which form."""
         start = self._raw.peek(2)[:2]
         if not start:
@@ -74,7 +74,10 @@ class Source:
             )
         if start == _GZIP:
             self._stream = gzip.GzipFile(fileobj=self._raw)
-        if self.field is None and path.removesuffix(".gz").endswith(_JSON_SUFFIXES):
+
+    def check_field(self) -> None:
+        """Raise OptionError for a file of JSON lines without ``field``, before its lines are taken for texts."""
+        if self.field is None and self.name.removesuffix(".gz").endswith(_JSON_SUFFIXES):
             raise OptionError(
                 f"{self.name} holds JSON, and it is not said where the text is",
                 expected="--field NAME",

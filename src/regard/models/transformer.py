@@ -1,0 +1,253 @@
+"""The Transformer: an encoder reads, a decoder writes and looks at what was read.
+
+    memory = encoder(sqrt(width) E_source[source] + positions)
+    logits = decoder(sqrt(width) E_target[target] + positions, memory) E_out^T
+
+Vaswani et al. 2017, "Attention is all you need", figure 1 and sections 3.1 to 3.5; one matrix for both embeddings and
+the output: section 3.4, and Press and Wolf 2017. With ``norm="pre"`` (Xiong et al. 2020) each stack ends with a norm of
+its own. ids (batch, length) -> logits (batch, target length, vocabulary).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from regard import masks
+from regard.errors import OptionError, unknown
+from regard.layers import DecoderCache, decoder_block, encoder_block
+from regard.layers.projection import project
+from regard.masks import Mask
+from regard.models.sequence_to_sequence import SequenceOutput, SequenceToSequence, check_ids
+from regard.positions import ALiBi, Learned, Rotary, Sinusoidal, T5Buckets
+from regard.positions.base import AbsolutePosition, PairBias, Rotation
+
+_ABSOLUTE = ("sinusoidal", "learned")
+_IN_HEADS = ("rotary", "alibi", "t5")
+POSITIONS = (*_ABSOLUTE, *_IN_HEADS, "none")
+"""Added to embeddings; turned or added in the heads of self-attention; none."""
+SHARED = ("all", "target", "none")
+"""Which embeddings are one matrix: source, target and output; target and output; none."""
+
+
+@final
+@dataclass(frozen=True)
+class TransformerConfig:
+    """The numbers of a Transformer. Defaults are the base model of 2017.
+
+    ``vocabulary`` and ``target_vocabulary`` (None: the same) count tokens; ``inner`` is the size inside the
+    feed-forward; ``max_length`` is the number of positions, with learned ones. ``norm``, ``activation`` and
+    ``mechanism`` are those of ``encoder_block``; cross-attention is always the scaled dot product.
+    """
+
+    vocabulary: int = 37000
+    target_vocabulary: int | None = None
+    width: int = 512
+    layers: int = 6
+    decoder_layers: int | None = None
+    heads: int = 8
+    inner: int = 2048
+    dropout: float = 0.1
+    norm: str = "post"
+    activation: str = "relu"
+    position: str = "sinusoidal"
+    max_length: int = 1024
+    mechanism: str = "dot_product"
+    shared: str = "all"
+    epsilon: float = 1e-5
+    pad_id: int = 0
+    start_id: int = 2
+    end_id: int = 3
+
+    def __post_init__(self) -> None:
+        if self.position not in POSITIONS:
+            raise unknown("position of a Transformer", self.position, POSITIONS)
+        if self.shared not in SHARED:
+            raise unknown("way of sharing embeddings", self.shared, SHARED)
+        if self.shared == "all" and self.vocabulary != self.vocabulary_of_target:
+            raise OptionError(
+                "two vocabularies cannot share one matrix",
+                expected="one vocabulary for both languages, or shared='target'",
+                got=f"{self.vocabulary} and {self.target_vocabulary} tokens",
+                do="train a joint tokenizer, or pass shared='target'",
+            )
+
+    @property
+    def vocabulary_of_target(self) -> int:
+        """Tokens that can be written."""
+        return self.vocabulary if self.target_vocabulary is None else self.target_vocabulary
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TransformerState:
+    """What is remembered of the tokens written so far, a cache for each layer, and how many they are.
+
+    ``memory`` is what the encoder gave, until the caches hold what they need of it; ``lengths`` are those of the
+    sources.
+    """
+
+    caches: tuple[DecoderCache, ...]
+    memory: Tensor | None
+    lengths: Tensor | None
+    length: int = 0
+
+    @cached_property
+    def mask(self) -> Mask | None:
+        """Who may be attended to in the memory."""
+        return None if self.lengths is None else masks.padding(self.lengths)
+
+    def reordered(self, entries: Int[Tensor, " rows"]) -> TransformerState:
+        """The state of the given rows."""
+        caches = tuple(
+            DecoderCache(
+                cache.own.reordered(entries), None if cache.memory is None else cache.memory.reordered(entries)
+            )
+            for cache in self.caches
+        )
+        memory, lengths = (None if one is None else one[entries] for one in (self.memory, self.lengths))
+        return TransformerState(caches, memory, lengths, self.length)
+
+
+@final
+class Transformer(SequenceToSequence):
+    """A Transformer from its numbers, with weights to be trained."""
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.vocabularies = config.vocabulary, config.vocabulary_of_target
+        self.start_id, self.end_id = config.start_id, config.end_id
+        self.source_words = nn.Embedding(self.vocabularies[0], config.width)
+        self.target_words = (
+            self.source_words if config.shared == "all" else nn.Embedding(self.vocabularies[1], config.width)
+        )
+        self.output = nn.Linear(config.width, self.vocabularies[1], bias=False)
+        if config.shared != "none":
+            self.output.weight = self.target_words.weight
+        self.positions = _absolute(config)
+        self.dropout = nn.Dropout(config.dropout)
+        self.encoder = nn.ModuleList(_encoder_layer(config) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(_decoder_layer(config) for _ in range(config.decoder_layers or config.layers))
+        ends = config.norm == "pre"
+        self.encoder_norm = nn.LayerNorm(config.width, eps=config.epsilon) if ends else None
+        self.decoder_norm = nn.LayerNorm(config.width, eps=config.epsilon) if ends else None
+        self._start()
+
+    def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
+        """Logits for every place of a target that is known. See ``SequenceToSequence.forward``."""
+        check_ids("target ids", target, self.vocabularies[1])
+        memory = self.encode(source, mask=mask)
+        tokens = self._embedded(target, self.target_words, 0)
+        for layer in self.decoder:
+            tokens = layer(tokens, memory, mask=masks.causal(), memory_mask=mask)
+        hidden = tokens if self.decoder_norm is None else self.decoder_norm(tokens)
+        return SequenceOutput(hidden, project(hidden, self.output))
+
+    def encode(self, source: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch length width"]:
+        """What the decoder looks at."""
+        check_ids("source ids", source, self.vocabularies[0])
+        tokens = self._embedded(source, self.source_words, 0)
+        for layer in self.encoder:
+            tokens = layer(tokens, mask=mask)
+        memory: Tensor = tokens if self.encoder_norm is None else self.encoder_norm(tokens)
+        return memory
+
+    def start(self, source: Tensor, *, lengths: Tensor | None = None) -> TransformerState:
+        """The state after reading ``source``. See ``SequenceToSequence.start``."""
+        mask = None if lengths is None else masks.padding(lengths)
+        return TransformerState(tuple(DecoderCache() for _ in self.decoder), self.encode(source, mask=mask), lengths)
+
+    def step(
+        self, tokens: Tensor, state: TransformerState
+    ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState]:
+        """The logits of what follows ``tokens`` (rows), and the next state."""
+        check_ids("tokens", tokens[:, None], self.vocabularies[1])
+        hidden = self._embedded(tokens[:, None], self.target_words, state.length)
+        caches = []
+        for layer, old in zip(self.decoder, state.caches, strict=True):
+            hidden, new = layer(hidden, state.memory, mask=masks.causal(), memory_mask=state.mask, cache=old)
+            caches.append(new)
+        hidden = hidden if self.decoder_norm is None else self.decoder_norm(hidden)
+        logits = project(hidden[:, 0], self.output)
+        return logits, TransformerState(tuple(caches), None, state.lengths, state.length + 1)
+
+    def _embedded(self, ids: Tensor, words: nn.Embedding, offset: int) -> Tensor:
+        tokens = words(ids) * math.sqrt(self.config.width)
+        if self.positions is not None:
+            tokens = tokens + self.positions(ids.shape[1], offset=offset)
+        dropped: Tensor = self.dropout(tokens)
+        return dropped
+
+    def _start(self) -> None:
+        """Layers start as they are; embeddings so that sqrt(width) of them has a deviation of 1."""
+        for words in {self.source_words, self.target_words}:
+            nn.init.normal_(words.weight, std=self.config.width**-0.5)
+            with torch.no_grad():
+                words.weight[self.config.pad_id] = 0
+        if self.config.shared == "none":
+            nn.init.xavier_uniform_(self.output.weight)
+
+
+def _absolute(config: TransformerConfig) -> AbsolutePosition | None:
+    if config.position == "sinusoidal":
+        return Sinusoidal(config.width)
+    return Learned(config.max_length, config.width) if config.position == "learned" else None
+
+
+def _in_heads(config: TransformerConfig, *, bidirectional: bool) -> Rotation | PairBias | None:
+    """The position that is part of self-attention, one for each layer."""
+    if config.position == "rotary":
+        return Rotary(config.width // config.heads)
+    if config.position == "alibi":
+        return ALiBi(config.heads)
+    return T5Buckets(config.heads, bidirectional=bidirectional) if config.position == "t5" else None
+
+
+def _encoder_layer(config: TransformerConfig) -> nn.Module:
+    return encoder_block(
+        config.width,
+        config.heads,
+        config.inner,
+        norm=config.norm,
+        activation=config.activation,
+        dropout=config.dropout,
+        epsilon=config.epsilon,
+        mechanism=config.mechanism,
+        position=_in_heads(config, bidirectional=True),
+    )
+
+
+def _decoder_layer(config: TransformerConfig) -> nn.Module:
+    return decoder_block(
+        config.width,
+        config.heads,
+        config.inner,
+        norm=config.norm,
+        activation=config.activation,
+        dropout=config.dropout,
+        epsilon=config.epsilon,
+        mechanism=config.mechanism,
+        position=_in_heads(config, bidirectional=False),
+    )
+
+
+def transformer_tiny(vocabulary: int) -> Transformer:
+    """4 layers of 128, for some ten thousands of pairs: Wu et al. 2021, "Good for misconceived reasons", table 2."""
+    return Transformer(TransformerConfig(vocabulary=vocabulary, width=128, layers=4, heads=4, inner=256, dropout=0.3))
+
+
+def transformer_base(vocabulary: int = 37000) -> Transformer:
+    """Vaswani et al. 2017, table 3: 6 layers of 512."""
+    return Transformer(TransformerConfig(vocabulary=vocabulary))
+
+
+def transformer_big(vocabulary: int = 37000) -> Transformer:
+    """Vaswani et al. 2017, table 3: 6 layers of 1,024."""
+    return Transformer(TransformerConfig(vocabulary=vocabulary, width=1024, heads=16, inner=4096, dropout=0.3))

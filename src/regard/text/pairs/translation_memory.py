@@ -1,0 +1,168 @@
+"""TMX, the exchange format of translation memories: units of one text in several languages.
+
+    <tu><tuv xml:lang="en"><seg>Good morning.</seg></tuv><tuv xml:lang="fr"><seg>Bonjour.</seg></tuv></tu>
+
+TMX 1.4b (GALA, 2005). Inside a segment, ``bpt``, ``ept``, ``it``, ``ph`` and ``ut`` hold codes of the program that it
+came from, and ``sub`` a text of its own: none of them is part of the sentence; ``hi`` marks a part that is.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element, ParseError
+
+from regard.errors import DataError, MissingPackageError, OptionError
+from regard.text.pairs.compressed import open_bytes
+from regard.text.pairs.pair import Found, LeftOut, paired
+
+_CODES = {"bpt", "ept", "it", "ph", "ut", "sub"}
+_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+
+
+def translation_memory(path: Path, *, source: str | None = None, target: str | None = None) -> Iterator[Found]:
+    """The pairs of a file, plain or gzip, in two of its languages.
+
+    Args:
+        path: the file.
+        source: a language such as "en", which "en-GB" is too; None is the file's own source language.
+        target: likewise; None is the only other one in the first unit.
+
+    Where the file breaks off, or is no XML from some line on, what came before is kept, and the rest is left out. A
+    file that declares entities is refused: they can grow without end. Raises DataError where it is no TMX, OptionError
+    where a language is needed and not given, MissingPackageError without ``defusedxml``.
+    """
+    with open_bytes(path) as file:
+        units = _Units(path, source, target)
+        try:
+            for event, element in _events(path, file):
+                if event == "start":
+                    units.begin(element)
+                elif _name(element) == "tu":
+                    yield from units.pairs(element)
+        except (ParseError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+            if not units.count:
+                raise _no_memory(path, str(error)) from error
+            yield LeftOut(f"after unit {units.count} of {path}", f"the file is damaged ({error})")
+        if not units.count:
+            raise _no_memory(path, "no <tu> in it")
+
+
+class _Units:
+    """The units of one file, as they come."""
+
+    def __init__(self, path: Path, source: str | None, target: str | None) -> None:
+        self.path, self.source, self.target = path, source, target
+        self.count = 0
+        self._body: Element | None = None
+
+    def begin(self, element: Element) -> None:
+        """Look at the start of an element."""
+        name = _name(element)
+        if name == "header" and self.source is None:
+            own = element.get("srclang", "")
+            self.source = None if own in ("", "*all*") else own
+        if name == "body":
+            self._body = element
+
+    def pairs(self, unit: Element) -> Iterator[Found]:
+        """The pair of a unit: the first text in each of the two languages."""
+        self.count += 1
+        place = f"unit {self.count} of {self.path}"
+        texts = dict(reversed(list(_texts(unit))))  # of two texts in one language the first
+        if self._body is not None:
+            self._body.clear()  # what was read is not kept
+        source, target = self._languages(texts)
+        found = [_in_language(texts, language) for language in (source, target)]
+        if found[0] is None or found[1] is None:
+            yield LeftOut(place, f"there is no text in {source if found[0] is None else target}")
+        else:
+            yield paired(found[0], found[1], place)
+
+    def _languages(self, texts: dict[str, str]) -> tuple[str, str]:
+        """Both languages; those that were not given are settled by the first unit."""
+        if self.source is None and self.target is not None:
+            self.source = self._only([name for name in texts if not _is(name, self.target)], texts)
+        if self.source is None:
+            raise self._unsettled("source", texts)
+        if self.target is None:
+            self.target = self._only([name for name in texts if not _is(name, str(self.source))], texts)
+        return self.source, self.target
+
+    def _only(self, names: list[str], texts: dict[str, str]) -> str:
+        if len(names) != 1:
+            raise self._unsettled("target" if self.source else "source", texts)
+        return names[0]
+
+    def _unsettled(self, which: str, texts: dict[str, str]) -> OptionError:
+        return OptionError(
+            f"{self.path} leaves open which language is the {which}",
+            expected="two languages in its first unit, or one that is named",
+            got=", ".join(texts) or "none",
+            do="name both languages, such as en and fr",
+        )
+
+
+def _texts(unit: Element) -> Iterator[tuple[str, str]]:
+    for variant in unit:
+        if _name(variant) != "tuv":
+            continue
+        language = variant.get(_LANGUAGE) or variant.get("lang") or ""
+        for segment in variant:
+            if _name(segment) == "seg" and language:
+                yield language, "".join(_spoken(segment))
+
+
+def _spoken(element: Element) -> Iterator[str]:
+    """The text of a segment without codes."""
+    yield element.text or ""
+    for inner in element:
+        if _name(inner) not in _CODES:
+            yield from _spoken(inner)
+        yield inner.tail or ""
+
+
+def _in_language(texts: dict[str, str], language: str) -> str | None:
+    exact = [text for name, text in texts.items() if name.lower() == language.lower()]
+    return next(iter(exact or [text for name, text in texts.items() if _is(name, language)]), None)
+
+
+def _is(name: str, language: str) -> bool:
+    """Whether a language is the named one, or a kind of it: "en-GB" is "en"."""
+    name, language = name.lower().replace("_", "-"), language.lower().replace("_", "-")
+    return name == language or name.startswith(language + "-")
+
+
+def _name(element: Element) -> str:
+    """Without its namespace, which few files have."""
+    return str(element.tag).rpartition("}")[2]
+
+
+def _events(path: Path, file: io.BufferedIOBase) -> Iterator[tuple[str, Any]]:
+    try:
+        from defusedxml.common import DefusedXmlException
+        from defusedxml.ElementTree import iterparse
+    except ImportError:
+        raise MissingPackageError(
+            "reading a translation memory needs a package",
+            expected="defusedxml",
+            got="no such package",
+            do="pip install 'regard[train]'",
+        ) from None
+    try:
+        yield from iterparse(file, events=("start", "end"), forbid_entities=True)
+    except DefusedXmlException as error:
+        raise _no_memory(path, f"{type(error).__name__}: {error}") from error
+
+
+def _no_memory(path: Path, got: str) -> DataError:
+    return DataError(
+        f"{path} is no translation memory that can be read",
+        expected="TMX: XML with <tu> units, and no entities of its own",
+        got=got,
+        do="export it again as TMX 1.4",
+    )
