@@ -188,53 +188,40 @@ REGARD_INLINE float largest_lane<float, vfloat>(vfloat v) {
 }
 #endif
 
-// ---- 2^x for x <= 0 and a little above; exactly 0 below -200 (float) or -1200 (double), and for -infinity; exactly 1 for
-// 0; NaN passes. With f = x - floor(x), 2^f is a polynomial with constant term 1, fitted for the least relative error on
-// [0, 1]: degree 4: 2.9e-6, degree 6: 2e-9. In double, with f = x - round(x), the Taylor series to degree 12: 2e-16.
-
-template <int degree>
-REGARD_INLINE vfloat exp2_of_fraction(vfloat f) {
-    static_assert(degree == 4 || degree == 6, "no such polynomial");
-    vfloat p;
-    if constexpr (degree == 4) {
-        p = multiply_add(f, broadcast(0.013426684351726587f), broadcast(0.05224247404264648f));
-        p = multiply_add(p, f, broadcast(0.24128020488002214f));
-        p = multiply_add(p, f, broadcast(0.6930448448751836f));
-    } else {
-        p = multiply_add(f, broadcast(0.00021612915051928694f), broadcast(0.0012467846414287165f));
-        p = multiply_add(p, f, broadcast(0.009675451570863663f));
-        p = multiply_add(p, f, broadcast(0.0554852806163631f));
-        p = multiply_add(p, f, broadcast(0.24022930555283178f));
-        p = multiply_add(p, f, broadcast(0.6931470444432695f));
-    }
-    return multiply_add(p, f, broadcast(1.0f));
-}
-
-#if !defined(__AVX512F__)
-inline constexpr float magic = 12582912;  // 1.5 * 2^23: added to a number below 2^22 it leaves it, rounded, in the low bits
-
-REGARD_INLINE vfloat floor_of(vfloat x) {  // below 2^22
-#if defined(__AVX2__)
-    return _mm256_floor_ps(x);
-#else
-    vfloat nearest = (x + broadcast(magic)) - broadcast(magic);
-    return nearest - (vfloat)((vbits)(nearest > x) & (vbits)broadcast(1.0f));
-#endif
-}
-#endif
+// ---- 2^x for x <= 0 and a little above; exactly 0 below -200 (float) or -1200 (double), and for -infinity; NaN passes.
+// With f = x - round(x), 2^f is a polynomial with constant term 1, fitted for the least relative error on [-1/2, 1/2]:
+// degree 4: 2.9e-6, degree 6: 2e-9; in double the Taylor series to degree 12: 2e-16.
 
 template <int degree>
 REGARD_INLINE vfloat exp2(vfloat x) {
+    static_assert(degree == 4 || degree == 6, "no such polynomial");
 #if defined(__AVX512F__)
-    // reduce takes the floor away, which leaves 0 of an infinity; scalef takes the floor of its exponent.
-    vfloat f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF);
-    return _mm512_scalef_ps(exp2_of_fraction<degree>(f), x);
+    vfloat f = _mm512_reduce_ps(x, _MM_FROUND_TO_NEAREST_INT), whole = x - f;  // of an infinity nothing is left for f
 #else
-    typedef vec<int32_t> vint;
     x = maximum(broadcast(-200.0f), x);
-    vfloat whole = floor_of(x), p = exp2_of_fraction<degree>(x - whole);
+    const vfloat magic = broadcast(12582912.0f);  // 1.5 * 2^23: adding it leaves the rounded number in the low bits
+    vfloat shifted = x + magic;
+    vfloat whole = shifted - magic, f = x - whole;
+#endif
+    vfloat p;
+    if constexpr (degree == 4) {
+        p = multiply_add(f, broadcast(0.009582850681343114f), broadcast(0.055906428246035034f));
+        p = multiply_add(p, f, broadcast(0.2402409868290099f));
+        p = multiply_add(p, f, broadcast(0.6931241927588541f));
+    } else {
+        p = multiply_add(f, broadcast(0.00015353360632772324f), broadcast(0.001339887486670844f));
+        p = multiply_add(p, f, broadcast(0.009618437366409063f));
+        p = multiply_add(p, f, broadcast(0.05550332469693607f));
+        p = multiply_add(p, f, broadcast(0.24022647913499068f));
+        p = multiply_add(p, f, broadcast(0.6931472028559713f));
+    }
+    p = multiply_add(p, f, broadcast(1.0f));
+#if defined(__AVX512F__)
+    return _mm512_scalef_ps(p, whole);
+#else
     // 2^whole from its bits; the lowest numbers of float are not reached: below 2^-126 the result is 0.
-    vint exponent = (vint)(whole + broadcast(magic)) - (vint)broadcast(magic);
+    typedef vec<int32_t> vint;
+    vint exponent = (vint)shifted - (vint)broadcast(12582912.0f);
     vint above = exponent > broadcast<int32_t>(-127);
     vfloat power = (vfloat)(((exponent + 127) << 23) & above);
     vint is_nan = (vint)(x != x);
