@@ -298,17 +298,16 @@ void Call::lay_out_table() {
 void Call::pose_table() {
     if (options_.table.is_none()) return;
     problem.table = take(options_.table, "table");
-    const int64_t heads = problem.table.shape[2], distances = problem.table.shape[3];
+    const int64_t heads = problem.table.shape[2], distances = problem.table.shape[3], lowest = problem.table_lowest;
     check_dtype(problem.table, "table", wide());
     check_shape(problem.table, "table", {heads == 1 ? 1 : problem.heads, distances});
+    if (problem.queries > 0 && problem.keys > 0)
+        require(lowest <= 1 - problem.keys && lowest >= -longest && lowest + distances >= problem.queries,
+                "table: expected every distance from 1 - keys to queries - 1");
     if (dtype() == Dtype::float64)
         lay_out_table<double>();
     else
         lay_out_table<float>();
-    if (problem.queries == 0 || problem.keys == 0) return;
-    const int64_t lowest = problem.table_lowest;
-    require(lowest <= 1 - problem.keys && lowest >= -longest && lowest + distances >= problem.queries,
-            "table: expected every distance from 1 - keys to queries - 1");
 }
 
 }  // namespace regard

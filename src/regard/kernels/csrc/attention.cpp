@@ -36,7 +36,7 @@ void forward_in_tiles(const Problem& p, const Kernels& k, const ForwardResults& 
     PackedSizes sizes(p, k);
     size_t work = rounded(larger_of(k.pack_scratch(p), k.forward_scratch(p)));
     int64_t all = p.batch * p.key_heads, tasks = p.group() * query_tiles;  // of one (batch, key head)
-    int64_t in_round = heads_in_round(all, sizes.one_head(), (8 * threads + tasks - 1) / tasks);
+    int64_t in_round = heads_in_round(all, sizes.one_head(), divided_up(8 * threads, tasks));
     Scratch packed = Scratch::of<char>({in_round, (int64_t)sizes.one_head()});
     Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
     for_rounds(all, in_round, [&](int64_t first, int64_t count) {

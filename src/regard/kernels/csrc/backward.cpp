@@ -23,7 +23,6 @@ constexpr int64_t most_ranges = 8;
 constexpr int64_t least_tiles = 4;  // key tiles in a range
 constexpr int64_t copies_bytes = (int64_t)64 << 20;
 
-int64_t ceiling(int64_t a, int64_t b) { return (a + b - 1) / b; }
 int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
 
@@ -49,14 +48,14 @@ struct Split {
         }
         int64_t owners = (over_batch ? 1 : p.batch) * (over_heads ? 1 : p.key_heads);
         members = (over_batch ? p.batch : 1) * (over_heads ? p.key_heads : 1);
-        ranges = most(1, least(least(ceiling(enough_tasks, owners), most_ranges), p.key_tiles() / least_tiles));
-        tiles_in_range = ceiling(p.key_tiles(), ranges);
-        ranges = ceiling(p.key_tiles(), tiles_in_range);
+        ranges = most(1, least(least(divided_up(enough_tasks, owners), most_ranges), p.key_tiles() / least_tiles));
+        tiles_in_range = divided_up(p.key_tiles(), ranges);
+        ranges = divided_up(p.key_tiles(), tiles_in_range);
         int64_t cuts = 1;
         if (members > 1 && owners * ranges < enough_tasks)
-            cuts = most(1, least(least(members, ceiling(enough_tasks, owners * ranges)), copies_bytes / bytes));
+            cuts = most(1, least(least(members, divided_up(enough_tasks, owners * ranges)), copies_bytes / bytes));
         lanes = owners * cuts;
-        members = ceiling(members, cuts);
+        members = divided_up(members, cuts);
         cuts_ = cuts;
         copies = cuts * (copies_by_range ? ranges : 1);
         by_range_ = copies_by_range;
@@ -277,7 +276,7 @@ struct Run {
     void in_ranges() const {
         const int64_t all = p.batch * p.key_heads;
         const size_t one = layout.bytes(), grad_query = rounded(layout.grad_query_bytes());
-        const int64_t least_heads = ceiling(4 * (int64_t)threads, split.ranges);
+        const int64_t least_heads = divided_up(4 * (int64_t)threads, split.ranges);
         const int64_t in_round =
             split.alone() ? heads_in_round(all, one + (size_t)split.ranges * grad_query, least_heads) : all;
         Scratch packed = Scratch::of<char>({in_round, (int64_t)one});

@@ -15,8 +15,6 @@ namespace {
 constexpr int64_t most_rows = 64;        // rows of a chunk: they are counted in the bits of a word
 constexpr int64_t small_join = 1 << 16;  // numbers that one thread joins sooner than two
 
-int64_t divided_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
-
 size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 int64_t bytes_of(Dtype dtype) {

@@ -116,8 +116,8 @@ struct Forward {
         // Keys and values of a group are read again by every strip: they should stay in the second cache.
         int64_t together = larger(2, smaller(group, (512 << 10) / (int64_t)(keys.key_bytes + keys.value_bytes)));
         // As many in each group: a window's nine tiles are five and four, not eight and one.
-        int64_t groups = (of_query.most() + together - 1) / together;
-        if (groups > 0) together = (of_query.most() + groups - 1) / groups;
+        int64_t all = of_query.most(), groups = divided_up(all, together);
+        if (groups > 0) together = divided_up(all, groups);
         while (int count = of_query.next((int)together, tiles, bits)) {
             for (int t = 0; t < count; ++t) note_broken(tiles[t], bits + t * tile, bad_queries);
             for_strips(rows, [&](int64_t first, auto n) { one_strip<decltype(n)::value>(first, tiles, count); });

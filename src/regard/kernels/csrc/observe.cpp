@@ -49,7 +49,7 @@ void observe(const Problem& p, const ForwardResults& results, const Statistics& 
     });
     if (statistics.received) {
         int64_t owned = tiles_to_own(p, k, threads), tiles = p.key_tiles();
-        for_heads((tiles + owned - 1) / owned,
+        for_heads(divided_up(tiles, owned),
                   [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
                       int64_t first = part * owned, stop = first + owned < tiles ? first + owned : tiles;
                       k.received(p, keys, batch, head, first, stop, into, mine);

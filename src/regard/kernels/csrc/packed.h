@@ -47,8 +47,8 @@ inline void pack_heads(const Problem& p, const Kernels& k, const PackedSizes& si
 inline constexpr int64_t round_bytes = (int64_t)32 << 20;
 inline int64_t heads_in_round(int64_t all, size_t bytes_of_one, int64_t least) {
     int64_t fit = round_bytes / (int64_t)larger_of(bytes_of_one, 1);
-    int64_t most = fit > least ? fit : least, rounds = (all + most - 1) / most;
-    return (all + rounds - 1) / rounds;
+    int64_t most = fit > least ? fit : least, rounds = divided_up(all, most);
+    return divided_up(all, rounds);
 }
 template <class Body>
 void for_rounds(int64_t all, int64_t in_round, Body body) {
@@ -63,9 +63,9 @@ class HeadSets {
   public:
     HeadSets(const Problem& p, int threads) : p_(p) {
         const int64_t wanted = 8 * (int64_t)threads;  // tasks
-        int64_t parts = (wanted + p.batch - 1) / p.batch;
+        int64_t parts = divided_up(wanted, p.batch);
         heads_ = p.key_heads / parts < 1 ? 1 : p.key_heads / parts;
-        parts_ = (p.key_heads + heads_ - 1) / heads_;
+        parts_ = divided_up(p.key_heads, heads_);
         sets_ = p.batch * parts_;
         in_task_ = sets_ / wanted < 1 ? 1 : sets_ / wanted;
     }
@@ -78,7 +78,7 @@ class HeadSets {
             for (const Array* a : of_keys) fetch(*a, batch, first, past);
             for (const Array* a : of_queries) fetch(*a, batch, first * p_.group(), past * p_.group());
         };
-        parallel_for((sets_ + in_task_ - 1) / in_task_, threads, [&](int64_t task, int thread) {
+        parallel_for(divided_up(sets_, in_task_), threads, [&](int64_t task, int thread) {
             int64_t stop = task * in_task_ + in_task_ < sets_ ? task * in_task_ + in_task_ : sets_;
             for (int64_t set = task * in_task_; set < stop; ++set) {
                 if (set == task * in_task_) fetch_set(set);

@@ -39,6 +39,8 @@ inline constexpr int64_t unbounded_low = INT64_MIN / 4;
 inline constexpr int64_t unbounded_high = INT64_MAX / 4;
 inline constexpr int64_t tile = 64;  // queries and keys in a tile
 
+REGARD_INLINE int64_t divided_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
+
 // The softmax is computed in powers of two: exp(s) = 2^(s log2 e), and log2 e is folded into the scale and the bias.
 inline constexpr double log2_e = 1.4426950408889634;
 inline constexpr double ln_2 = 0.6931471805599453;
@@ -80,8 +82,8 @@ struct Problem {
     uint64_t seed = 0;
 
     REGARD_INLINE int64_t group() const { return heads / key_heads; }
-    REGARD_INLINE int64_t query_tiles() const { return (queries + tile - 1) / tile; }
-    REGARD_INLINE int64_t key_tiles() const { return (keys + tile - 1) / tile; }
+    REGARD_INLINE int64_t query_tiles() const { return divided_up(queries, tile); }
+    REGARD_INLINE int64_t key_tiles() const { return divided_up(keys, tile); }
 };
 
 }  // namespace regard
