@@ -27,7 +27,7 @@ from regard.kernels.library import (
     untraced,
     wide,
 )
-from regard.kernels.ops import differentiate_again, zero_values
+from regard.kernels.ops import differentiate_again, empty_gradient, zero_values
 from regard.kernels.terms import SCHEMA, Terms
 
 Results: TypeAlias = tuple[Tensor, Tensor]
@@ -162,14 +162,14 @@ def _gradients(
 ) -> tuple[Tensor, ...]:
     """The gradients, yet to be filled; empty tensors for a bias and a table that want none."""
     del grad_output, grad_lse, output, lse
-    bias, table = Terms(*terms).bias, Terms(*terms).table
+    named = Terms(*terms)
     return (
         stored_by_token(of_query, of_query.shape[2], of_query.shape[3]),
         stored_by_token(of_key, of_key.shape[2], of_key.shape[3]),
         vector.new_empty(vector.shape),
         stored_by_token(value, value.shape[2], value.shape[3]),
-        bias.new_empty(bias.shape) if of_bias and bias is not None else of_query.new_empty(0),
-        table.new_empty(table.shape) if of_table and table is not None else of_query.new_empty(0),
+        empty_gradient(named.bias, of_bias, of_query),
+        empty_gradient(named.table, of_table, of_query),
     )
 
 

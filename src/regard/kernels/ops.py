@@ -194,14 +194,18 @@ def _gradients(
     """The gradients, yet to be filled; empty tensors for a bias and a table that want none."""
     del grad_output, grad_lse, output, lse, rounding
     named = Terms(*terms[: len(Terms._fields)])
-    bias, table = named.bias, named.table
     return (
         stored_by_token(query, query.shape[2], query.shape[3]),
         stored_by_token(key, key.shape[2], key.shape[3]),
         stored_by_token(value, value.shape[2], value.shape[3]),
-        bias.new_empty(bias.shape) if of_bias and bias is not None else query.new_empty(0),
-        table.new_empty(table.shape) if of_table and table is not None else query.new_empty(0),
+        empty_gradient(named.bias, of_bias, query),
+        empty_gradient(named.table, of_table, query),
     )
+
+
+def empty_gradient(tensor: Tensor | None, wanted: bool, like: Tensor) -> Tensor:
+    """Of a bias or a table, yet to be filled; no numbers where none is wanted."""
+    return tensor.new_empty(tensor.shape) if wanted and tensor is not None else like.new_empty(0)
 
 
 _BIAS, _TABLE = (3 + Terms._fields.index(name) for name in ("bias", "table"))

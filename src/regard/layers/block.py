@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final, overload
 
+from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.errors import OptionError, unknown
@@ -52,6 +53,11 @@ class DecoderCache:
 
     own: KeyValueCache = field(default_factory=KeyValueCache.empty)
     memory: KeyValueCache | None = None
+
+    def reordered(self, entries: Int[Tensor, " batch"]) -> DecoderCache:
+        """A cache of the given batch entries, in that order."""
+        memory = None if self.memory is None else self.memory.reordered(entries)
+        return DecoderCache(self.own.reordered(entries), memory)
 
 
 @final

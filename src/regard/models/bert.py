@@ -18,11 +18,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import DtypeError, OptionError, ShapeError, unknown
+from regard.errors import OptionError, ShapeError, unknown
 from regard.layers import EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
 from regard.masks import Mask
 from regard.models import checkpoint, saving
 from regard.models.config_file import ConfigFile
+from regard.models.indices import check_indices
 from regard.models.layout import Layout
 from regard.positions import Learned
 from regard.text import Pooling, Tokenizer
@@ -200,13 +201,6 @@ class Bert(nn.Module):
 
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
         """
-        if not isinstance(ids, Tensor):
-            raise DtypeError(
-                "a model reads token ids",
-                expected="ids (batch, length), a tensor of integers",
-                got=type(ids).__name__,
-                do="batch = model.tokenizer.encode(texts); model(batch.ids, mask=batch.mask)",
-            )
         tokens = self._embedded(ids, segments)
         kept = [tokens]
         for layer in self.layers:
@@ -254,12 +248,12 @@ class Bert(nn.Module):
         saving.write_folder(Path(folder), files, LAYOUT.theirs(self.state_dict()), overwrite=overwrite)
 
     def _embedded(self, ids: Tensor, segments: Tensor | None) -> Tensor:
-        _check_indices("ids", ids, self.config.vocabulary)
+        check_indices("ids", ids, self.config.vocabulary)
         words = self.words(ids) + self.positions(ids.shape[1])
         if segments is None:
             segment = self.segments.weight[0]
         else:
-            _check_indices("segments", segments, self.config.segments)
+            check_indices("segments", segments, self.config.segments)
             _check_same_shape(ids, segments)
             segment = self.segments(segments)
         embedded: Tensor = self.dropout(self.norm(words + segment))
@@ -283,26 +277,6 @@ def _layer(config: BertConfig) -> EncoderBlock:
         attention_residual=PostNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
         feed_forward_residual=PostNorm(nn.LayerNorm(config.width, eps=config.epsilon), dropout=config.dropout),
     )
-
-
-def _check_indices(name: str, indices: Tensor, size: int) -> None:
-    if indices.dim() != 2:
-        raise ShapeError(
-            f"{name} have another shape",
-            expected="(batch, length)",
-            got=str(tuple(indices.shape)),
-            do="for one text add a batch dimension: ids[None]",
-        )
-    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
-        raise DtypeError(f"{name} are whole numbers", expected="torch.long", got=str(indices.dtype), do="use .long()")
-    # Elsewhere the check would wait for the device.
-    if indices.device.type == "cpu" and indices.numel() and not 0 <= indices.min() <= indices.max() < size:
-        raise OptionError(
-            f"{name} are out of range",
-            expected=f"0 to {size - 1}",
-            got=f"{int(indices.min())} to {int(indices.max())}",
-            do="use the tokenizer that belongs to the model: model.tokenizer.encode(texts)",
-        )
 
 
 def _check_same_shape(ids: Tensor, segments: Tensor) -> None:

@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.errors import DtypeError, OptionError, ShapeError
 from regard.masks import Mask
 
 
@@ -81,29 +80,3 @@ class SequenceToSequence(nn.Module, ABC):
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.parameters()).device
-
-
-def check_ids(name: str, ids: object, vocabulary: int) -> None:
-    """Raise DtypeError, ShapeError or OptionError unless ``ids`` are (batch, length), 0 to vocabulary - 1."""
-    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise DtypeError(
-            f"{name} are token ids",
-            expected="a tensor of whole numbers, torch.long",
-            got=str(ids.dtype) if isinstance(ids, Tensor) else type(ids).__name__,
-            do="encode the text with the tokenizer of the model",
-        )
-    if ids.dim() != 2:
-        raise ShapeError(
-            f"{name} have another shape",
-            expected="(batch, length)",
-            got=str(tuple(ids.shape)),
-            do="for one sentence add a batch dimension: ids[None]",
-        )
-    # Elsewhere the check would wait for the device.
-    if ids.device.type == "cpu" and ids.numel() and not 0 <= ids.min() <= ids.max() < vocabulary:
-        raise OptionError(
-            f"{name} are out of range",
-            expected=f"0 to {vocabulary - 1}",
-            got=f"{int(ids.min())} to {int(ids.max())}",
-            do="use the tokenizer that belongs to the model",
-        )

@@ -11,6 +11,7 @@ its own. ids (batch, length) -> logits (batch, target length, vocabulary).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import final
@@ -24,7 +25,8 @@ from regard.errors import OptionError, unknown
 from regard.layers import DecoderCache, decoder_block, encoder_block
 from regard.layers.projection import project
 from regard.masks import Mask
-from regard.models.sequence_to_sequence import SequenceOutput, SequenceToSequence, check_ids
+from regard.models.indices import check_indices
+from regard.models.sequence_to_sequence import SequenceOutput, SequenceToSequence
 from regard.positions import ALiBi, Learned, Rotary, Sinusoidal, T5Buckets
 from regard.positions.base import AbsolutePosition, PairBias, Rotation
 
@@ -105,12 +107,7 @@ class TransformerState:
 
     def reordered(self, entries: Int[Tensor, " rows"]) -> TransformerState:
         """The state of the given rows."""
-        caches = tuple(
-            DecoderCache(
-                cache.own.reordered(entries), None if cache.memory is None else cache.memory.reordered(entries)
-            )
-            for cache in self.caches
-        )
+        caches = tuple(cache.reordered(entries) for cache in self.caches)
         memory, lengths = (None if one is None else one[entries] for one in (self.memory, self.lengths))
         return TransformerState(caches, memory, lengths, self.length)
 
@@ -133,30 +130,30 @@ class Transformer(SequenceToSequence):
             self.output.weight = self.target_words.weight
         self.positions = _absolute(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.encoder = nn.ModuleList(_encoder_layer(config) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(_decoder_layer(config) for _ in range(config.decoder_layers or config.layers))
-        ends = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.width, eps=config.epsilon) if ends else None
-        self.decoder_norm = nn.LayerNorm(config.width, eps=config.epsilon) if ends else None
+        self.encoder = nn.ModuleList(_block(encoder_block, config, bidirectional=True) for _ in range(config.layers))
+        self.decoder = nn.ModuleList(
+            _block(decoder_block, config, bidirectional=False) for _ in range(config.decoder_layers or config.layers)
+        )
+        self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
         self._start()
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
         """Logits for every place of a target that is known. See ``SequenceToSequence.forward``."""
-        check_ids("target ids", target, self.vocabularies[1])
+        check_indices("target ids", target, self.vocabularies[1])
         memory = self.encode(source, mask=mask)
         tokens = self._embedded(target, self.target_words, 0)
         for layer in self.decoder:
             tokens = layer(tokens, memory, mask=masks.causal(), memory_mask=mask)
-        hidden = tokens if self.decoder_norm is None else self.decoder_norm(tokens)
+        hidden = self.decoder_norm(tokens)
         return SequenceOutput(hidden, project(hidden, self.output))
 
     def encode(self, source: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch length width"]:
         """What the decoder looks at."""
-        check_ids("source ids", source, self.vocabularies[0])
+        check_indices("source ids", source, self.vocabularies[0])
         tokens = self._embedded(source, self.source_words, 0)
         for layer in self.encoder:
             tokens = layer(tokens, mask=mask)
-        memory: Tensor = tokens if self.encoder_norm is None else self.encoder_norm(tokens)
+        memory: Tensor = self.encoder_norm(tokens)
         return memory
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> TransformerState:
@@ -168,14 +165,13 @@ class Transformer(SequenceToSequence):
         self, tokens: Tensor, state: TransformerState
     ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState]:
         """The logits of what follows ``tokens`` (rows), and the next state."""
-        check_ids("tokens", tokens[:, None], self.vocabularies[1])
+        check_indices("tokens", tokens[:, None], self.vocabularies[1])
         hidden = self._embedded(tokens[:, None], self.target_words, state.length)
         caches = []
         for layer, old in zip(self.decoder, state.caches, strict=True):
             hidden, new = layer(hidden, state.memory, mask=masks.causal(), memory_mask=state.mask, cache=old)
             caches.append(new)
-        hidden = hidden if self.decoder_norm is None else self.decoder_norm(hidden)
-        logits = project(hidden[:, 0], self.output)
+        logits = project(self.decoder_norm(hidden)[:, 0], self.output)
         return logits, TransformerState(tuple(caches), None, state.lengths, state.length + 1)
 
     def _embedded(self, ids: Tensor, words: nn.Embedding, offset: int) -> Tensor:
@@ -210,8 +206,14 @@ def _in_heads(config: TransformerConfig, *, bidirectional: bool) -> Rotation | P
     return T5Buckets(config.heads, bidirectional=bidirectional) if config.position == "t5" else None
 
 
-def _encoder_layer(config: TransformerConfig) -> nn.Module:
-    return encoder_block(
+def _last_norm(config: TransformerConfig) -> nn.Module:
+    """What a stack ends with: where norms stand before the sublayers, one more."""
+    return nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
+
+
+def _block(make: Callable[..., nn.Module], config: TransformerConfig, *, bidirectional: bool) -> nn.Module:
+    """A block of the encoder or of the decoder."""
+    return make(
         config.width,
         config.heads,
         config.inner,
@@ -220,21 +222,7 @@ def _encoder_layer(config: TransformerConfig) -> nn.Module:
         dropout=config.dropout,
         epsilon=config.epsilon,
         mechanism=config.mechanism,
-        position=_in_heads(config, bidirectional=True),
-    )
-
-
-def _decoder_layer(config: TransformerConfig) -> nn.Module:
-    return decoder_block(
-        config.width,
-        config.heads,
-        config.inner,
-        norm=config.norm,
-        activation=config.activation,
-        dropout=config.dropout,
-        epsilon=config.epsilon,
-        mechanism=config.mechanism,
-        position=_in_heads(config, bidirectional=False),
+        position=_in_heads(config, bidirectional=bidirectional),
     )
 
 
