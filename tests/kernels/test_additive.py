@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 import regard
+from mask_forms import BATCH, MASKS, random_cells
 from regard import masks, positions
 from regard.errors import OptionError, RefusedError
 from regard.kernels import additive
 from regard.kernels.terms import Terms, terms_of
 from regard.shapes import checked
 
-BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, INNER, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13
+HEADS, KEY_HEADS, QUERIES, KEYS, INNER, VALUE_DIM = 6, 3, 7, 11, 5, 13
 LENGTHS = [(1, 1), (5, 7), (63, 65), (64, 64), (65, 63), (7, 257), (131, 3)]
 DTYPES = [torch.float64, torch.float32]
 
@@ -119,20 +120,6 @@ def closeness(dtype: torch.dtype, given: Given) -> float:
     queries, inner = given.of_query.shape[2:]
     keys, value_dim = given.value.shape[2:]
     return 4 * (inner + value_dim + keys + BATCH * queries) * torch.finfo(dtype).eps
-
-
-def random_cells(queries: int, keys: int) -> Tensor:
-    return torch.from_numpy(np.random.default_rng([queries, keys]).random((BATCH, 1, queries, keys)) < 0.3)
-
-
-MASKS = {
-    "none": lambda queries, keys: None,
-    "causal": lambda queries, keys: masks.causal(),
-    "window": lambda queries, keys: masks.window(3, 1),
-    "padding": lambda queries, keys: masks.padding([keys, keys // 3]),
-    "cells": lambda queries, keys: masks.keep(random_cells(queries, keys)),
-    "tiles": lambda queries, keys: masks.window(2, 2) | masks.global_tokens([0]),
-}
 
 
 @cache

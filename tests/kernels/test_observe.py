@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import regard
+from mask_forms import BATCH, MASKS
 from oracles import attention as oracle
 from oracles import differences
 from regard import Observation, masks, positions
@@ -20,7 +21,7 @@ from regard.kernels import observing
 from regard.kernels.terms import terms_of
 from regard.shapes import checked
 
-BATCH, HEADS, KEY_HEADS = 2, 4, 2
+HEADS, KEY_HEADS = 4, 2
 STATISTICS = ("output", "lse", "entropy", "received", "top_weights", "rows")
 LENGTHS = [(1, 1), (5, 7), (63, 65), (64, 64), (65, 63), (7, 257), (131, 3)]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -51,20 +52,6 @@ def observe(*given, **options) -> Observation:
 
 def asked(queries: int) -> list[int]:
     return [queries - 1, 0, queries // 2]
-
-
-def random_cells(queries: int, keys: int) -> Tensor:
-    return torch.from_numpy(np.random.default_rng([queries, keys]).random((BATCH, 1, queries, keys)) < 0.3)
-
-
-MASKS = {
-    "none": lambda queries, keys: None,
-    "causal": lambda queries, keys: masks.causal(),
-    "window": lambda queries, keys: masks.window(3, 1),
-    "padding": lambda queries, keys: masks.padding([keys, keys // 3]),
-    "cells": lambda queries, keys: masks.keep(random_cells(queries, keys)),
-    "tiles": lambda queries, keys: masks.window(2, 2) | masks.global_tokens([0]),
-}
 
 
 @cache
