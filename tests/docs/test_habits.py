@@ -32,11 +32,27 @@ ORDER = (
     "record",
     "text",
     "models",
+    "search",
+    "translation",
     "view",
+    "train",
     "cli",
+    "__main__",
 )
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
-OPTIONAL = ("huggingface_hub", "pyarrow", "transformers", "sentence_transformers", "matplotlib")
+OPTIONAL = (
+    "huggingface_hub",
+    "pyarrow",
+    "transformers",
+    "sentence_transformers",
+    "matplotlib",
+    "accelerate",
+    "sacrebleu",
+    "sentencepiece",
+    "tensorboard",
+    "babel",
+    "ctranslate2",
+)
 
 
 def place_of(module: Path) -> str:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
-from regard.cli import embed, view
+from regard.cli import embed, evaluate, train, translate, view
 from regard.cli import list as list_verb
 from regard.cli.pipe import leave_quietly
 from regard.errors import OutputError, RegardError
@@ -71,6 +71,9 @@ def options(
 
 view.register(app)
 embed.register(app)
+train.register(app)
+translate.register(app)
+evaluate.register(app)
 list_verb.register(app)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from regard.cli.progress import reading
 from regard.errors import OptionError, OutputError, OutputExistsError, RegardError, unknown
 
 if TYPE_CHECKING:
@@ -222,11 +223,11 @@ def _lines(texts: list[str], data: str | None, field: str | None) -> Iterator[So
 def _prepared(model: str, dtype: str, name: str, options: Options) -> tuple[Embedder, VectorFormat]:
     import torch
 
-    from regard.models import load
+    from regard.models.load import load_reader
     from regard.text.embedding import Embedder
     from regard.text.vector_files import format_of
 
-    embedder = Embedder(load(model, dtype=getattr(torch, dtype)))
+    embedder = Embedder(load_reader(model, dtype=getattr(torch, dtype)))
     if not options.tokens:
         embedder.pooling.check()
     return embedder, format_of(name)(tokens=options.tokens, width=embedder.model.config.width)
@@ -263,7 +264,7 @@ def _write(
 ) -> Summary:
     from regard.text import embedding_job
 
-    with _progress(lines) as advance:
+    with reading(lines) as advance:
         found = embedding_job.chunks(lines, embedder, options, after=after)
         return embedding_job.write(parts, found, written, advance)
 
@@ -272,7 +273,7 @@ def _print(lines: Source | list[Line], embedder: Embedder, options: Options, wri
     from regard.text import embedding_job
 
     summary = embedding_job.Summary()
-    with _progress(lines) as advance:
+    with reading(lines) as advance:
         for chunk in embedding_job.chunks(lines, embedder, options):
             written.write(sys.stdout.buffer, chunk.texts, chunk.vectors)
             sys.stdout.buffer.flush()
@@ -280,24 +281,6 @@ def _print(lines: Source | list[Line], embedder: Embedder, options: Options, wri
             advance(chunk.record.lines)
     summary.check()
     return summary
-
-
-@contextmanager
-def _progress(lines: Source | list[Line]) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error, if that is a terminal: by bytes of a file, by lines where the size is not known."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.fields[lines]:,} lines"), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        source = None if isinstance(lines, list) else lines
-        task = bar.add_task("", total=len(lines) if isinstance(lines, list) else lines.size, lines=0)
-
-        def advance(done: int) -> None:
-            bar.update(task, completed=done if source is None or source.size is None else source.position, lines=done)
-
-        yield advance
 
 
 @contextmanager

@@ -78,7 +78,9 @@ class KeyValueCache:
         """A cache of the given batch entries, in that order: what beam search keeps."""
         if self._storage is None:
             return self
-        return KeyValueCache(self.length, _Storage(self.key[entries], self.value[entries], self.length))
+        # With its room: a search reorders and puts in the next token, which would have to be copied for once more.
+        key, value = (side.index_select(0, entries) for side in (self._storage.key, self._storage.value))
+        return KeyValueCache(self.length, _Storage(key, value, self.length))
 
     def _filled(self) -> _Storage:
         if self._storage is None:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.mechanisms.by_head import by_head
 from regard.mechanisms.hidden_layer import HiddenLayer
 
 
@@ -36,11 +37,11 @@ class Additive(HiddenLayer):
 
     def of_query(self, query: Float[Tensor, "batch heads rows head_dim"]) -> Float[Tensor, "batch heads rows inner"]:
         """W_q q."""
-        return query @ self.query_weight.to(query).transpose(1, 2)
+        return by_head(query, self.query_weight.to(query))
 
     def of_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
         """W_k k."""
-        return key @ self.key_weight.to(key).transpose(1, 2)
+        return by_head(key, self.key_weight.to(key))
 
     @property
     def vector(self) -> Float[Tensor, "heads inner"]:

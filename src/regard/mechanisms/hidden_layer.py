@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.errors import RefusedError, check_count, unknown
-from regard.kernels import additive
+from regard.errors import DtypeError, RefusedError, ShapeError, check_count, unknown
+from regard.kernels import additive, scored
 from regard.kernels.library import wide
 from regard.kernels.native import out_of_reach
 from regard.kernels.request import Bias, Request
@@ -64,24 +64,84 @@ class HiddenLayer(ScoredMechanism):
         query: Float[Tensor, "batch heads rows head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """v . tanh(a + b) for every pair; NaN where a or b overflowed.
+        """v . tanh(a + b) for every pair; NaN where a or b overflowed."""
+        return self._scores(query, self.of_key(key))
 
-        Those are kept out of the tanh: at NaN its gradient is NaN, and would be where the mask forbids the pair too.
+    @final
+    def prepared(self, key: Float[Tensor, "batch key_heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
+        """b of every key, for calls that look at the same keys one after another: give it to each as ``prepared``.
+
+        In float32 for half precision; NaN where a key is not finite. Raises ShapeError for keys of other sizes.
+        """
+        if key.dim() != 4 or key.shape[3] != self.head_dim or key.shape[1] == 0 or self.heads % key.shape[1]:
+            raise ShapeError(
+                f"keys do not fit {type(self).__name__}",
+                expected=f"(batch, key_heads, keys, {self.head_dim}), {self.heads} heads a multiple of key_heads",
+                got=str(tuple(key.shape)),
+                do="build the mechanism with the heads and head_dim of the query",
+            )
+        with torch.autocast(key.device.type, enabled=False):
+            key, wild = _tamed(_for_all_heads(key.to(wide(key.dtype)), self.heads // key.shape[1]))
+            return _marked(self.of_key(key), wild)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+        prepared: Tensor | None = None,
+    ) -> Tensor:
+        """The output (batch, heads, queries, value_dim), by the chosen implementation.
+
+        ``prepared`` is ``self.prepared(key)``, where it was computed before. Raises as ``regard.attention`` does.
+        """
+        request = self.checked(query, key, value, mask, bias, self.scale)
+        self._check_prepared(prepared, request)
+        if self._is_for_native(request):
+            return self._fused(request, prepared)
+        problem = self.problem(query, key, value, mask, bias)
+        if prepared is not None:
+            problem = replace(problem, score=lambda queries, _: self._scores(queries, prepared))
+        return scored.attend(problem, dropout=self.active_dropout, dtype=query.dtype)
+
+    def _scores(
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        of_key: Float[Tensor, "batch heads keys inner"],
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """v . tanh(a + b).
+
+        What overflowed is kept out of the tanh: at NaN its gradient is NaN, and would be where the mask forbids the
+        pair too.
         """
         of_query, wild_query = _tamed(self.of_query(query))
-        of_key, wild_key = _tamed(self.of_key(key))
+        of_key, wild_key = _tamed(of_key)
         hidden = torch.tanh(of_query[:, :, :, None, :] + of_key[:, :, None, :, :])
         scores = (hidden @ self.vector.to(query)[None, :, None, :, None]).squeeze(-1)
         return scores.masked_fill(wild_query | wild_key.transpose(-2, -1), torch.nan)
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
-    ) -> Tensor:
-        """The output (batch, heads, queries, value_dim), by the chosen implementation."""
-        request = self.checked(query, key, value, mask, bias, self.scale)
-        if self._is_for_native(request):
-            return self._fused(request)
-        return super().forward(query, key, value, mask, bias=bias)
+    def _check_prepared(self, prepared: Tensor | None, request: Request) -> None:
+        """Raise ShapeError or DtypeError for what ``prepared`` did not make of these keys."""
+        if prepared is None:
+            return
+        batch, heads, keys = request.query.shape[0], self.heads, request.key.shape[2]
+        if prepared.shape != (batch, heads, keys, self.inner):
+            raise ShapeError(
+                "prepared keys do not fit",
+                expected=f"(batch, heads, keys, inner) = {(batch, heads, keys, self.inner)}",
+                got=str(tuple(prepared.shape)),
+                do="prepared = mechanism.prepared(key), with the key of this call",
+            )
+        if prepared.dtype != wide(request.key.dtype):
+            raise DtypeError(
+                "prepared keys have another dtype",
+                expected=f"{wide(request.key.dtype)}, for keys of {request.key.dtype}",
+                got=str(prepared.dtype),
+                do="prepared = mechanism.prepared(key), with the key of this call",
+            )
 
     def _is_for_native(self, request: Request) -> bool:
         """Whether the fused kernel is to compute this. Raises RefusedError where it was named and cannot."""
@@ -97,20 +157,17 @@ class HiddenLayer(ScoredMechanism):
             )
         return reason is None
 
-    def _fused(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+    def _fused(self, request: Request, prepared: Tensor | None) -> Float[Tensor, "batch heads queries value_dim"]:
         """One call of the kernel; half precision is computed in float32 and rounded once, at the end.
 
         A token that is not finite is kept out of the projection, where it would make the weights' gradients NaN.
         """
         dtype = wide(request.query.dtype)
         with torch.autocast("cpu", enabled=False):
-            key, value = (
-                tensor.to(dtype).repeat_interleave(request.group, dim=1) for tensor in (request.key, request.value)
-            )
+            of_key = self.prepared(request.key) if prepared is None else prepared
+            value = _for_all_heads(request.value.to(dtype), request.group)
             query, wild_query = _tamed(request.query.to(dtype))
-            key, wild_key = _tamed(key)
             of_query = _marked(self.of_query(query), wild_query)
-            of_key = _marked(self.of_key(key), wild_key)
             terms = terms_of(replace(request, query=of_query, key=of_key, value=value))
             output = additive.attend(of_query, of_key, self.vector.to(dtype), value, terms)
         return output.to(request.query.dtype)
@@ -118,6 +175,13 @@ class HiddenLayer(ScoredMechanism):
     def extra_repr(self) -> str:
         """For printing."""
         return f"{super().extra_repr()}, inner={self.inner}, impl={self.impl!r}"
+
+
+def _for_all_heads(
+    tokens: Float[Tensor, "batch key_heads length size"], group: int
+) -> Float[Tensor, "batch heads length size"]:
+    """One head of keys or values for each head of queries."""
+    return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
 
 
 def _tamed(

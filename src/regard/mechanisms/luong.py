@@ -20,6 +20,7 @@ from regard.kernels.request import Bias
 from regard.kernels.select import implementation
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
+from regard.mechanisms.by_head import by_head
 from regard.mechanisms.hidden_layer import HiddenLayer
 from regard.positions.base import DistanceBias, PairBias
 
@@ -58,7 +59,7 @@ class LuongGeneral(ScoredMechanism):
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
         """q . W k."""
-        return query @ self.weight.to(query) @ key.transpose(-2, -1)
+        return by_head(query, self.weight.to(query).mT) @ key.transpose(-2, -1)
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
@@ -69,7 +70,7 @@ class LuongGeneral(ScoredMechanism):
         request = self.checked(query, key, value, mask, bias, 1.0)
         # A query that is not finite is kept out of the product: its row would make the weight's gradient NaN.
         bad = ~query.isfinite().all(-1, keepdim=True)
-        projected = (query.masked_fill(bad, 0.0) @ self.weight.to(query)).masked_fill(bad, torch.nan).to(query)
+        projected = by_head(query.masked_fill(bad, 0.0), self.weight.to(query).mT).masked_fill(bad, torch.nan).to(query)
         request = replace(request, query=projected)
         return implementation("auto", request).attention(request)
 
@@ -93,11 +94,11 @@ class LuongConcat(HiddenLayer):
 
     def of_query(self, query: Float[Tensor, "batch heads rows head_dim"]) -> Float[Tensor, "batch heads rows inner"]:
         """W_1 q."""
-        return query @ self.weight[..., : self.head_dim].to(query).transpose(1, 2)
+        return by_head(query, self.weight[..., : self.head_dim].to(query))
 
     def of_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
         """W_2 k."""
-        return key @ self.weight[..., self.head_dim :].to(key).transpose(1, 2)
+        return by_head(key, self.weight[..., self.head_dim :].to(key))
 
     @property
     def vector(self) -> Float[Tensor, "heads inner"]:

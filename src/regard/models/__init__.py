@@ -2,6 +2,7 @@
 
 from regard.models.bert import Bert, BertConfig, BertOutput
 from regard.models.load import load
+from regard.models.recurrent import Recurrent, RecurrentConfig
 from regard.models.sequence_to_sequence import SequenceOutput, SequenceToSequence
 from regard.models.transformer import (
     Transformer,
@@ -15,6 +16,8 @@ __all__ = [
     "Bert",
     "BertConfig",
     "BertOutput",
+    "Recurrent",
+    "RecurrentConfig",
     "SequenceOutput",
     "SequenceToSequence",
     "Transformer",

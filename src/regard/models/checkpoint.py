@@ -102,7 +102,16 @@ def fill(model: nn.Module, stored: Mapping[str, Stored], dtype: torch.dtype) -> 
     for name, shape in wanted.items():
         _check_tensor(stored[name], shape)
     model.load_state_dict(_read(stored, dtype), assign=True)
+    _settle(model, dtype)
     model.requires_grad_(True)
+
+
+def _settle(model: nn.Module, dtype: torch.dtype) -> None:
+    """Give buffers that are of no checkpoint, and hold nothing, a place: they only tell device and dtype."""
+    for module in model.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            if buffer.is_meta and buffer.numel() == 0:
+                module._buffers[name] = torch.empty(buffer.shape, dtype=dtype)
 
 
 def tokenizer_of(folder: Path, *, pad_id: int | None, limit: int, vocabulary: int) -> Tokenizer | None:

@@ -9,13 +9,15 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, final
+from typing import Any, TypeVar, final, get_type_hints
 
-from regard.errors import CheckpointError
+from regard.errors import CheckpointError, RegardError
 
 LARGEST = 2**24
 """No size in a config may be larger: 16 million tokens, or a width of 16 million, is no model but a mistake."""
 _LARGEST_FILE = 2**24
+
+Config = TypeVar("Config")
 
 
 @final
@@ -85,6 +87,42 @@ class ConfigFile:
         """Raise unless the field has the only value that has a form here."""
         if self.fields.get(field, default) != only:
             raise self._wrong(field, f"{json.dumps(only)}, the only form supported")
+
+    def typed(self, kind: type[Config]) -> Config:
+        """The dataclass ``kind``, each field read by the type it declares; absent ones keep their defaults.
+
+        Raises CheckpointError for what the class refuses, too.
+        """
+        types = get_type_hints(kind)
+        values = {name: self._of_type(name, types[name]) for name in types if name in self.fields}
+        try:
+            return kind(**values)
+        except RegardError as error:
+            raise CheckpointError(
+                f"{self.path} describes a model that cannot be built: {error.what}",
+                expected=error.expected,
+                got=error.got,
+                do="check that the file belongs to this model",
+            ) from error
+
+    def _of_type(self, field: str, kind: Any) -> object:
+        if kind is str:
+            return self._string(field)
+        if kind is float:
+            return self.number(field, default=0.0)
+        if kind is bool:
+            return self._truth(field)
+        return self._integer(field, lowest=0) if kind is int else self.optional(field)
+
+    def _string(self, field: str) -> str:
+        if not isinstance(self.fields[field], str):
+            raise self._wrong(field, "a string")
+        return str(self.fields[field])
+
+    def _truth(self, field: str) -> bool:
+        if not isinstance(self.fields[field], bool):
+            raise self._wrong(field, "true or false")
+        return bool(self.fields[field])
 
     def _integer(self, field: str, *, lowest: int) -> int:
         if field not in self.fields:

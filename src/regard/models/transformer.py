@@ -17,18 +17,20 @@ from functools import cached_property
 from typing import final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import OptionError, unknown
-from regard.layers import DecoderCache, decoder_block, encoder_block
+from regard.layers import DecoderBlock, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
 from regard.layers.projection import project
 from regard.masks import Mask
+from regard.models.groups import Groups
 from regard.models.indices import check_indices
 from regard.models.sequence_to_sequence import SequenceOutput, SequenceToSequence
 from regard.positions import ALiBi, Learned, Rotary, Sinusoidal, T5Buckets
 from regard.positions.base import AbsolutePosition, PairBias, Rotation
+from regard.record import record
 
 _ABSOLUTE = ("sinusoidal", "learned")
 _IN_HEADS = ("rotary", "alibi", "t5")
@@ -88,36 +90,65 @@ class TransformerConfig:
 
 @final
 @dataclass(frozen=True, eq=False)
-class TransformerState:
-    """What is remembered of the tokens written so far, a cache for each layer, and how many they are.
+class Sources:
+    """What was read: ``memories`` of the sources, one for each layer, and their ``lengths`` if some are padded."""
 
-    ``memory`` is what the encoder gave, until the caches hold what they need of it; ``lengths`` are those of the
-    sources.
-    """
-
-    caches: tuple[DecoderCache, ...]
-    memory: Tensor | None
+    memories: tuple[KeyValueCache, ...]
     lengths: Tensor | None
-    length: int = 0
 
     @cached_property
     def mask(self) -> Mask | None:
-        """Who may be attended to in the memory."""
+        """Who may be attended to."""
         return None if self.lengths is None else masks.padding(self.lengths)
+
+    def taken(self, entries: Int[Tensor, " sources"]) -> Sources:
+        """The given sources."""
+        memories = tuple(memory.reordered(entries) for memory in self.memories)
+        return Sources(memories, None if self.lengths is None else self.lengths[entries])
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TransformerState:
+    """What is remembered between two steps.
+
+    ``sources`` are kept once, however many rows look at them; ``groups`` says which rows those are. ``written`` is a
+    cache for each layer of the ``length`` tokens so far: those of all rows of a source side by side. ``seen`` (rows,
+    keys) are a row's own among them, so nothing is copied when rows change places. Where positions stand in the heads,
+    which count along the keys, ``seen`` is None, and each row has an entry of its own.
+    """
+
+    written: tuple[KeyValueCache, ...]
+    length: int
+    groups: Groups
+    sources: Sources
+    seen: Bool[Tensor, "rows keys"] | None
 
     def reordered(self, entries: Int[Tensor, " rows"]) -> TransformerState:
         """The state of the given rows."""
-        caches = tuple(cache.reordered(entries) for cache in self.caches)
-        memory, lengths = (None if one is None else one[entries] for one in (self.memory, self.lengths))
-        return TransformerState(caches, memory, lengths, self.length)
+        groups, left = self.groups.taken(entries)
+        sources = self.sources if left is None else self.sources.taken(left)
+        seen, kept = (None, entries) if self.seen is None else (self.seen[entries], left)
+        written = self.written if kept is None else tuple(cache.reordered(kept) for cache in self.written)
+        return TransformerState(written, self.length, groups, sources, seen)
+
+    def ahead(self) -> tuple[Mask, Bool[Tensor, "rows longer"] | None]:
+        """Who may attend to whom in the next step, and what each row has seen after it."""
+        if self.seen is None:
+            return masks.causal(), None
+        seen = torch.cat([self.seen, self.groups.own], dim=1)
+        return masks.keep(self.groups.queries(seen[:, None])[:, None]), seen
 
 
 @final
 class Transformer(SequenceToSequence):
     """A Transformer from its numbers, with weights to be trained."""
 
+    model_type = "regard-transformer"
+    config_class = TransformerConfig
+
     def __init__(self, config: TransformerConfig) -> None:
-        super().__init__()
+        super().__init__(config)
         self.config = config
         self.vocabularies = config.vocabulary, config.vocabulary_of_target
         self.start_id, self.end_id = config.start_id, config.end_id
@@ -126,8 +157,7 @@ class Transformer(SequenceToSequence):
             self.source_words if config.shared == "all" else nn.Embedding(self.vocabularies[1], config.width)
         )
         self.output = nn.Linear(config.width, self.vocabularies[1], bias=False)
-        if config.shared != "none":
-            self.output.weight = self.target_words.weight
+        self.tie()
         self.positions = _absolute(config)
         self.dropout = nn.Dropout(config.dropout)
         self.encoder = nn.ModuleList(_block(encoder_block, config, bidirectional=True) for _ in range(config.layers))
@@ -136,6 +166,23 @@ class Transformer(SequenceToSequence):
         )
         self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
         self._start()
+
+    @property
+    def most_tokens(self) -> int | None:
+        """The longest sequence that there are positions for; None is any."""
+        return self.config.max_length if self.config.position == "learned" else None
+
+    @property
+    def tied(self) -> dict[str, str]:
+        """The names of weights that are another weight, and that one's name."""
+        if self.config.shared == "all":
+            return dict.fromkeys(("target_words.weight", "output.weight"), "source_words.weight")
+        return {"output.weight": "target_words.weight"} if self.config.shared == "target" else {}
+
+    def tie(self) -> None:
+        """Make the output one with the target's embeddings, where they are shared."""
+        if self.config.shared != "none":
+            self.output.weight = self.target_words.weight
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
         """Logits for every place of a target that is known. See ``SequenceToSequence.forward``."""
@@ -158,8 +205,11 @@ class Transformer(SequenceToSequence):
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> TransformerState:
         """The state after reading ``source``. See ``SequenceToSequence.start``."""
-        mask = None if lengths is None else masks.padding(lengths)
-        return TransformerState(tuple(DecoderCache() for _ in self.decoder), self.encode(source, mask=mask), lengths)
+        memory = self.encode(source, mask=None if lengths is None else masks.padding(lengths))
+        sources = Sources(tuple(_cross(layer).remember(memory) for layer in self.decoder), lengths)
+        written = (KeyValueCache.empty(),) * len(self.decoder)
+        groups = Groups.alone(len(source), source.device)
+        return TransformerState(written, 0, groups, sources, self._nothing_seen(source))
 
     def step(
         self, tokens: Tensor, state: TransformerState
@@ -167,12 +217,43 @@ class Transformer(SequenceToSequence):
         """The logits of what follows ``tokens`` (rows), and the next state."""
         check_indices("tokens", tokens[:, None], self.vocabularies[1])
         hidden = self._embedded(tokens[:, None], self.target_words, state.length)
-        caches = []
-        for layer, old in zip(self.decoder, state.caches, strict=True):
-            hidden, new = layer(hidden, state.memory, mask=masks.causal(), memory_mask=state.mask, cache=old)
-            caches.append(new)
+        mask, seen = state.ahead()
+        written = []
+        for number, layer in enumerate(self.decoder):
+            hidden, cache = _stepped(layer, hidden, state, number, mask)
+            written.append(cache)
         logits = project(self.decoder_norm(hidden)[:, 0], self.output)
-        return logits, TransformerState(tuple(caches), None, state.lengths, state.length + 1)
+        return logits, TransformerState(tuple(written), state.length + 1, state.groups, state.sources, seen)
+
+    def attended(
+        self, source: Tensor, target: Tensor, *, mask: Mask | None = None
+    ) -> Float[Tensor, "batch length source"]:
+        """The weights of one layer's cross-attention, averaged over heads. See ``SequenceToSequence.attended``.
+
+        The layer is the last but one, whose average is the best alignment of all layers: Garg et al. 2019, "Jointly
+        learning to align and translate with Transformer models", table 2.
+        """
+        with torch.no_grad(), record(self._aligning) as seen:
+            self(source, target, mask=mask)
+            return seen[-1].weights().mean(dim=1)
+
+    def step_attended(
+        self, tokens: Tensor, state: TransformerState
+    ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState, Float[Tensor, "rows source"]]:
+        """``step``, and how the source was weighed in it, as in ``attended``."""
+        with record(self._aligning) as seen:
+            logits, following = self.step(tokens, state)
+            return logits, following, state.groups.rows(seen[-1].weights().mean(dim=1))[:, 0]
+
+    @property
+    def _aligning(self) -> nn.Module:
+        """The cross-attention that alignments are read from."""
+        return self.get_submodule(f"decoder.{max(len(self.decoder) - 2, 0)}.cross_attention")
+
+    def _nothing_seen(self, source: Tensor) -> Bool[Tensor, "rows 0"] | None:
+        """What rows have seen before the first step; None where each needs keys of its own."""
+        apart = self.config.position in _IN_HEADS or self.config.mechanism != "dot_product"
+        return None if apart else torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
 
     def _embedded(self, ids: Tensor, words: nn.Embedding, offset: int) -> Tensor:
         tokens = words(ids) * math.sqrt(self.config.width)
@@ -224,6 +305,36 @@ def _block(make: Callable[..., nn.Module], config: TransformerConfig, *, bidirec
         mechanism=config.mechanism,
         position=_in_heads(config, bidirectional=bidirectional),
     )
+
+
+def _stepped(
+    layer: nn.Module, tokens: Tensor, state: TransformerState, number: int, mask: Mask
+) -> tuple[Float[Tensor, "rows 1 width"], KeyValueCache]:
+    """A block of the decoder on one token of each row; ``mask`` is that of self-attention."""
+    assert isinstance(layer, DecoderBlock)
+    assert layer.cross_attention_residual is not None
+    written, groups, sources, cross = state.written[number], state.groups, state.sources, _cross(layer)
+
+    def attend(inner: Tensor) -> Tensor:
+        nonlocal written
+        if state.seen is None:
+            output, written = layer.attention(inner, mask=mask, cache=written)
+            return output
+        output, written = layer.attention(groups.queries(inner), mask=mask, cache=written)
+        return groups.rows(output)
+
+    def look(inner: Tensor) -> Tensor:
+        return groups.rows(cross.recall(groups.queries(inner), sources.memories[number], mask=sources.mask))
+
+    tokens = layer.cross_attention_residual(layer.attention_residual(tokens, attend), look)
+    return layer.feed_forward_residual(tokens, layer.feed_forward), written
+
+
+def _cross(layer: nn.Module) -> MultiHeadAttention:
+    """What a block of the decoder looks at the memory with."""
+    assert isinstance(layer, DecoderBlock)
+    assert layer.cross_attention is not None
+    return layer.cross_attention
 
 
 def transformer_tiny(vocabulary: int) -> Transformer:

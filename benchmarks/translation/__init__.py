@@ -1,0 +1,1 @@
+"""Translators trained from a config each, measured as the papers measured theirs."""

@@ -1,0 +1,54 @@
+"""``python -m benchmarks.translation NAME``: train a translator as configs/NAME.toml says, measure it, keep the result.
+
+The data is not part of the repository: --data names the folder that holds it. A run that was cut off goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.translation.config import NAMES, Config
+from benchmarks.translation.measure import measured
+from benchmarks.translation.train import trained
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def options() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.translation",
+        description="Train translators and measure them.",
+        epilog="Then `python -m benchmarks.translation.report` writes docs/results.md.",
+    )
+    parser.add_argument("names", nargs="+", choices=NAMES, metavar="name", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="multi30k/, tatoeba/ and others")
+    parser.add_argument("--out", type=Path, default=Path("trained"), metavar="FOLDER", help="of the models")
+    parser.add_argument("--minutes", type=float, metavar="M", help="instead of the config's")
+    parser.add_argument("--only-measure", action="store_true", help="a model that is trained already")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Train and measure what was asked for."""
+    asked = options()
+    for name in asked.names:
+        config = Config.read(name)
+        model = asked.out / name
+        began = time.monotonic()
+        if not asked.only_measure:
+            trained(config, asked.data, model, minutes=asked.minutes)
+        print(f"trained in {(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
+        found = measured(config, asked.data, model)
+        print(json.dumps(found, indent=2, ensure_ascii=False))
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

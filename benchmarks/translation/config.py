@@ -1,0 +1,47 @@
+"""What is trained, on what, and how it is measured: one TOML file each in configs/."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent / "configs"
+NAMES = tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
+
+
+@dataclass(frozen=True)
+class Config:
+    """A result to reach.
+
+    ``prepare`` names a function of ``prepare``, which makes files of pairs from the data; None takes them as they are.
+    ``train``, ``valid`` and ``test`` are files in the folder of data, or in that of what was prepared. ``options`` are
+    those of `regard train translate`. ``published`` and ``reach`` are sentences; ``promise`` is the score that is to
+    be reached, of ``metric``.
+    """
+
+    name: str
+    title: str
+    languages: tuple[str, str]
+    train: tuple[str, ...]
+    valid: tuple[str, ...]
+    test: tuple[str, ...]
+    options: tuple[str, ...]
+    published: str
+    metric: str
+    promise: float | None = None
+    prepare: str | None = None
+    beam: int = 5
+    length_penalty: float = 1.0
+    sentences: tuple[str, ...] = field(default_factory=tuple)
+
+    @classmethod
+    def read(cls, name: str) -> Config:
+        """The config of that name."""
+        fields = tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
+        return cls(name=name, **{key: _fixed(value) for key, value in fields.items()})
+
+
+def _fixed(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,85 @@
+"""Scores of a translator: sacreBLEU with its signature, and BLEU on the footing of the papers beside it.
+
+That footing: texts made lower case and cut into tokens by the rules of Moses, BLEU over those tokens, as multi-bleu.perl
+does.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import machine, versions
+from benchmarks.translation.config import Config
+from benchmarks.translation.train import files_of
+from regard.search import Beam, Greedy
+from regard.text.pairs import Tally, read_pairs
+from regard.translation import Translator, score
+
+
+def measured(config: Config, data: Path, model: Path) -> dict[str, Any]:
+    """All scores, how long training took, and some translations."""
+    translator = Translator.load(model)
+    pairs = list(Tally().count(read_pairs(files_of(config, config.test, data, model))))
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    searches = {"greedy": Greedy(), f"beam {config.beam}": Beam(width=config.beam, length_penalty=config.length_penalty)}
+    scores = {}
+    for name, search in searches.items():
+        began = time.monotonic()
+        texts = [found.text for found in translator.translate(sources, search=search)]
+        seconds = time.monotonic() - began
+        scores[name] = _scores(texts, references, config.languages[1]) | {"seconds": round(seconds, 1)}
+    examples = [*config.sentences, *sources[:3]]
+    return {
+        "title": config.title,
+        "published": config.published,
+        "metric": config.metric,
+        "promise": config.promise,
+        "options": " ".join(config.options),
+        "scores": scores,
+        "examples": [[text, found.text] for text, found in zip(examples, translator.translate(examples), strict=True)],
+        "pairs": translator.model.about.get("pairs"),
+        "trained": translator.model.about.get("trained"),
+        "weights": sum(weight.numel() for weight in translator.model.parameters()),
+        "training": _training(model),
+        "memory GB": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6, 2),
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def _scores(texts: list[str], references: list[str], language: str) -> dict[str, Any]:
+    plain = score(texts, references, language=language)
+    tokens = score(_tokens(texts, language), _tokens(references, language), tokenize="none")
+    cased = score(_tokens(texts, language, lower=False), _tokens(references, language, lower=False), tokenize="none")
+    return {
+        "sacrebleu": round(plain.bleu, 2),
+        "signature": plain.bleu_signature,
+        "chrf": round(plain.chrf, 2),
+        "chrf signature": plain.chrf_signature,
+        "tokenized, lower case": round(tokens.bleu, 2),
+        "tokenized": round(cased.bleu, 2),
+    }
+
+
+def _tokens(texts: list[str], language: str, *, lower: bool = True) -> list[str]:
+    """Tokens by the rules of Moses; Chinese by characters."""
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+    if language == "zh":
+        return [" ".join(text.replace(" ", "")) for text in texts]
+    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+    normal = (normalizer.normalize(text.lower() if lower else text) for text in texts)
+    return [tokenizer.tokenize(text, return_str=True, escape=False, aggressive_dash_splits=False) for text in normal]
+
+
+def _training(model: Path) -> dict[str, Any]:
+    """Steps, tokens a second (the middle one), and the course of BLEU on validation data."""
+    lines = (model.with_name(f"{model.name}.run") / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [json.loads(line) for line in lines]
+    speeds = sorted(one["tokens_per_second"] for one in records if one["kind"] == "train")
+    validations = [[one["step"], round(one["bleu"], 2)] for one in records if one["kind"] == "validation"]
+    return {"tokens a second": round(speeds[len(speeds) // 2]), "validations": validations}

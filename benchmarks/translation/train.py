@@ -1,0 +1,37 @@
+"""Training by the command that users have, so that what is measured is what they get."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.translation.config import Config
+from benchmarks.translation.prepare import PREPARE
+
+
+def files_of(config: Config, names: tuple[str, ...], data: Path, model: Path) -> list[Path]:
+    """Where the files of a config are."""
+    folder = prepared_folder(model) if config.prepare else data
+    return [folder / name for name in names]
+
+
+def prepared_folder(model: Path) -> Path:
+    """Where prepared data is."""
+    return model.with_name(f"{model.name}.data")
+
+
+def trained(config: Config, data: Path, model: Path, *, minutes: float | None = None) -> None:
+    """Train, or go on with a run that was cut off."""
+    if config.prepare and not prepared_folder(model).exists():
+        PREPARE[config.prepare](data, prepared_folder(model))
+    command = [sys.executable, "-m", "regard", "train", "translate", "--out", str(model), *config.options]
+    for option, names in (("--data", config.train), ("--valid", config.valid)):
+        for path in files_of(config, names, data, model):
+            command += [option, str(path)]
+    command += ["--source", config.languages[0], "--target", config.languages[1]]
+    if minutes is not None:
+        command += ["--minutes", str(minutes)]
+    if model.with_name(f"{model.name}.run").exists():
+        command.append("--resume")
+    subprocess.run(command, check=True)

@@ -1,0 +1,39 @@
+"""What several verbs ask of pairs of sentences, read from the shell's words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from regard.errors import OptionError
+
+if TYPE_CHECKING:
+    from regard.models import SequenceToSequence
+
+
+def columns_of(text: str) -> tuple[int, int]:
+    """Two columns of a table. Raises OptionError for anything else."""
+    first, second = _two("columns", text)
+    if not (first.isdecimal() and second.isdecimal() and int(first) and int(second)):
+        raise OptionError("wrong --columns", expected="two numbers from 1", got=text, do="such as --columns 1,2")
+    return int(first), int(second)
+
+
+def fields_of(text: str | None) -> tuple[str, str] | None:
+    """Two fields of JSON. Raises OptionError for anything else."""
+    return None if text is None else _two("fields", text)
+
+
+def languages_of(model: SequenceToSequence) -> tuple[str | None, str | None]:
+    """The languages that a model was trained for, as far as anybody said."""
+    named = model.about.get("languages")
+    if not isinstance(named, list) or len(named) != 2:
+        return None, None
+    source, target = (one if isinstance(one, str) else None for one in named)
+    return source, target
+
+
+def _two(name: str, text: str) -> tuple[str, str]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(parts):
+        raise OptionError(f"wrong --{name}", expected="two, with a comma between", got=text, do=f"such as --{name} a,b")
+    return parts[0], parts[1]

@@ -1,0 +1,176 @@
+"""``regard evaluate``: how good a model is, on data of its task. One command a task."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from regard.cli.asked import columns_of, fields_of, languages_of
+from regard.errors import OptionError
+
+if TYPE_CHECKING:
+    from regard.text.alignments import AlignmentScores
+    from regard.text.pairs import Pair
+    from regard.translation import Translator
+
+NOTES = """
+[bold]BLEU and chrF[/bold] are sacrebleu's, with their signatures. Words are found by 13a, for Chinese by zh, for \
+Japanese and other scripts without spaces by characters; --tokenize none is for tokens with spaces between.
+
+[bold]Alignments.[/bold] With --gold the model aligns each source with its reference, and its links are compared with \
+those of the file: i-j sure, ipj possible (Talp), or lines of sentence, source, target (NAACL). Words are what white \
+space parts.
+
+[bold]Examples[/bold]
+
+  regard evaluate translate --model de-en/ --data test.de --data test.en
+
+  regard evaluate translate --hypotheses mine.en --data test.tsv --target en
+
+  regard evaluate translate --model de-en/ --data test.tsv --gold test.talp --format json
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    evaluate = typer.Typer(
+        name="evaluate", help="Measure a model on your data.", no_args_is_help=True, rich_markup_mode="rich"
+    )
+    evaluate.callback()(_of_tasks)
+    evaluate.command("translate", epilog=NOTES)(translate)
+    app.add_typer(evaluate)
+
+
+def _of_tasks() -> None:
+    """Measure a model on your data."""
+
+
+def translate(
+    data: Annotated[
+        list[Path], typer.Option("--data", help="Sources and references, as for training.", show_default=False)
+    ],
+    model: Annotated[str | None, typer.Option("--model", help="A model's folder.", show_default=False)] = None,
+    hypotheses: Annotated[
+        Path | None,
+        typer.Option("--hypotheses", help="Translations by any software, a line each, instead.", show_default=False),
+    ] = None,
+    source: Annotated[str | None, typer.Option("--source", help="Language of the source.", show_default=False)] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Language of the target.", show_default=False)] = None,
+    columns: Annotated[str, typer.Option("--columns", help="Of a table: source,target, counted from 1.")] = "1,2",
+    fields: Annotated[str | None, typer.Option("--fields", help="Of JSON: source,target.", show_default=False)] = None,
+    beam: Annotated[int, typer.Option("--beam", min=1, help="Width of the search; 1 is greedy.")] = 5,
+    length_penalty: Annotated[float, typer.Option("--length-penalty", help="alpha of Wu et al. 2016.")] = 1.0,
+    tokenize: Annotated[
+        str | None, typer.Option("--tokenize", help="How BLEU finds words; else by --target.", show_default=False)
+    ] = None,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Make capital letters small first.")] = False,
+    gold: Annotated[
+        Path | None, typer.Option("--gold", help="Gold alignments of these pairs.", show_default=False)
+    ] = None,
+    gold_format: Annotated[
+        str | None, typer.Option("--gold-format", help="pharaoh, talp or naacl; else seen.", show_default=False)
+    ] = None,
+    gold_first: Annotated[
+        int | None, typer.Option("--gold-first", help="Number of its first word: 0 or 1.", show_default=False)
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    device: Annotated[str | None, typer.Option("--device", help="Such as cuda.", show_default=False)] = None,
+) -> None:
+    """BLEU and chrF of translations, and the error rate of alignments."""
+    from regard.text.pairs import Where
+    from regard.train.translation_job import read
+    from regard.translation import Translator, score
+
+    _check(model, hypotheses, gold, form)
+    where = Where(source, target, columns=columns_of(columns), fields=fields_of(fields))
+    pairs = read(data, where, _say)
+    translator = None if model is None else Translator.load(model, device=device)
+    target = target or (None if translator is None else languages_of(translator.model)[1])
+    texts = _translated(translator, pairs, beam, length_penalty) if translator else _read_lines(hypotheses)
+    scores = score(texts, [pair.target for pair in pairs], language=target, tokenize=tokenize, lowercase=lowercase)
+    found: dict[str, Any] = asdict(scores)
+    if gold is not None and translator is not None:
+        found |= {"alignment": asdict(_aligned(translator, pairs, gold, gold_format, gold_first))}
+    print(json.dumps(found, indent=2) if form == "json" else _text(found))
+
+
+def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: str) -> None:
+    if (model is None) == (hypotheses is None):
+        raise OptionError(
+            "either a model translates, or translations are given",
+            expected="--model FOLDER or --hypotheses FILE",
+            got="both" if model else "neither",
+            do="give one of them",
+        )
+    if gold is not None and model is None:
+        raise OptionError(
+            "alignments are a model's", expected="--model FOLDER with --gold", got="no --model", do="name the model"
+        )
+    if form not in ("text", "json"):
+        raise OptionError("unknown format", expected="text or json", got=form, do="choose one of them")
+
+
+def _translated(translator: Translator, pairs: Sequence[Pair], beam: int, length_penalty: float) -> list[str]:
+    from regard.cli.progress import counting
+    from regard.search import Beam, Greedy
+
+    search = Greedy() if beam == 1 else Beam(width=beam, length_penalty=length_penalty)
+    texts = []
+    with counting(len(pairs), "sentences") as advance:
+        for found in translator.stream((pair.source for pair in pairs), search=search):
+            texts.append(found.text)
+            advance(len(texts))
+    return texts
+
+
+def _aligned(
+    translator: Translator, pairs: Sequence[Pair], gold: Path, form: str | None, first: int | None
+) -> AlignmentScores:
+    from regard.text.alignments import alignment_scores, read_alignments
+    from regard.text.words import token_spans
+
+    lengths = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
+    wanted = read_alignments(gold, form=form, first=first, lengths=lengths)
+    if wanted.null_links:
+        _say(f"left out {wanted.null_links:,} links to no word")
+    found = [translator.aligned_pair(pair.source, pair.target, split=token_spans).alignment for pair in pairs]
+    return alignment_scores(found, wanted.alignments)
+
+
+def _read_lines(path: Path | None) -> list[str]:
+    """The lines of a file of translations. Raises DataError for one that cannot be read."""
+    from regard.text.lines import Source
+
+    texts = []
+    for line in Source(str(path)):
+        if line.problem is not None:
+            raise line.problem
+        texts.append(line.text)
+    return texts
+
+
+def _text(found: dict[str, Any]) -> str:
+    lines = [
+        f"BLEU {found['bleu']:.2f}   {found['bleu_signature']}",
+        f"chrF {found['chrf']:.2f}   {found['chrf_signature']}",
+        f"{found['sentences']:,} sentences; {found['length_ratio']:.3f} times as many words as the references",
+    ]
+    if "alignment" in found:
+        aligned = found["alignment"]
+        lines.append(
+            f"AER  {100 * aligned['error_rate']:.2f}   precision {100 * aligned['precision']:.2f}, "
+            f"recall {100 * aligned['recall']:.2f}, {aligned['links']:,} links"
+        )
+    return "\n".join(lines)
+
+
+def _say(message: str) -> None:
+    from regard.view.visible import visible
+
+    print(visible(message), file=sys.stderr)

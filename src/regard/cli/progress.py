@@ -1,0 +1,44 @@
+"""Bars on standard error, if that is a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from regard.text.lines import Line, Source
+
+
+@contextmanager
+def reading(lines: Source | list[Line]) -> Iterator[Callable[[int], None]]:
+    """A bar for lines that are read: by bytes of a file, by lines where the size is not known.
+
+    What it gives is called with the number of lines that are done.
+    """
+    source = None if isinstance(lines, list) else lines
+    with _bar("lines", len(lines) if isinstance(lines, list) else lines.size) as update:
+
+        def advance(done: int) -> None:
+            update(done if source is None or source.size is None else source.position, done)
+
+        yield advance
+
+
+@contextmanager
+def counting(total: int, things: str) -> Iterator[Callable[[int], None]]:
+    """A bar for so many things. What it gives is called with the number that is done."""
+    with _bar(things, total) as update:
+        yield lambda done: update(done, done)
+
+
+@contextmanager
+def _bar(things: str, total: int | None) -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.fields[done]:,} " + things), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total, done=0)
+        yield lambda completed, done: bar.update(task, completed=completed, done=done)

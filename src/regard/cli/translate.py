@@ -1,0 +1,310 @@
+"""``regard translate``: sentences into another language, from arguments, files, a pipe or a conversation."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
+
+import typer
+
+from regard.cli.progress import reading
+from regard.errors import DataError, OptionError, OutputError, OutputExistsError, RegardError, unknown
+
+if TYPE_CHECKING:
+    from regard.search import Search
+    from regard.text.lines import Line, Source
+    from regard.translation import Aligned, Translation, Translator
+
+FORMATS = ("text", "tsv", "jsonl", "pharaoh")
+_LEAST, _MOST = 0.05, 5
+"""Of the source words that a word was found by: the least weight that is told, and how many at most."""
+
+NOTES = """
+[bold]Formats.[/bold] text: a translation a line. tsv: number of the line, score, translation; with --best several. \
+jsonl: source, translations with score and log-probability, and for each target word the source words it was found by, \
+with weights. pharaoh: for each line the links i-j, source word i to target word j, counted from 0.
+
+[bold]Lines.[/bold] As many come out as go in, in their order; an empty line stays empty. Files of any length need the \
+same memory. With --skip-bad a line that cannot be used becomes an empty one, and is said.
+
+[bold]Interactive.[/bold] On a terminal, without text and --data: type a sentence, see its translation and what each \
+word was found by.
+
+[bold]Examples[/bold]
+
+  regard translate --model de-en/ "Ein Hund läuft durch den Schnee."
+
+  regard translate --model de-en/ --data news.de -o news.en --beam 5
+
+  cat news.de | regard translate --model de-en/ --format jsonl --best 3
+
+  regard translate --model de-en/
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    app.command("translate", epilog=NOTES)(translate)
+
+
+def translate(
+    texts: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT...", help="Sentences; quote each.", show_default=False)
+    ] = None,
+    model: Annotated[
+        str, typer.Option("--model", help="A folder that `regard train translate` wrote.", show_default=False)
+    ] = "",
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data", help="A file, one sentence a line, also gzipped; - is standard input.", show_default=False
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to write; else standard output.", show_default=False)
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="text, tsv, jsonl or pharaoh.")] = "text",
+    beam: Annotated[int, typer.Option("--beam", min=1, help="Width of the search; 1 is greedy.")] = 5,
+    length_penalty: Annotated[
+        float, typer.Option("--length-penalty", help="alpha of Wu et al. 2016; more favours longer ones.")
+    ] = 1.0,
+    coverage_penalty: Annotated[
+        float, typer.Option("--coverage-penalty", min=0.0, help="beta of Wu et al. 2016; more leaves less out.")
+    ] = 0.0,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching.")] = False,
+    temperature: Annotated[float, typer.Option("--temperature", help="Of drawing.")] = 1.0,
+    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Draw among so many; 0 is all.")] = 0,
+    top_p: Annotated[float, typer.Option("--top-p", help="Draw among the likeliest of this weight.")] = 1.0,
+    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn.")] = 1,
+    best: Annotated[int, typer.Option("--best", min=1, help="Translations of each sentence.")] = 1,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave lines that cannot be used empty.")] = False,
+    device: Annotated[str | None, typer.Option("--device", help="Such as cuda.", show_default=False)] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
+) -> None:
+    """Translate sentences."""
+    _check(form, best, model, texts, data, out, overwrite=overwrite)
+    search = _search(
+        beam, length_penalty, coverage_penalty, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p,
+        seed=seed, best=best,
+    )  # fmt: skip
+    from regard.translation import Translator
+
+    translator = Translator.load(model, device=device)
+    if not texts and data is None and sys.stdin is not None and sys.stdin.isatty():
+        _converse(translator, search)
+        return
+    with _lines(texts or [], data) as lines, _opened(out) as file:
+        for number, found in enumerate(_translated(translator, lines, search, skip_bad=skip_bad), start=1):
+            file.write(_written(translator, found, number, form))
+    if out is not None:
+        _say(f"{out}: written")
+
+
+def _check(
+    form: str, best: int, model: str, texts: list[str] | None, data: str | None, out: Path | None, *, overwrite: bool
+) -> None:
+    if form not in FORMATS:
+        raise unknown("format of translations", form, FORMATS)
+    if not model:
+        raise OptionError(
+            "it is not said which model is to translate",
+            expected="--model FOLDER",
+            got="no --model",
+            do="train one: regard train translate --data pairs.tsv --out model/",
+        )
+    if texts and data is not None:
+        raise OptionError(
+            "sentences come from arguments or from a file", expected="one of them", got="both", do="leave out one"
+        )
+    if best > 1 and form in ("text", "pharaoh"):
+        raise OptionError(
+            f"--format {form} has one translation a line",
+            expected="--format tsv or jsonl for several",
+            got=f"--best {best}",
+            do="add --format tsv",
+        )
+    if out is not None and os.path.lexists(out) and not overwrite:
+        raise OutputExistsError(
+            f"{out} exists already", expected="a new file", got="an existing one", do="add --overwrite"
+        )
+
+
+def _search(
+    beam: int,
+    length_penalty: float,
+    coverage_penalty: float,
+    *,
+    sample: bool,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int,
+    best: int,
+) -> Search:
+    from regard.search import Beam, Greedy, Sampling
+
+    if sample:
+        return Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, best=best)
+    if beam == 1 and best == 1:
+        return Greedy()
+    return Beam(width=max(beam, best), length_penalty=length_penalty, coverage_penalty=coverage_penalty, best=best)
+
+
+@contextmanager
+def _lines(texts: list[str], data: str | None) -> Iterator[Source | list[Line]]:
+    from regard.text.lines import Source, arguments
+
+    if texts:
+        yield list(arguments(texts))
+        return
+    with closing(Source("-" if data is None else data)) as source:
+        source.check_field()
+        yield source
+
+
+@contextmanager
+def _opened(out: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that is there complete or not at all."""
+    if out is None:
+        yield sys.stdout
+        return
+    aside = out.with_name(f".{out.name}.partial")
+    try:
+        with aside.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(out)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        if isinstance(error, RegardError):
+            raise
+        raise OutputError(
+            f"{out} cannot be written",
+            expected="room on the disk and the right to write",
+            got=error.strerror or str(error),
+            do="make room, or choose another --out",
+        ) from error
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def _translated(
+    translator: Translator, lines: Source | list[Line], search: Search, *, skip_bad: bool
+) -> Iterator[Translation]:
+    """The translations, behind a bar on a terminal that shows how far the file is read."""
+    with reading(lines) as advance:
+        texts = _usable(translator, lines, skip_bad=skip_bad)
+        for done, found in enumerate(translator.stream(texts, search=search), start=1):
+            yield found
+            advance(done)
+
+
+def _usable(translator: Translator, lines: Iterable[Line], *, skip_bad: bool) -> Iterator[str]:
+    """The text of each line; nothing for one that cannot be used, where that is to be left empty."""
+    for line in lines:
+        try:
+            if line.problem is not None:
+                raise line.problem
+            translator.check(line.text, line.name)
+        except DataError as problem:
+            if not skip_bad:
+                raise
+            _say(f"left empty: {problem.what}")
+            yield ""
+        else:
+            yield line.text
+
+
+def _written(translator: Translator, found: Translation, number: int, form: str) -> str:
+    """What is written of a translation, line ends included."""
+    if form == "text":
+        return found.text + "\n"
+    if form == "tsv":
+        return "".join(f"{number}\t{one.score:.4f}\t{one.text}\n" for one in found.renderings)
+    if form == "pharaoh":
+        from regard.text.words import token_spans
+
+        best = found.renderings[0]
+        return f"{translator.aligned(found.source, best, split=token_spans).alignment.text()}\n" if best.ids else "\n"
+    return json.dumps(_record(translator, found), ensure_ascii=False) + "\n"
+
+
+def _record(translator: Translator, found: Translation) -> dict[str, Any]:
+    """All that is known of a translation."""
+    renderings = [
+        {
+            "text": one.text,
+            "score": round(one.score, 6),
+            "log_probability": round(one.log_probability, 6),
+            "finished": one.finished,
+            **({"missing": list(one.missing)} if one.missing else {}),
+        }
+        for one in found.renderings
+    ]
+    record: dict[str, Any] = {"source": found.source, "translations": renderings}
+    if found.renderings[0].ids and translator.model.attends:
+        record["words"] = _found_by(translator.aligned(found.source, found.renderings[0]))
+    return record
+
+
+def _found_by(aligned: Aligned) -> list[dict[str, Any]]:
+    """Each target word, and the source words it was found by, the heaviest first."""
+    rows = []
+    for word, weights in zip(aligned.target_words, aligned.weights, strict=True):
+        heaviest, order = weights.sort(descending=True)
+        known = [
+            {"source": aligned.source_words[index], "index": index, "weight": round(weight, 4)}
+            for index, weight in zip(order.tolist(), heaviest.tolist(), strict=True)
+            if weight >= _LEAST
+        ]
+        rows.append({"word": word, "found_by": known[:_MOST]})
+    return rows
+
+
+def _converse(translator: Translator, search: Search) -> None:
+    """Sentence by sentence, until the input ends."""
+    from rich.console import Console
+
+    from regard.view.visible import visible
+
+    console = Console(highlight=False, markup=False)
+    console.print("Type a sentence; an empty line or Ctrl-D ends.", style="dim")
+    while True:
+        try:
+            text = input("> ")
+        except EOFError:
+            console.print()
+            return
+        if not text.strip():
+            return
+        try:
+            translator.check(text, "the sentence")
+        except DataError as problem:
+            console.print(visible(problem.what), style="red")
+            continue
+        (found,) = translator.translate([text], search=search)
+        for one in found.renderings:
+            console.print(visible(one.text), style="bold", soft_wrap=True)
+        if translator.model.attends:
+            aligned = translator.aligned(found.source, found.renderings[0])
+            console.print(visible(_in_words(aligned)), style="dim", soft_wrap=True)
+
+
+def _in_words(aligned: Aligned) -> str:
+    """Each target word with the source word that it was found by most."""
+    heaviest = aligned.weights.argmax(dim=1).tolist() if aligned.weights.numel() else []
+    pairs = zip(aligned.target_words, heaviest, strict=True)
+    return "  ".join(f"{word} ← {aligned.source_words[index]}" for word, index in pairs)
+
+
+def _say(message: str) -> None:
+    from regard.view.visible import visible
+
+    print(visible(message), file=sys.stderr)

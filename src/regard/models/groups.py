@@ -1,0 +1,85 @@
+"""Rows of decoding that look at the same keys, side by side as queries.
+
+    rows (rows, 1, width)  ->  queries (groups, most rows of a group, width)  ->  rows
+
+Beam search writes several translations of a sentence at once, each a row. What was read of the sentence is the same
+for all of them, so it is kept once, and a group of rows looks at it as that many queries. Nothing of it is copied when
+beams change places, and a kernel reads it once for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import torch
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """``of`` (rows,) is the group of each row, from 0 to ``count - 1``; rows of a group may stand anywhere."""
+
+    of: Int[Tensor, " rows"]
+    count: int
+
+    @classmethod
+    def alone(cls, rows: int, device: torch.device) -> Groups:
+        """Each row a group of its own."""
+        return cls(torch.arange(rows, device=device), rows)
+
+    def taken(self, entries: Int[Tensor, " taken"]) -> tuple[Groups, Int[Tensor, " groups"] | None]:
+        """The groups of the given rows, and which of the groups they are: None where none has lost all of its rows."""
+        of = self.of[entries]
+        present = torch.zeros(self.count, dtype=torch.bool, device=of.device).index_fill(0, of, True)
+        if present.all():
+            return Groups(of, self.count), None
+        return Groups(present.cumsum(0)[of] - 1, int(present.sum())), present.nonzero()[:, 0]
+
+    def queries(self, rows: Shaped[Tensor, "rows 1 width"]) -> Shaped[Tensor, "groups queries width"]:
+        """The rows as queries of their group; where a group has fewer than another, zeros stand for the rest."""
+        if self._in_order:
+            return rows.reshape(self.count, self.most, rows.shape[2])
+        room = rows.new_zeros(self.count * self.most, rows.shape[2])
+        return room.index_copy(0, self._place, rows[:, 0]).view(self.count, self.most, -1)
+
+    def rows(self, queries: Shaped[Tensor, "groups queries width"]) -> Shaped[Tensor, "rows 1 width"]:
+        """The way back."""
+        flat = queries.flatten(0, 1)
+        return (flat if self._in_order else flat[self._place])[:, None]
+
+    @cached_property
+    def most(self) -> int:
+        """Rows of the largest group."""
+        return int(self._sizes.max())
+
+    @cached_property
+    def own(self) -> Bool[Tensor, "rows queries"]:
+        """Which of its group's queries a row is."""
+        return self._rank[:, None] == torch.arange(self.most, device=self.of.device)
+
+    @cached_property
+    def _sizes(self) -> Int[Tensor, " groups"]:
+        return torch.bincount(self.of, minlength=self.count)
+
+    @cached_property
+    def _rank(self) -> Int[Tensor, " rows"]:
+        """How many rows of its group stand before a row."""
+        order = self.of.argsort(stable=True)
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(len(order), device=order.device)
+        return rank - (self._sizes.cumsum(0) - self._sizes)[self.of]
+
+    @cached_property
+    def _place(self) -> Int[Tensor, " rows"]:
+        """Where a row stands among all queries."""
+        return self.of * self.most + self._rank
+
+    @cached_property
+    def _in_order(self) -> bool:
+        """Whether the rows are the queries as they are: groups one after the other, all of one size."""
+        rows = len(self.of)
+        return rows == self.count * self.most and torch.equal(self._place, torch.arange(rows, device=self.of.device))

@@ -1,0 +1,125 @@
+"""Local attention that predicts where to look: Luong's local-p.
+
+    p_t      = S sigmoid(v_p . tanh(W_p h_t))                    S: how many keys the query may see
+    a_t(s)   = align(h_t, s) exp(-(s - p_t)^2 / (2 sigma^2))     sigma = D / 2, for p_t - D <= s <= p_t + D
+    output_t = sum_s a_t(s) value_s
+
+Luong et al. 2015, section 3.2, equations 9 and 10. ``align`` is the softmax of the general score (h . W k) over the
+window alone. The Gaussian comes after it and nothing is normalised again, so weights sum to less than 1. Positions s
+are counted from 0. query (batch, heads, queries, head_dim), key (batch, heads, keys, head_dim).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn, final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from regard import masks
+from regard.errors import RefusedError, check_count
+from regard.kernels.library import wide
+from regard.kernels.request import Bias
+from regard.kernels.scored import Problem, full_precision, weights_of
+from regard.masks import Mask
+from regard.mechanisms import LuongGeneral, Mechanism
+from regard.mechanisms.by_head import by_head
+from regard.shapes import query_rows
+
+
+@final
+class LocalPredictive(Mechanism):
+    """local-p; ``window`` is D. Keys are counted from the first, so a mask may hide some at the end, as padding does.
+
+    ``position_weight`` (heads, head_dim, head_dim) and ``position_vector`` (heads, head_dim) are W_p and v_p.
+    """
+
+    def __init__(self, *, heads: int, head_dim: int, window: int = 10, dropout: float = 0.0) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        check_count("window", window)
+        self.window = window
+        self.align = LuongGeneral(heads=heads, head_dim=head_dim)
+        self.position_weight = nn.Parameter(torch.randn(heads, head_dim, head_dim) * head_dim**-0.5)
+        self.position_vector = nn.Parameter(torch.randn(heads, head_dim) * head_dim**-0.5)
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
+    ) -> Tensor:
+        """The output (batch, heads, queries, value_dim)."""
+        self.checked(query, key, value, mask, bias, 1.0)
+        distances = self._distances(query, key, mask)
+        problem = self.align.problem(query, key, value, self._seen(distances, mask), bias)
+        rows = problem.frame.all_rows(query.device)
+        with full_precision(problem):
+            weights, broken = _weighed(problem, rows, self._gaussian(distances))
+            output = problem.mix(nn.functional.dropout(weights, self.active_dropout), rows)
+            return output.masked_fill(broken.any(-1, keepdim=True), torch.nan).to(query.dtype)
+
+    def weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+        rows: Sequence[int] | Tensor | None = None,
+    ) -> Tensor:
+        """The weights a_t of some or all queries, before dropout; in float32 for half precision."""
+        self.checked(query, key, key, mask, bias, 1.0)
+        distances = self._distances(query, key, mask)
+        problem = self.align.problem(query, key, key[..., :0], self._seen(distances, mask), bias)
+        asked = query_rows(rows, query.shape[2], query.device)
+        asked = problem.frame.all_rows(query.device) if asked is None else asked
+        weights, broken = _weighed(problem, asked, self._gaussian(distances)[:, :, asked])
+        return weights.masked_fill(broken, torch.nan)
+
+    def positions(self, query: Tensor, key: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch heads queries 1"]:
+        """p_t of every query; not rounded."""
+        with torch.autocast(query.device.type, enabled=False):
+            # A query that is not finite is kept out: its row would make the weights' gradients NaN.
+            query = torch.where(query.isfinite().all(-1, keepdim=True), query, 0.0).to(wide(query.dtype))
+            hidden = torch.tanh(by_head(query, self.position_weight.to(query)))
+            share = torch.sigmoid(by_head(hidden, self.position_vector.to(query)[:, None]))
+            return share * (key.shape[2] if mask is None else _shown(mask, query, key))
+
+    def observe(self, *_: object, **__: object) -> NoReturn:
+        """Refused: statistics are of weights that sum to 1."""
+        raise RefusedError(
+            "local-p has no statistics: its weights do not sum to 1",
+            expected="weights of a softmax",
+            got="a softmax times a Gaussian, as published",
+            do="take the weights themselves: .weights(query, key, mask)",
+        )
+
+    def _distances(self, query: Tensor, key: Tensor, mask: Mask | None) -> Float[Tensor, "batch heads queries keys"]:
+        """s - p_t."""
+        return torch.arange(key.shape[2], device=query.device) - self.positions(query, key, mask)
+
+    def _gaussian(self, distances: Float[Tensor, "batch heads queries keys"]) -> Tensor:
+        """exp(-(s - p_t)^2 / (2 sigma^2))."""
+        return torch.exp(-(distances**2) / (2 * (self.window / 2) ** 2))
+
+    def _seen(self, distances: Float[Tensor, "batch heads queries keys"], mask: Mask | None) -> Mask:
+        """The window, and the mask."""
+        window = masks.keep(distances.detach().abs() <= self.window)
+        return window if mask is None else mask & window
+
+    def extra_repr(self) -> str:
+        """For printing."""
+        return f"{super().extra_repr()}, window={self.window}"
+
+
+def _weighed(
+    problem: Problem, rows: Tensor, gaussian: Float[Tensor, "batch heads rows keys"]
+) -> tuple[Float[Tensor, "batch heads rows keys"], Bool[Tensor, "batch heads rows keys"]]:
+    """align(h_t, s) times the Gaussian; and where it is NaN, with 0 in its place so that gradients are not."""
+    align = weights_of(problem, rows)
+    return align.masked_fill(align.isnan(), 0.0) * gaussian, align.isnan()
+
+
+def _shown(mask: Mask, query: Tensor, key: Tensor) -> Tensor:
+    """How many keys each query may see: (batch or 1, heads or 1, queries or 1, 1)."""
+    allowed = mask.dense(query.shape[2], key.shape[2], device=query.device)
+    return allowed.expand(*allowed.shape[:3], key.shape[2]).sum(-1, keepdim=True)

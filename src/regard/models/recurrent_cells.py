@@ -1,0 +1,97 @@
+"""Layers of recurrent cells: over a whole sequence, a step at a time with the same weights, and in both directions.
+
+    GRU    r, z = sigmoid(W x + U h)         n = tanh(W x + r * (U h))                 h' = (1 - z) n + z h
+    LSTM   i, f, o = sigmoid(W x + U h)      g = tanh(W x + U h)      c' = f c + i g   h' = o tanh(c')
+
+Each gate has a W, a U and biases of its own. Cho et al. 2014, "Learning phrase representations using RNN
+encoder-decoder"; Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000. The cells are torch's: r
+stands after the product with U (in Cho's before it), and z keeps the old state (in Bahdanau's it takes the new one).
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+States: TypeAlias = tuple[tuple[Tensor, ...], ...]
+"""For each layer (h,) or, of an LSTM, (h, c): (rows, hidden) each."""
+
+_CELLS: dict[str, type[nn.GRU] | type[nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
+CELLS = tuple(_CELLS)
+"""The kinds of cells."""
+
+
+@final
+class RecurrentLayers(nn.Module):
+    """``layers`` layers of ``hidden`` cells; the first reads (rows, .., size), each other the one below it.
+
+    ``dropout`` stands between layers.
+    """
+
+    def __init__(self, cell: str, size: int, hidden: int, *, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.hidden, self.depth = hidden, layers
+        self.cells = _made(cell, size, hidden, layers, dropout, bidirectional=False)
+
+    def whole(self, inputs: Float[Tensor, "rows length size"], states: States) -> Float[Tensor, "rows length hidden"]:
+        """h of the last layer at every step, from the states before the first."""
+        parts = tuple(torch.stack(part) for part in zip(*states, strict=True))
+        outputs: Tensor = self.cells(inputs, parts if isinstance(self.cells, nn.LSTM) else parts[0])[0]
+        return outputs
+
+    def step(self, inputs: Float[Tensor, "rows size"], states: States) -> tuple[Float[Tensor, "rows hidden"], States]:
+        """h of the last layer after one step, and the states then."""
+        following: list[tuple[Tensor, ...]] = []
+        for weights, state in zip(self.cells.all_weights, states, strict=True):
+            if following:
+                inputs = nn.functional.dropout(inputs, self.cells.dropout, self.training)
+            following.append(_stepped(inputs, state, weights))
+            inputs = following[-1][0]
+        return inputs, tuple(following)
+
+
+@final
+class BidirectionalLayers(nn.Module):
+    """As many cells in all: half of them read forwards, half backwards; each further layer reads both."""
+
+    def __init__(self, cell: str, size: int, hidden: int, *, layers: int, dropout: float) -> None:
+        super().__init__()
+        self.cells = _made(cell, size, hidden // 2, layers, dropout, bidirectional=True)
+
+    def forward(
+        self, inputs: Float[Tensor, "rows length size"], lengths: Int[Tensor, " rows"] | None
+    ) -> tuple[Float[Tensor, "rows length hidden"], States]:
+        """h of the last layer, and each layer's last states, both directions side by side.
+
+        Backwards the last state is that of the first token. What stands beyond a length is not read, and its h is 0.
+        """
+        if lengths is None:
+            outputs, last = self.cells(inputs)
+            return outputs, _both_directions(last)
+        packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        outputs, last = self.cells(packed)
+        padded, _ = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])
+        return padded, _both_directions(last)
+
+
+def _made(cell: str, size: int, hidden: int, layers: int, dropout: float, *, bidirectional: bool) -> nn.GRU | nn.LSTM:
+    between = dropout if layers > 1 else 0.0  # torch warns where nothing is between
+    return _CELLS[cell](size, hidden, layers, batch_first=True, dropout=between, bidirectional=bidirectional)
+
+
+def _stepped(inputs: Tensor, state: tuple[Tensor, ...], weights: list[nn.Parameter]) -> tuple[Tensor, ...]:
+    """One layer's state after a step."""
+    if len(state) == 1:
+        return (torch.gru_cell(inputs, state[0], *weights),)
+    return torch.lstm_cell(inputs, state, *weights)
+
+
+def _both_directions(last: Tensor | tuple[Tensor, Tensor]) -> States:
+    """torch's (layers * 2, rows, half) as states: the two directions side by side."""
+    parts = (last,) if isinstance(last, Tensor) else last
+    joined = [part.unflatten(0, (-1, 2)).transpose(1, 2).flatten(2) for part in parts]
+    return tuple(zip(*(part.unbind(0) for part in joined), strict=True))

@@ -1,0 +1,88 @@
+"""The folder of a model that writes sequences: what is needed to translate, and nothing that could run.
+
+config.json         the numbers of the model, and which it is
+model.safetensors   its weights; a matrix that stands in two places is written once
+tokenizer.json      subwords of both languages, or source.tokenizer.json and target.tokenizer.json
+about.json          how it came about: languages, data, scores
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from regard.errors import CheckpointError
+from regard.models.config_file import read_json_object
+from regard.models.layout import Stored
+from regard.models.saving import config_text, write_folder
+from regard.text.subwords import Subwords
+
+JOINT, SEPARATE = "tokenizer.json", ("source.tokenizer.json", "target.tokenizer.json")
+ABOUT = "about.json"
+
+
+def write(
+    folder: Path,
+    *,
+    config: Mapping[str, Any],
+    weights: Mapping[str, Tensor],
+    subwords: tuple[Subwords, Subwords] | None,
+    about: Mapping[str, Any],
+    overwrite: bool,
+) -> None:
+    """Write the folder aside, then rename it. Raises OutputExistsError as ``write_folder`` does."""
+    files = {"config.json": config_text(config, next(iter(weights.values())).dtype)}
+    files |= subword_texts(subwords)
+    if about:
+        files[ABOUT] = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
+    write_folder(folder, files, weights, overwrite=overwrite)
+
+
+def subword_texts(subwords: tuple[Subwords, Subwords] | None) -> dict[str, str]:
+    """What is written of subwords, by the names of the files."""
+    if subwords is None:
+        return {}
+    named = {JOINT: subwords[0]} if subwords[0] is subwords[1] else dict(zip(SEPARATE, subwords, strict=True))
+    return {name: one.to_json() for name, one in named.items()}
+
+
+def read_subwords(folder: Path) -> tuple[Subwords, Subwords] | None:
+    """The subwords of a folder; None where it has none."""
+    if (folder / JOINT).exists():
+        joint = Subwords.from_file(folder / JOINT)
+        return joint, joint
+    if all((folder / name).exists() for name in SEPARATE):
+        return Subwords.from_file(folder / SEPARATE[0]), Subwords.from_file(folder / SEPARATE[1])
+    return None
+
+
+def check_vocabularies(subwords: tuple[Subwords, Subwords] | None, vocabularies: tuple[int, int]) -> None:
+    """Raise CheckpointError where subwords are not those of a model with these vocabularies."""
+    sizes = vocabularies if subwords is None else (subwords[0].vocabulary, subwords[1].vocabulary)
+    if sizes != vocabularies:
+        raise CheckpointError(
+            "the subwords are not those of the model",
+            expected=f"{vocabularies[0]} and {vocabularies[1]} tokens, as config.json says",
+            got=f"{sizes[0]} and {sizes[1]}",
+            do="check that the files belong together",
+        )
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """How the model came about; nothing where nobody wrote it down."""
+    return read_json_object(folder / ABOUT) if (folder / ABOUT).exists() else {}
+
+
+def check_depth(layers: int, stored: Mapping[str, Stored]) -> None:
+    """Raise CheckpointError for more layers than there are tensors, before any layer is built."""
+    if layers > len(stored):
+        raise CheckpointError(
+            "config.json and the weights have different layers",
+            expected=f"{layers} layers, as config.json says",
+            got=f"{len(stored)} tensors in all",
+            do="check that the files belong together; a part of the weights may be missing",
+        )

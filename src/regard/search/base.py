@@ -1,0 +1,133 @@
+"""What all strategies share: sources in, for each the best targets found out.
+
+    log P(y | x) = sum_t log P(y_t | y_1 .. y_t-1, x)        y ends with the token that ends a target
+
+A model gives each factor of that sum (``SequenceToSequence.step``); a strategy says which targets are looked at. source
+(batch, length), lengths (batch,) -> a list of ``Hypothesis`` for each source.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Int
+from torch import Tensor, nn
+
+from regard.errors import DtypeError, RefusedError, ShapeError, check_count
+from regard.models.sequence_to_sequence import SequenceToSequence
+
+_TIMES, _MORE = 2, 10
+"""A target has at most ``_TIMES`` times as many tokens as its source, and ``_MORE``."""
+
+
+@final
+@dataclass(frozen=True)
+class Hypothesis:
+    """A target that was found: ``ids`` without those that begin and end it.
+
+    ``score`` is what hypotheses were compared by. ``log_probability`` is the model's, in nats, with the end if there is
+    one; ``finished`` says whether there is, or whether the target was cut at the most tokens allowed.
+    """
+
+    ids: tuple[int, ...]
+    score: float
+    log_probability: float
+    finished: bool
+
+
+class Search(ABC):
+    """A strategy. It holds its options, and nothing of a search that runs."""
+
+    @final
+    def search(
+        self, model: SequenceToSequence, source: Tensor, lengths: Tensor, *, most: int | None = None
+    ) -> list[list[Hypothesis]]:
+        """The best targets of each source, the best first.
+
+        Args:
+            model: is put into eval mode while it is asked, and back. No gradients are kept.
+            source: ids (batch, length), padded on the right.
+            lengths: (batch,), of the sources, each at least 1.
+            most: tokens of a target, its end included. None is 2 * length + 10 of each source: translations of twice as
+                many tokens are rare in any two languages, and 10 are for texts of a word or two. What is longer repeats
+                itself, as a rule.
+
+        A source has the same result whatever stands beside it in the batch, up to rounding. The tokens 0 (padding), 1
+        (unknown) and ``model.start_id`` are never written: none of them stands for any text.
+
+        Raises:
+            ShapeError, DtypeError, OptionError: arguments that do not fit.
+            RefusedError: a model that gives no token a probability, or lacks what the strategy needs.
+        """
+        _check(source, lengths)
+        if most is not None:
+            check_count("most", most)
+        if source.shape[0] == 0:
+            return []
+        limits = lengths * _TIMES + _MORE if most is None else torch.full_like(lengths, most)
+        with torch.no_grad(), evaluated(model):
+            found = self.found(model, source, lengths, limits)
+        if not all(found):
+            raise _no_number(found.index([]))
+        return found
+
+    @abstractmethod
+    def found(
+        self,
+        model: SequenceToSequence,
+        source: Int[Tensor, "batch length"],
+        lengths: Int[Tensor, " batch"],
+        most: Int[Tensor, " batch"],
+    ) -> list[list[Hypothesis]]:
+        """What ``search`` gives, from a model in eval mode and without gradients; ``most`` (batch,) of each source."""
+
+
+def forbidden(model: SequenceToSequence) -> Int[Tensor, " never"]:
+    """The tokens that no strategy writes: padding, unknown and the start."""
+    return torch.tensor(sorted({0, 1, model.start_id} - {model.end_id}), device=model.device)
+
+
+@contextmanager
+def evaluated(model: nn.Module) -> Iterator[None]:
+    """The model in eval mode; after that each of its modules is in the mode that it was in."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _check(source: Tensor, lengths: Tensor) -> None:
+    """Raise unless ``source`` is (batch, length) and ``lengths`` (batch,). Ids are for the model to check."""
+    if source.dim() != 2 or lengths.shape != source.shape[:1]:
+        raise ShapeError(
+            "sources and their lengths do not fit each other",
+            expected="source (batch, length), lengths (batch,)",
+            got=f"source {tuple(source.shape)}, lengths {tuple(lengths.shape)}",
+            do="pad the sources on the right, and count the tokens of each",
+        )
+    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+        raise DtypeError("lengths are whole numbers", expected="torch.long", got=str(lengths.dtype), do="use .long()")
+    if lengths.numel() and not 1 <= int(lengths.min()) <= int(lengths.max()) <= source.shape[1]:
+        raise ShapeError(
+            "a source has no token, or fewer than its length",
+            expected=f"lengths from 1 to {source.shape[1]}",
+            got=f"{int(lengths.min())} to {int(lengths.max())}",
+            do="leave out empty sources; each ends with the model's end_id",
+        )
+
+
+def _no_number(number: int) -> RefusedError:
+    return RefusedError(
+        f"the model gives no token a probability, for source {number}",
+        expected="logits of which at least one is a number",
+        got="NaN or -infinity for all of them",
+        do="look for NaN in the model's weights",
+    )

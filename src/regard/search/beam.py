@@ -1,0 +1,180 @@
+"""Beam search: the ``width`` most probable beginnings of a target, grown token by token.
+
+    score(Y) = log P(Y | X) / lp(Y) + cp(X; Y)
+    lp(Y)    = (5 + |Y|)^alpha / (5 + 1)^alpha
+    cp(X; Y) = beta sum_i log(min(sum_j p_ij, 1))           p_ij: the weight of source token i when y_j was written
+
+Wu et al. 2016, "Google's neural machine translation system", equation 14. |Y| counts the end, whose probability is part
+of P(Y | X). alpha is ``length_penalty``, beta ``coverage_penalty``.
+
+In each step, of all continuations of a source's live hypotheses, those that end are finished if they are among the
+``width`` most probable, and the ``width`` most probable that do not end live on. Live hypotheses are all of one
+length, so log P alone compares them. One is dropped as soon as it can no longer overtake: log P only falls, lp is
+largest at the most tokens allowed, and cp is at most 0, so whatever comes of it scores at most
+
+    log P / lp(most)
+
+If the ``best`` finished ones have reached that, it is dead, and so are all that are less probable. Dead ones could only
+displace dead ones, so the result is that of a search which keeps them all until the end.
+"""
+
+from __future__ import annotations
+
+import math
+from numbers import Real
+from typing import Any, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.errors import OptionError, check_count
+from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.search.base import Hypothesis, Search, forbidden
+from regard.search.finished import Finished
+from regard.search.likeliest import likeliest, log_probabilities
+from regard.search.live import Continuations, Live
+
+
+@final
+class Beam(Search):
+    """The search for the best score among ``width`` hypotheses of each source at a time.
+
+    Args:
+        width: live hypotheses of a source.
+        length_penalty: alpha; 0 compares log-probabilities, which prefers short targets. 0.6 is that of Vaswani et al.
+            2017, section 6.1.
+        coverage_penalty: beta, for targets that leave parts of the source out; needs a model with attention, and steps
+            take longer. 0 is without.
+        best: how many targets of a source are given, at most ``width``. There are fewer if the search found fewer.
+
+    A target that was cut at the most tokens allowed comes after all that are finished.
+
+    Raises OptionError for options outside of these ranges.
+    """
+
+    def __init__(
+        self, width: int = 5, *, length_penalty: float = 0.6, coverage_penalty: float = 0.0, best: int = 1
+    ) -> None:
+        check_count("width", width)
+        check_count("best", best)
+        _check_penalty("length_penalty", length_penalty)
+        _check_penalty("coverage_penalty", coverage_penalty)
+        if best > width:
+            raise OptionError(
+                "more targets are asked for than the beam is wide",
+                expected=f"best from 1 to {width}",
+                got=f"best={best}",
+                do=f"pass width={best}",
+            )
+        self.width, self.best = width, best
+        self.length_penalty, self.coverage_penalty = length_penalty, coverage_penalty
+
+    def __repr__(self) -> str:
+        options = ("width", "length_penalty", "coverage_penalty", "best")
+        return f"Beam({', '.join(f'{name}={getattr(self, name)}' for name in options)})"
+
+    def found(
+        self,
+        model: SequenceToSequence,
+        source: Int[Tensor, "batch length"],
+        lengths: Int[Tensor, " batch"],
+        most: Int[Tensor, " batch"],
+    ) -> list[list[Hypothesis]]:
+        """See ``Search.found``."""
+        state, never = model.start(source, lengths=lengths), forbidden(model)
+        live = Live.started(len(source), model.start_id, source.device)
+        finished = Finished(len(source), self.best, source.device)
+        for length in range(1, int(most.max()) + 1):
+            logits, state, live = self._asked(model, state, live)
+            tokens = likeliest(log_probabilities(logits, never), self.width + 1)  # one more, in case one is the end
+            found = live.best(*tokens, 2 * self.width)
+            score, ends = self._score(found, live, lengths, length), found.token == model.end_id
+            better = self._better(found, ends, score, finished)
+            _put_away(finished, better, found, live.written[:, 1:], score, ended=True)
+            lives = self._lives(found, ends, most, finished)
+            cut = lives & (most[found.source] == length)[:, None]
+            _put_away(finished, cut, found, live.written[:, 1:], score, ended=False)
+            lives &= ~cut
+            row = found.row[lives]
+            if len(row) == 0:
+                break
+            state = _reordered(state, row, len(live.source))
+            live = live.continued(row, found.token[lives], found.log_probability[lives])
+        return finished.listed()
+
+    def _asked(self, model: SequenceToSequence, state: Any, live: Live) -> tuple[Tensor, Any, Live]:
+        """What may follow each row, the next state, and the rows with what they have covered by now."""
+        tokens = live.written[:, -1]
+        if self.coverage_penalty == 0:
+            return (*model.step(tokens, state), live)
+        logits, state, weights = model.step_attended(tokens, state)
+        return logits, state, live.covering(weights)
+
+    def _score(
+        self, found: Continuations, live: Live, lengths: Tensor, length: int
+    ) -> Float[Tensor, "sources candidates"]:
+        """Equation 14, of the continuations as whole targets."""
+        score = found.log_probability / self._divisor(length)
+        if live.coverage is None:
+            return score
+        real = torch.arange(live.coverage.shape[1], device=lengths.device) < lengths[live.source][:, None]
+        # A token that got no weight at all counts as one with the smallest number that there is, and not as -infinity.
+        covered = live.coverage.clamp(torch.finfo(live.coverage.dtype).tiny, 1).log().where(real, 0.0).sum(dim=1)
+        return score + self.coverage_penalty * covered[found.row]
+
+    def _better(
+        self, found: Continuations, ends: Tensor, score: Tensor, finished: Finished
+    ) -> Bool[Tensor, "sources candidates"]:
+        """Those that end, are among the ``width`` best, and beat what is finished."""
+        better = ends & (score > finished.to_beat[found.source][:, None])
+        better[:, self.width :] = False
+        return better
+
+    def _lives(
+        self, found: Continuations, ends: Tensor, most: Tensor, finished: Finished
+    ) -> Bool[Tensor, "sources candidates"]:
+        """Those that do not end, are the ``width`` best of these, and may yet beat what is finished."""
+        bound = found.log_probability / self._divisor(most[found.source][:, None])
+        may = ~ends & (bound > finished.to_beat[found.source][:, None])
+        return may & ((~ends).cumsum(dim=1) <= self.width)
+
+    def _divisor(self, length: int | Tensor) -> float | Tensor:
+        """lp of a target of that length."""
+        divisor: float | Tensor = ((5 + length) / 6) ** self.length_penalty
+        return divisor
+
+
+def _put_away(
+    finished: Finished,
+    which: Bool[Tensor, "sources candidates"],
+    found: Continuations,
+    written: Int[Tensor, "rows length"],
+    score: Float[Tensor, "sources candidates"],
+    *,
+    ended: bool,
+) -> None:
+    """Put continuations among the finished hypotheses; the token of those that ended is the end, and left out."""
+    if not which.any():
+        return
+    source, ids = found.source[which.nonzero()[:, 0]], written[found.row[which]]
+    if not ended:
+        ids = torch.cat([ids, found.token[which][:, None]], dim=1)
+    finished.add(source, ids, score[which], found.log_probability[which], finished=ended)
+
+
+def _reordered(state: Any, row: Int[Tensor, " new"], rows: int) -> Any:
+    """The state of the given rows of ``rows``; as it is where they are all of them, in order."""
+    if len(row) == rows and torch.equal(row, torch.arange(rows, device=row.device)):
+        return state
+    return state.reordered(row)
+
+
+def _check_penalty(name: str, penalty: object) -> None:
+    if isinstance(penalty, bool) or not isinstance(penalty, Real) or not 0 <= float(penalty) < math.inf:
+        raise OptionError(
+            f"wrong {name}",
+            expected="a finite number of 0 or more",
+            got=repr(penalty),
+            do="0 is without",
+        )

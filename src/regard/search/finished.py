@@ -1,0 +1,49 @@
+"""What beam search has finished, and the score that live hypotheses have to beat."""
+
+from __future__ import annotations
+
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.search.base import Hypothesis
+
+
+@final
+class Finished:
+    """The ``best`` hypotheses of each source; finished ones stand before those that were cut, whatever their scores.
+
+    ``to_beat`` (sources,) is the lowest score of ``best`` finished ones, -infinity where there are fewer.
+    """
+
+    def __init__(self, sources: int, best: int, device: torch.device) -> None:
+        self._best = best
+        self._kept: list[list[Hypothesis]] = [[] for _ in range(sources)]
+        self.to_beat = torch.full((sources,), -torch.inf, device=device)
+
+    def add(
+        self,
+        source: Int[Tensor, " some"],
+        ids: Int[Tensor, "some length"],
+        score: Float[Tensor, " some"],
+        log_probability: Float[Tensor, " some"],
+        *,
+        finished: bool,
+    ) -> None:
+        """Put in hypotheses of the given sources, and keep the best."""
+        columns = (source.tolist(), ids.tolist(), score.tolist(), log_probability.tolist())
+        for number, tokens, worth, total in zip(*columns, strict=True):
+            self._kept[number].append(Hypothesis(tuple(tokens), worth, total, finished))
+        for number in set(columns[0]):
+            self._kept[number].sort(key=lambda one: (not one.finished, -one.score))
+            del self._kept[number][self._best :]
+        self.to_beat = torch.tensor([self._worst(those) for those in self._kept]).to(score)
+
+    def listed(self) -> list[list[Hypothesis]]:
+        """Those of each source, the best first."""
+        return self._kept
+
+    def _worst(self, those: list[Hypothesis]) -> float:
+        return those[-1].score if len(those) == self._best and those[-1].finished else -torch.inf

@@ -1,0 +1,72 @@
+"""Targets written one token after the other, without looking back: what greedy search and sampling share.
+
+    y_t = choose(log P(. | y_1 .. y_t-1, x))
+
+Rows that have ended leave the batch, so no step computes for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.search.base import Hypothesis, forbidden
+from regard.search.likeliest import log_probabilities
+
+Choose: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]
+"""From log-probabilities (rows, vocabulary), numbers of the rows and the place in the target: a token for each row.
+
+What is never written has a log-probability of -infinity.
+"""
+
+
+def follow(
+    model: SequenceToSequence,
+    source: Int[Tensor, "batch length"],
+    lengths: Int[Tensor, " batch"],
+    most: Int[Tensor, " batch"],
+    choose: Choose,
+    *,
+    each: int = 1,
+) -> list[list[Hypothesis]]:
+    """``each`` targets of every source, the most probable first; row ``i`` writes for source ``i // each``."""
+    never = forbidden(model)
+    state = model.start(source, lengths=lengths)
+    rows = torch.arange(len(source) * each, device=source.device)
+    if each > 1:
+        state = state.reordered(rows // each)
+    limits, longest = most.repeat_interleave(each), int(most.max())
+    written = rows.new_full((len(rows), longest), model.end_id)
+    log_probability = torch.zeros(len(rows), device=source.device)
+    tokens = torch.full_like(rows, model.start_id)
+    for place in range(longest):
+        logits, state = model.step(tokens, state)
+        known = log_probabilities(logits, never)
+        tokens = choose(known, rows, place)
+        log_probability = log_probability.to(known).index_add(0, rows, known.gather(1, tokens[:, None])[:, 0])
+        written[rows, place] = tokens
+        left = ((tokens != model.end_id) & (place + 1 < limits[rows])).nonzero()[:, 0]
+        if len(left) == 0:
+            break
+        if len(left) < len(rows):
+            rows, tokens, state = rows[left], tokens[left], state.reordered(left)
+    return _listed(written, log_probability, limits, model.end_id, each)
+
+
+def _listed(written: Tensor, log_probability: Tensor, limits: Tensor, end_id: int, each: int) -> list[list[Hypothesis]]:
+    """Hypotheses from rows of tokens that are filled up with ``end_id``; rows that are not numbers are left out."""
+    counts = (written != end_id).sum(dim=1)
+    real = log_probability.isfinite()
+    columns = (written, counts, log_probability, counts < limits, real)
+    found: list[list[Hypothesis]] = [[] for _ in range(len(written) // each)]
+    for number, (ids, count, total, finished, is_real) in enumerate(
+        zip(*(column.tolist() for column in columns), strict=True)
+    ):
+        if is_real:
+            found[number // each].append(Hypothesis(tuple(ids[:count]), total, total, finished))
+    return [sorted(those, key=lambda one: -one.score) for those in found]

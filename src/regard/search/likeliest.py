@@ -1,0 +1,42 @@
+"""The likeliest tokens of each row, found without sorting a vocabulary.
+
+    the k largest of a row lie in the k blocks whose largest are the largest
+
+So the largest of each block of 64 is taken first, in one pass over the row, and only k blocks are looked into.
+logits (rows, vocabulary) -> log-probabilities and ids (rows, k).
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+_BLOCK = 64
+
+
+def log_probabilities(
+    logits: Float[Tensor, "rows vocabulary"], never: Int[Tensor, " never"]
+) -> Float[Tensor, "rows vocabulary"]:
+    """Of each token; then -infinity for those that are ``never`` written, so that they take their share all the same.
+
+    Half precision is widened, since sums of many are compared.
+    """
+    wide = logits.float() if logits.dtype.itemsize == 2 else logits
+    return wide.log_softmax(dim=-1).index_fill_(1, never, -torch.inf)
+
+
+def likeliest(
+    values: Float[Tensor, "rows vocabulary"], count: int
+) -> tuple[Float[Tensor, "rows likeliest"], Int[Tensor, "rows likeliest"]]:
+    """The ``count`` largest values of each row (all of them, if there are fewer), in falling order, and their ids."""
+    blocks = values.shape[1] // _BLOCK
+    if blocks <= 2 * count:
+        return values.topk(min(count, values.shape[1]), dim=1)
+    whole = values[:, : blocks * _BLOCK].unflatten(1, (blocks, _BLOCK))
+    block = whole.amax(dim=2).topk(count, dim=1, sorted=False).indices
+    ids = (block[:, :, None] * _BLOCK + torch.arange(_BLOCK, device=values.device)).flatten(1)
+    rest = torch.arange(blocks * _BLOCK, values.shape[1], device=values.device).expand(values.shape[0], -1)
+    ids = torch.cat([ids, rest], dim=1)
+    top, place = values.gather(1, ids).topk(count, dim=1)
+    return top, ids.gather(1, place)

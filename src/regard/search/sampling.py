@@ -1,0 +1,102 @@
+"""Sampling: each token drawn from what the model gives.
+
+    y_t ~ P(. | y_1 .. y_t-1, x)^(1/temperature), of the top_k likeliest, of the fewest that have top_p together
+
+Nucleus (top_p): Holtzman et al. 2020, "The curious case of neural text degeneration", equations 2 and 3. top_k: Fan et
+al. 2018, "Hierarchical neural story generation", section 5.4. A token is drawn by inverting the distribution function
+at a number in (0, 1], of which there is one for each place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from numbers import Real
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.errors import OptionError, check_count
+from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.search.base import Hypothesis, Search
+from regard.search.following import follow
+from regard.search.likeliest import likeliest
+
+
+@final
+class Sampling(Search):
+    """``best`` targets drawn at random, the most probable first. A hypothesis' score is its log-probability.
+
+    Args:
+        seed: what is drawn depends on it and on the ids of a source, and on nothing else: neither on other sources of
+            the batch nor on what was drawn before. Two equal sources are given equal targets.
+        temperature: below 1 likely tokens become likelier, above 1 less so.
+        top_k: draw from that many of the likeliest tokens; 0 is all.
+        top_p: draw from the fewest tokens that have this probability together; 1 is all.
+        best: targets of a source, drawn independently; the same may be drawn twice.
+
+    Raises OptionError for options outside of these ranges.
+    """
+
+    def __init__(
+        self, *, seed: int, temperature: float = 1.0, top_k: int = 0, top_p: float = 1.0, best: int = 1
+    ) -> None:
+        check_count("seed", seed, least=0)
+        check_count("top_k", top_k, least=0)
+        check_count("best", best)
+        if not _is_real(temperature) or not 0 < temperature < math.inf:
+            raise OptionError(
+                "temperature is above 0", expected="a finite number", got=repr(temperature), do="for 0 use Greedy()"
+            )
+        if not _is_real(top_p) or not 0 < top_p <= 1:
+            raise OptionError("top_p is a probability", expected="0 < top_p <= 1", got=repr(top_p), do="try 0.9")
+        self.seed, self.temperature, self.top_k, self.top_p, self.best = seed, temperature, top_k, top_p, best
+
+    def __repr__(self) -> str:
+        options = ("seed", "temperature", "top_k", "top_p", "best")
+        return f"Sampling({', '.join(f'{name}={getattr(self, name)}' for name in options)})"
+
+    def found(
+        self,
+        model: SequenceToSequence,
+        source: Int[Tensor, "batch length"],
+        lengths: Int[Tensor, " batch"],
+        most: Int[Tensor, " batch"],
+    ) -> list[list[Hypothesis]]:
+        """See ``Search.found``."""
+        numbers = self._numbers(source, lengths, int(most.max()))
+
+        def choose(known: Tensor, rows: Tensor, place: int) -> Tensor:
+            return self._drawn(known, numbers[rows, place])
+
+        return follow(model, source, lengths, most, choose, each=self.best)
+
+    def _numbers(self, source: Tensor, lengths: Tensor, places: int) -> Float[Tensor, "rows places"]:
+        """Numbers in (0, 1] for each row and place, from a generator of each source's own."""
+        drawn = []
+        for ids, length in zip(source.tolist(), lengths.tolist(), strict=True):
+            text = " ".join(map(str, [self.seed, *ids[:length]]))
+            digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+            generator = torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
+            drawn.append(1 - torch.rand(places, self.best, generator=generator, dtype=torch.float64))
+        return torch.stack(drawn).transpose(1, 2).flatten(0, 1).to(source.device)
+
+    def _drawn(self, known: Float[Tensor, "rows vocabulary"], numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
+        """A token for each row."""
+        values, ids = known, None
+        if self.top_k or self.top_p < 1:
+            values, ids = likeliest(known, self.top_k or known.shape[1])
+        probability = (values.double() / self.temperature).softmax(dim=1)
+        below = probability.cumsum(dim=1) - probability
+        if self.top_p < 1:
+            probability = probability.masked_fill(below >= self.top_p, 0.0)
+        distribution = probability.cumsum(dim=1)
+        token = torch.searchsorted(distribution, numbers[:, None] * distribution[:, -1:])
+        token = token.clamp_max(values.shape[1] - 1)  # where nothing is a number
+        return (token if ids is None else ids.gather(1, token))[:, 0]
+
+
+def _is_real(number: object) -> bool:
+    return isinstance(number, Real) and not isinstance(number, bool)

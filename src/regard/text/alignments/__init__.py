@@ -1,0 +1,21 @@
+"""Which words are translations of which: links, from files and from weights, and how well they agree."""
+
+from regard.text.alignments.alignment import Alignment, Link
+from regard.text.alignments.error_rate import AlignmentScores, alignment_scores
+from regard.text.alignments.read import FORMS, AlignmentFile, read_alignments
+from regard.text.alignments.symmetrize import SYMMETRIZATIONS, symmetrized
+from regard.text.alignments.weights import links, word_weights
+
+__all__ = [
+    "FORMS",
+    "SYMMETRIZATIONS",
+    "Alignment",
+    "AlignmentFile",
+    "AlignmentScores",
+    "Link",
+    "alignment_scores",
+    "links",
+    "read_alignments",
+    "symmetrized",
+    "word_weights",
+]

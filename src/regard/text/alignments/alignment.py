@@ -1,0 +1,57 @@
+"""Links between the words of a sentence and those of its translation.
+
+    S  sure links, on which all annotators agree;  P  possible links, S among them
+
+A link is (source word, target word), counted from 0. Och and Ney 2003, "A systematic comparison of various statistical
+alignment models", section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from regard.errors import OptionError
+
+Link: TypeAlias = tuple[int, int]
+
+
+@final
+@dataclass(frozen=True)
+class Alignment:
+    """The links of one sentence pair. Sure links are possible too, and need not be given twice.
+
+    Raises OptionError for a word before the first.
+    """
+
+    sure: frozenset[Link]
+    possible: frozenset[Link] = frozenset()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "possible", self.possible | self.sure)
+        wrong = sorted(link for link in self.possible if min(link) < 0)
+        if wrong:
+            raise OptionError(
+                "a link points before the first word",
+                expected="words counted from 0",
+                got=f"link {wrong[0]}",
+                do="pass links as (source word, target word)",
+            )
+
+    @property
+    def reversed(self) -> Alignment:
+        """The same links, seen from the target."""
+        return Alignment(_turned(self.sure), _turned(self.possible))
+
+    def text(self, *, first: int = 0) -> str:
+        """One line, as Pharaoh writes it: ``0-0 1-2``; a link that is merely possible as ``1p2``.
+
+        ``first`` is the number that the first word has.
+        """
+        ordered = sorted(self.possible)
+        return " ".join(f"{i + first}{'-' if (i, j) in self.sure else 'p'}{j + first}" for i, j in ordered)
+
+
+def _turned(links: Iterable[Link]) -> frozenset[Link]:
+    return frozenset((target, source) for source, target in links)

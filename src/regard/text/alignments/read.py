@@ -1,0 +1,188 @@
+"""Alignments from files, in the three formats that they come in.
+
+pharaoh   0-0 1-2         one sentence pair a line, words counted from 0; all links are sure
+talp      1-1 2p3         the same with possible links, ``p`` or ``?``; words counted from 1 or from 0
+naacl     18 2 3 P 0.7    one link a line: sentence, source word, target word, S or P, confidence; all counted from 1
+
+In the last, S is meant where neither is given, and word 0 is no word: such a link says that a word has no translation.
+Mihalcea and Pedersen 2003, "An evaluation exercise for word alignment". Files in talp format of Hansards, German and
+Romanian count from 1, those of Czech from 0: files do not say it, so ``first`` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+from regard.errors import DataError, OptionError, unknown
+from regard.text.alignments.alignment import Alignment, Link
+from regard.text.lines import Line, Source
+
+FORMS = ("pharaoh", "talp", "naacl")
+_FIRST = {"pharaoh": 0, "talp": 1, "naacl": 1}
+_TOKEN = re.compile(r"([0-9]{1,7})([-p?])([0-9]{1,7})")
+_NAACL = re.compile(r"([0-9]{1,7})\s+([0-9]{1,7})\s+([0-9]{1,7})(?:\s+([SP]))?(?:\s+[0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?)?")
+
+
+@final
+@dataclass(frozen=True)
+class AlignmentFile:
+    """The alignments of a file, one for each sentence pair, and which of ``FORMS`` it has.
+
+    ``null_links`` counts links to word 0 of the naacl form, which say that a word has no translation, and are left out.
+    """
+
+    alignments: tuple[Alignment, ...]
+    form: str
+    null_links: int = 0
+
+
+def read_alignments(
+    path: Path,
+    *,
+    form: str | None = None,
+    first: int | None = None,
+    lengths: Sequence[tuple[int, int]] | None = None,
+) -> AlignmentFile:
+    """The alignments of a file, plain or gzip.
+
+    Args:
+        path: the file.
+        form: one of ``FORMS``; None looks at the lines. Three numbers are naacl, links with ``p`` or ``?`` talp, others
+            pharaoh.
+        first: the number that the file gives to the first word: 0 or 1. None is 0 for pharaoh, 1 for the others.
+        lengths: words of each source and target sentence, against which links and the number of lines are checked.
+
+    Raises OptionError for an unknown form or ``first``, and DataError for what is no link, for a link to a word that is
+    not there, and where there are not as many sentences as ``lengths`` has.
+    """
+    with closing(Source(path)) as source:
+        lines = list(source)
+        name = source.name
+    for line in lines:
+        if line.problem is not None:
+            raise line.problem
+    form = _form_of(lines) if form is None else form
+    if form not in FORMS:
+        raise unknown("form of alignments", form, FORMS)
+    first = _FIRST[form] if first is None else first
+    _check_first(first, form)
+    if form == "naacl":
+        sentences, null_links = _by_link(lines, lengths)
+    else:
+        sentences, null_links = _by_sentence(lines, form, first, lengths), 0
+    _check_count(len(sentences), lengths, name)
+    return AlignmentFile(tuple(sentences), form, null_links)
+
+
+def _form_of(lines: Sequence[Line]) -> str:
+    start = next((line.text for line in lines if line.text.strip()), "")
+    if re.match(r"\s*[0-9]+\s+[0-9]+\s", start + " "):
+        return "naacl"
+    return "talp" if any(re.search(r"[0-9][p?][0-9]", line.text) for line in lines) else "pharaoh"
+
+
+def _check_first(first: int, form: str) -> None:
+    if first not in (0, 1) or (form == "naacl" and first == 0):
+        raise OptionError(
+            f"the first word has no such number in the form {form}",
+            expected="1, since 0 is no word there" if form == "naacl" else "0 or 1",
+            got=str(first),
+            do="leave first out",
+        )
+
+
+def _check_count(count: int, lengths: Sequence[tuple[int, int]] | None, name: str) -> None:
+    if lengths is not None and count != len(lengths):
+        raise DataError(
+            f"{name} is not of as many sentences as there are",
+            expected=f"{len(lengths):,} sentences",
+            got=f"{count:,} in {name}",
+            do="check that the file belongs to these sentences; in the naacl form the last ones need links",
+        )
+
+
+def _by_sentence(
+    lines: Sequence[Line], form: str, first: int, lengths: Sequence[tuple[int, int]] | None
+) -> list[Alignment]:
+    alignments = []
+    for line in lines:
+        words = lengths[line.number - 1] if lengths is not None and line.number <= len(lengths) else None
+        found: dict[str, set[Link]] = {"-": set(), "p": set()}
+        for token in line.text.split():
+            parts = _TOKEN.fullmatch(token)
+            if parts is None or (form == "pharaoh" and parts[2] != "-"):
+                raise _malformed(line.name, token, form)
+            link = int(parts[1]) - first, int(parts[3]) - first
+            _check_link(link, words, first, f"{line.name}: link {token}")
+            found["-" if parts[2] == "-" else "p"].add(link)
+        alignments.append(Alignment(frozenset(found["-"]), frozenset(found["p"])))
+    return alignments
+
+
+def _by_link(lines: Sequence[Line], lengths: Sequence[tuple[int, int]] | None) -> tuple[list[Alignment], int]:
+    """The alignments of sentences 1 to the last that has links, and how many links to word 0 were left out."""
+    sure: defaultdict[int, set[Link]] = defaultdict(set)
+    possible: defaultdict[int, set[Link]] = defaultdict(set)
+    null_links = last = 0
+    for line in lines:
+        text = line.text.strip()
+        if not text:
+            continue
+        parts = _NAACL.fullmatch(text)
+        if parts is None or int(parts[1]) == 0:
+            raise _malformed(line.name, text, "naacl")
+        sentence, link = int(parts[1]), (int(parts[2]) - 1, int(parts[3]) - 1)
+        last = max(last, sentence)
+        if min(link) < 0:
+            null_links += 1
+            continue
+        words = lengths[sentence - 1] if lengths is not None and sentence <= len(lengths) else None
+        _check_link(link, words, 1, f"{line.name}: link {text!r}")
+        (possible if parts[4] == "P" else sure)[sentence].add(link)
+    empty = Alignment(frozenset())
+    known = sure.keys() | possible.keys()
+    alignments = [
+        Alignment(frozenset(sure[number]), frozenset(possible[number])) if number in known else empty
+        for number in range(1, last + 1)
+    ]
+    return alignments, null_links
+
+
+def _malformed(name: str, token: str, form: str) -> DataError:
+    examples = {
+        "pharaoh": "links such as 0-0 1-2",
+        "talp": "links such as 1-1 2p3",
+        "naacl": "a sentence's number from 1, a source word, a target word; then S or P, and a confidence, if any",
+    }
+    other = {"pharaoh": "talp"}.get(form)
+    return DataError(
+        f"{name} is no alignment in the form {form}",
+        expected=examples[form],
+        got=repr(token[:60]),
+        do="correct the line, or name the form of the file" + (f": form={other!r} has possible links" if other else ""),
+    )
+
+
+def _check_link(link: Link, words: tuple[int, int] | None, first: int, name: str) -> None:
+    """Raise DataError for a word before the first, or after the last where the lengths are known."""
+    if min(link) < 0:
+        raise DataError(
+            f"{name} points before the first word",
+            expected=f"words counted from {first}",
+            got="a word 0",
+            do="say that the file counts from 0: first=0",
+        )
+    if words is not None and (link[0] >= words[0] or link[1] >= words[1]):
+        raise DataError(
+            f"{name} points to a word that is not there",
+            expected=f"words of a source of {words[0]} and a target of {words[1]}, counted from {first}",
+            got=f"source word {link[0] + first} and target word {link[1] + first}",
+            do="check that the file belongs to these sentences, in this direction"
+            + (", and does not count from 1 (first=1)" if first == 0 else ""),
+        )

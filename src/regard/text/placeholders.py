@@ -1,0 +1,132 @@
+r"""What a translator must copy, and never translate: codes of programs, markup, addresses.
+
+    "Delete <b>%s</b>?"   ->   "Delete ①②③?"    ①②③ stand for <b>, %s and </b>
+
+Each such string becomes one character of Unicode's private use area, which ``Subwords`` keeps as one token. Equal
+strings have the same one, on both sides of a pair. Recognised are
+
+    printf        %s  %d  %5.2f  %(name)s  %1$s  %%
+    braces        {}  {0}  {name}  {price:.2f}  {n, number}  ${x}  %{x}  #{x}  {{ name }}
+    markup        <b>  </b>  <a href="...">  <br/>  <!-- ... -->  &nbsp;  &#160;
+    escapes       \n  \t  \r  \"  \\  \x0a  \u00a0, two and more characters in the text
+    addresses     https://example.org/a?b=c  www.example.org  name@example.org  C:\Windows\new
+
+Prose stays as it is: "100 % sure", "a < b", a brace alone, "%de" behind a number, entities of letters such as &eacute;.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from html import unescape
+from html.entities import html5
+from typing import final, overload
+
+TOKENS = tuple(chr(0xE001 + number) for number in range(16))
+"""The placeholders: the first sixteen characters that Unicode gives to private use, but for U+E000."""
+
+_UNIT = r"(?:px|pt|em|ms|min|s|m|h|x|kB?)"
+_ADDRESS = r"A-Za-z0-9/\#=&_~+$%*\-\u00c0-\u024f"
+_RECOGNISED = re.compile(
+    rf"""
+      (?<![A-Za-z0-9])(?:(?i:https?|ftps?|file)://|www\.|mailto:)[{_ADDRESS}.:?\[\]@!'(),;]*[{_ADDRESS}]
+    | (?<![\w.+-])[A-Za-z0-9][A-Za-z0-9_.+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+
+    | (?<![A-Za-z])[A-Za-z]:\\(?:[\w\\/.~$%@&,;=+{{}}()!-]*[\w\\/~$%}}])?
+    | \\(?:[nrt0"'\\]|x[0-9A-Fa-f]{{2}}|u[0-9A-Fa-f]{{4}}|U[0-9A-Fa-f]{{8}})
+    | </?[A-Za-z][\w:.-]*(?:\s+[\w:.-]+\s*=\s*(?:"[^"<>]*"|'[^'<>]*'|[^\s"'<>=]+))*\s*/?>
+    | <!--[^<>]*-->
+    | &(?:[A-Za-z][A-Za-z0-9]{{1,31}}|\#[0-9]{{1,7}}|\#[xX][0-9A-Fa-f]{{1,6}});
+    | \{{\{{\{{?[ \t]*[\#/^&>]?[ \t]*[^\W\d][\w.-]*(?:[ \t]*\|[ \t]*[\w.:-]+)*[ \t]*\}}?\}}\}}
+    | [$%\#]?\{{(?:\d+|[^\W\d]\w*)(?:\.\w+|\[\w+\])*
+      (?:![rsa])?(?::[^{{}}\s]*|,[ ]?(?:number|date|time)(?:,[ ]?[^{{}}']*)?)?\}}
+    | \{{(?::[^{{}}\s]+)?\}}
+    | %%
+    | (?<!\d)%(?:\d{{1,3}}\$|\([A-Za-z_]\w*\))?[-+0\#]{{0,4}}(?:\d{{1,5}}|\*)?(?:\.(?:\d{{1,5}}|\*))?
+      (?:hh?|ll?|[Lzjtq])?(?:[diouxefgcspn@](?!(?!{_UNIT}\b)[a-z])|[XEFG](?![A-Za-z]))
+    | [{TOKENS[0]}-{TOKENS[-1]}]
+    """,
+    re.VERBOSE,
+)
+_ANY = re.compile(f"[{TOKENS[0]}-{TOKENS[-1]}]")
+
+
+@final
+@dataclass(frozen=True)
+class Protected:
+    """A text with placeholders, and ``kept``: what each of them stands for, by its number."""
+
+    text: str
+    kept: tuple[str, ...]
+
+    def restore(self, translation: str) -> str:
+        """``translation`` with what the placeholders stand for; those that stand for nothing are left out."""
+        return _restored(translation, self.kept)
+
+    def missing(self, translation: str) -> tuple[str, ...]:
+        """What ``translation``, not yet restored, holds less often than the text did; once for each time."""
+        lacking = Counter(_ANY.findall(self.text)) - Counter(_ANY.findall(translation))
+        return tuple(string for token, string in zip(TOKENS, self.kept, strict=False) for _ in range(lacking[token]))
+
+
+@final
+@dataclass(frozen=True)
+class ProtectedPair:
+    """A pair with placeholders, the same ones on both sides, and what each of them stands for."""
+
+    source: str
+    target: str
+    kept: tuple[str, ...]
+
+
+@overload
+def protect(source: str) -> Protected: ...
+
+
+@overload
+def protect(source: str, target: str) -> ProtectedPair: ...
+
+
+def protect(source: str, target: str | None = None) -> Protected | ProtectedPair:
+    """The text, or the pair, with a placeholder for each string that is to be copied.
+
+    Placeholders are numbered as their strings first come in the source. A string of the target alone is nothing to copy
+    and stays. There are placeholders for sixteen different strings; those beyond stay in the text.
+
+    A text may hold characters that are placeholders. They are such strings themselves, also in the target alone, and
+    have a placeholder before any other: so all comes back by ``restore``.
+    """
+    own = _ANY.findall(target) if target is not None else []
+    kept = _chosen([*_strings(source), *own])
+    if target is None:
+        return Protected(_replaced(source, kept), kept)
+    return ProtectedPair(_replaced(source, kept), _replaced(target, kept), kept)
+
+
+def _chosen(strings: Iterable[str]) -> tuple[str, ...]:
+    """The strings that get a placeholder, in their order."""
+    different = list(dict.fromkeys(strings))
+    first = sorted(different, key=lambda string: string not in TOKENS)[: len(TOKENS)]
+    return tuple(string for string in different if string in first)
+
+
+def _strings(text: str) -> Iterator[str]:
+    return (found[0] for found in _RECOGNISED.finditer(text) if _stands(found[0]))
+
+
+def _stands(found: str) -> bool:
+    """Whether it is to be copied: entities only where there is such a one, and it is no letter or digit."""
+    if not (found.startswith("&") and found.endswith(";")):
+        return True
+    return (found[1] == "#" or found[1:] in html5) and not unescape(found).isalnum()
+
+
+def _replaced(text: str, kept: tuple[str, ...]) -> str:
+    token = dict(zip(kept, TOKENS, strict=False))
+    return _RECOGNISED.sub(lambda found: token.get(found[0], found[0]), text)
+
+
+def _restored(text: str, kept: tuple[str, ...]) -> str:
+    string = dict(zip(TOKENS, kept, strict=False))
+    return _ANY.sub(lambda found: string.get(found[0], ""), text)

@@ -1,0 +1,79 @@
+"""Subwords from a ``tokenizer.json`` that anyone may have written.
+
+Only tokens, merges and weights are taken from the file. All that stands around them must be as ``subword_training``
+writes it, or texts would be read in another way than when the model was trained.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from regard.errors import CheckpointError
+from regard.text.subword_training import FIXED, SPECIAL, assembled, merging, weighing
+
+_LEAST_SCORE = -1e4
+"""Of a piece: the logarithm of a probability that nothing has."""
+
+
+def read_subwords(path: str | Path) -> tokenizers.Tokenizer:
+    """The tokenizer of a file. Raises CheckpointError for one that regard did not write, or that is damaged."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        made, bare, bare_fields = _model(content["model"])
+        _check_surroundings(content, bare, bare_fields)
+    # The library raises bare Exception for whatever it cannot read, and broken JSON has any type in any place.
+    except Exception as error:
+        raise CheckpointError(
+            f"{path} holds no subwords that can be read",
+            expected=f"a tokenizer.json that regard wrote, with {', '.join(SPECIAL)} as tokens 0 to 3",
+            got=f"{type(error).__name__}: {error}"[:300],
+            do="copy the file again, or train subwords with Subwords.train",
+        ) from error
+    return assembled(made)
+
+
+def _model(model: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+    """The model; one of the fixed tokens alone; and the fields that this one has in a file.
+
+    What the library would abort on is found before it sees it.
+    """
+    if model["type"] == "BPE":
+        names = sorted(model["vocab"], key=model["vocab"].__getitem__)
+        if sorted(model["vocab"].values()) != list(range(len(names))):
+            raise ValueError("ids that do not count from 0")
+        _check_names(names)
+        _check_merges(model["merges"], frozenset(names))
+        fixed = {name: number for number, name in enumerate(FIXED)}
+        return merging(names, model["merges"]), merging(FIXED, []), {"vocab": fixed, "merges": []}
+    if model["type"] == "Unigram":
+        _check_names([name for name, _ in model["vocab"]])
+        if not all(_LEAST_SCORE <= score <= 0 for _, score in model["vocab"]):
+            raise ValueError("scores that are no logarithms of probabilities")
+        pairs = [[name, 0.0] for name in FIXED]
+        return weighing(model["vocab"]), weighing(pairs), {"vocab": pairs}
+    raise ValueError(f"a model of type {model['type']}")
+
+
+def _check_names(names: Sequence[str]) -> None:
+    if tuple(names[: len(FIXED)]) != FIXED:
+        raise ValueError(f"a vocabulary that begins with {', '.join(map(str, names[:4]))}")
+    if len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
+        raise ValueError("tokens that are empty, twice there, or no text")
+
+
+def _check_merges(merges: Sequence[Sequence[str]], names: frozenset[str]) -> None:
+    for left, right in merges:
+        if not {left, right, left + right} <= names:
+            raise ValueError(f"a merge of {left!r} and {right!r}, which are no tokens")
+
+
+def _check_surroundings(content: dict[str, Any], bare: Any, fields: dict[str, Any]) -> None:
+    """Through the library, so that a file of another version of it may have other fields."""
+    found = tokenizers.Tokenizer.from_str(json.dumps({**content, "model": {**content["model"], **fields}}))
+    if found.to_str() != assembled(bare).to_str():
+        raise ValueError("texts are normalized, split or written in another way")

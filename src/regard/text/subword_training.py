@@ -1,0 +1,239 @@
+"""How subwords are learnt, and what stands around them in a ``tokenizer.json``.
+
+    BPE       from characters up: the most frequent pair of neighbours becomes one piece, again and again
+    unigram   P(text) = product of p(piece): p by expectation maximization, and pieces dropped that P needs least
+
+Sennrich et al. 2016, "Neural machine translation of rare words with subword units"; Kudo 2018, "Subword
+regularization". Ids:
+
+    0 .. 3       <pad>  <unk>  <s>  </s>
+    4 .. 259     the bytes <0x00> .. <0xFF>, for characters that are no piece
+    260 .. 275   placeholders
+    276 ..       pieces, a space before the first of a word
+
+A piece never reaches over the border between words, between a word and punctuation, or between Chinese and other
+letters, and digits stand alone. So no text, whatever it says, can have a piece such as </s> or <0x41>.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+from unicodedata import normalize
+
+import tokenizers
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+
+from regard.errors import DataError, MissingPackageError, OptionError, check_count, unknown
+from regard.text.placeholders import TOKENS
+from regard.text.tokenizer import is_unicode
+
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
+BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+FIXED = (*SPECIAL, *BYTES, *TOKENS)
+"""The first tokens of every vocabulary."""
+
+_LONGEST = 16
+"""Characters of a piece, its space included."""
+_OFTEN = 2
+"""How often BPE must see a pair to merge it: as in the paper's program."""
+_THREADS = 4
+"""Of unigram's training, on any machine: its sums are added thread by thread, so the bits depend on their number."""
+
+# White space as Python's str.split has it.
+_SPACE = r"[\x{9}-\x{d}\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
+_HAN = r"\p{Han}\p{Hiragana}\p{Katakana}\x{30fc}"
+_PRIVATE = rf"\x{{{ord(TOKENS[0]):x}}}-\x{{{ord(TOKENS[-1]):x}}}"
+_PATTERN = (
+    rf"[{_PRIVATE}]| ?\p{{Nd}}| ?[{_HAN}]+| ?[\p{{L}}\p{{M}}&&[^{_HAN}]]+| ?[^ \p{{L}}\p{{M}}\p{{Nd}}{_PRIVATE}]+"
+)
+# What sentencepiece keeps for itself, and what is therefore written as bytes.
+_RESERVED = frozenset("\0\u2581\u2585")
+
+
+def normalized(text: str) -> str:
+    """The text in Unicode's form NFC, runs of white space as one space, none at the ends.
+
+    Canonically equal texts look the same, so that they should read the same. NFKC would go further and change what is
+    seen: ² to 2, ｡ to 。.
+    """
+    return " ".join(normalize("NFC", text).split())
+
+
+def assembled(model: Any) -> tokenizers.Tokenizer:
+    """A tokenizer of the model: normalization, a space before the text, splitting; and the way back."""
+    backend = tokenizers.Tokenizer(model)
+    backend.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFC(),
+            normalizers.Replace(Regex(_SPACE), " "),
+            normalizers.Strip(),
+            normalizers.Prepend(" "),
+        ]
+    )
+    backend.pre_tokenizer = _split()
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+    return backend
+
+
+def merging(pieces: Sequence[str], merges: Iterable[Sequence[str]]) -> models.BPE:
+    """A BPE model of all tokens and of what is merged, in order."""
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    return models.BPE(vocabulary, [(one[0], one[1]) for one in merges], unk_token=SPECIAL[1], byte_fallback=True)
+
+
+def weighing(pieces: Iterable[Sequence[Any]]) -> models.Unigram:
+    """A unigram model of all tokens and the logarithm of each one's probability."""
+    return models.Unigram([(one[0], one[1]) for one in pieces], SPECIAL.index("<unk>"), True)
+
+
+def learnt(texts: Iterable[str], *, size: int, algorithm: str, coverage: float) -> tokenizers.Tokenizer:
+    """A tokenizer learnt from texts. See ``Subwords.train``."""
+    if algorithm not in _LEARNERS:
+        raise unknown("algorithm of subwords", algorithm, _LEARNERS)
+    check_count("size", size)
+    learner, reserved = _LEARNERS[algorithm]
+    lines = _lines(texts)
+    alphabet = _alphabet(lines, coverage) - reserved
+    _check_size(size, alphabet)
+    return assembled(learner(_covered(lines, alphabet), size - len(FIXED)))
+
+
+def least_size(texts: Iterable[str], *, coverage: float = 1.0) -> int:
+    """The smallest vocabulary that holds all characters of the texts. Arguments as of ``Subwords.train``."""
+    return len(FIXED) + len(_alphabet(_lines(texts), coverage))
+
+
+def checked(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, normalized. Raises OptionError for what is no list of texts, DataError for half a character."""
+    if isinstance(texts, str):
+        raise OptionError("one text is no list of texts", expected="a list of strings", got="a string", do="[text]")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise OptionError(f"text {index} is not a string", expected="str", got=type(text).__name__, do="decode it")
+        if not is_unicode(text):
+            raise DataError(
+                f"text {index} is not Unicode text",
+                expected="characters that UTF-8 can write",
+                got="a lone surrogate, half of a character",
+                do="decode the source as UTF-8 (or with errors='replace')",
+            )
+        yield normalized(text)
+
+
+def _lines(texts: Iterable[str]) -> list[str]:
+    lines = [line for line in checked(texts) if line]
+    if not lines:
+        raise DataError(
+            "there is no text to learn subwords from", expected="sentences", got="blank texts", do="check the files"
+        )
+    return lines
+
+
+def _alphabet(lines: Sequence[str], coverage: float) -> frozenset[str]:
+    """The most frequent characters that make up that part of the texts, and the space."""
+    if not 0 < coverage <= 1:
+        raise OptionError(
+            "wrong coverage", expected="a number above 0, up to 1", got=repr(coverage), do="for example coverage=0.9995"
+        )
+    counts: Counter[str] = Counter()
+    for line in lines:
+        counts.update(line)
+    for token in TOKENS:
+        del counts[token]
+    needed, found = coverage * counts.total(), 0
+    alphabet = {" "}
+    for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        if found >= needed:
+            break
+        alphabet.add(character)
+        found += count
+    return frozenset(alphabet)
+
+
+def _check_size(size: int, alphabet: frozenset[str]) -> None:
+    least = len(FIXED) + len(alphabet)
+    if size < least:
+        raise OptionError(
+            "the vocabulary is too small",
+            expected=f"at least {least}: {len(SPECIAL)} special tokens, {len(BYTES)} bytes, {len(TOKENS)} "
+            f"placeholders and the {len(alphabet)} characters of the texts",
+            got=f"size={size}",
+            do=f"size={least} or more, or a lower coverage, which leaves the rarest characters to bytes",
+        )
+
+
+def _covered(lines: Iterable[str], alphabet: frozenset[str]) -> Iterator[str]:
+    """The texts, a space before each, cut where a character is not of the alphabet."""
+    others = re.compile("[^" + re.escape("".join(sorted(alphabet))) + "]")
+    return (part for line in lines for part in others.split(f" {line}") if part)
+
+
+def _split() -> Any:
+    return pre_tokenizers.Split(Regex(_PATTERN), "isolated")
+
+
+def _bpe(texts: Iterator[str], size: int) -> models.BPE:
+    learner = tokenizers.Tokenizer(models.BPE())
+    learner.pre_tokenizer = _split()
+    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=_OFTEN, max_token_length=_LONGEST, show_progress=False)
+    learner.train_from_iterator(texts, trainer)
+    model = json.loads(learner.to_str())["model"]
+    return merging([*FIXED, *sorted(model["vocab"], key=model["vocab"].get)], model["merges"])
+
+
+def _unigram(texts: Iterator[str], size: int) -> models.Unigram:
+    """By sentencepiece: the library that learns BPE gives other bits in every run here."""
+    pieces, split = _sentencepiece(texts, size), _split()
+    # It splits almost as we do. What we would split is of no use.
+    own = [(piece, score) for piece, score in pieces if len(split.pre_tokenize_str(piece)) == 1]
+    return weighing([*((token, 0.0) for token in FIXED), *own])
+
+
+def _sentencepiece(texts: Iterator[str], size: int) -> list[tuple[str, float]]:
+    try:
+        import sentencepiece
+    except ImportError:
+        raise MissingPackageError(
+            "learning unigram subwords needs a package",
+            expected="sentencepiece",
+            got="no such package",
+            do="pip install 'regard[train]', or take the algorithm bpe",
+        ) from None
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=texts,
+        model_writer=written,
+        model_type="unigram",
+        vocab_size=size + 1,  # with its own <unk>
+        hard_vocab_limit=False,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        add_dummy_prefix=False,
+        remove_extra_whitespaces=False,
+        split_digits=True,
+        max_sentencepiece_length=_LONGEST,
+        max_sentence_length=1 << 30,
+        num_threads=_THREADS,
+        bos_id=-1,
+        eos_id=-1,
+        pad_id=-1,
+        unk_id=0,
+        minloglevel=2,
+    )
+    model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
+    # Six digits are read back as they were written.
+    return [
+        (model.id_to_piece(number).replace("\u2581", " "), round(model.get_score(number), 6))
+        for number in range(1, model.get_piece_size())
+    ]
+
+
+_LEARNERS: dict[str, tuple[Callable[[Iterator[str], int], Any], frozenset[str]]] = {
+    "bpe": (_bpe, frozenset()),
+    "unigram": (_unigram, _RESERVED),
+}

@@ -1,0 +1,101 @@
+"""The words of a sentence, which alignments count.
+
+    "Ich mag 猫和狗."  ->  Ich | mag | 猫 | 和 | 狗 | .
+
+White space parts words, and punctuation stays on them. In scripts that are written without white space (Han, Hiragana,
+Katakana, Thai, Lao, Khmer, Burmese) each character is a word, with the marks that stand on it. Formats of alignments
+count what white space parts, so for text that was tokenized before there is ``token_spans``.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import TypeAlias
+from unicodedata import category
+
+Spans: TypeAlias = tuple[tuple[int, int], ...]
+"""(start, end) in characters, one a word, from left to right."""
+Splitter: TypeAlias = Callable[[str], Spans]
+"""How a text falls into words: ``word_spans`` or ``token_spans``."""
+
+_CHUNK = re.compile(r"\S+")
+_ALONE = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\ua9e0-\ua9ff\uaa60-\uaa7f"  # Thai, Lao, Burmese, Khmer
+    "\u3005-\u3007\u3041-\u309f\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001aff0-\U0001b16f"  # kana
+    "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # Han
+)
+
+
+def words(text: str) -> tuple[str, ...]:
+    """The words of a text, punctuation on them."""
+    return tuple(text[start:end] for start, end in word_spans(text))
+
+
+def word_spans(text: str) -> Spans:
+    """Where the words of a text stand."""
+    return tuple(span for chunk in _CHUNK.finditer(text) for span in _parted(text, *chunk.span()))
+
+
+def token_spans(text: str) -> Spans:
+    """Where the words of a tokenized text stand: those that white space parts, ``text.split()``."""
+    return tuple(chunk.span() for chunk in _CHUNK.finditer(text))
+
+
+def grouped(parts: Sequence[bytes], split: Splitter = word_spans) -> tuple[list[int | None], tuple[str, ...]]:
+    """The word that each part of a text is of, and the words.
+
+    ``parts`` are UTF-8, and may end inside a character, or be no character at all. Words are those of ``split``; where
+    one part covers several, they are one word. White space goes with the word behind it, at the end of the text with
+    the last one. None stands for a part that is empty, or in a text without words.
+    """
+    # Each byte that is of no character becomes one here, so that it has its place.
+    text = b"".join(parts).decode("utf-8", "surrogateescape")
+    spans = split(text)
+    begins, ends = _in_bytes(text, spans)
+    starts: list[int] = []
+    numbers: list[int | None] = []
+    last = -1
+    for begin, stop in pairwise(accumulate(map(len, parts), initial=0)):
+        if begin == stop or not ends:
+            numbers.append(None)
+            continue
+        first = min(bisect_right(ends, begin), len(ends) - 1)
+        if first > last:
+            starts.append(first)
+        last = max(last, first, bisect_left(begins, stop) - 1)
+        numbers.append(len(starts) - 1)
+    bounds = pairwise([*starts, len(spans)])
+    return numbers, tuple(_readable(text[spans[one][0] : spans[behind - 1][1]]) for one, behind in bounds)
+
+
+def _in_bytes(text: str, spans: Spans) -> tuple[list[int], list[int]]:
+    """Where words begin and end, in bytes."""
+    bounds = [0, *(bound for span in spans for bound in span)]
+    places = list(accumulate(len(_bytes_of(text[one:other])) for one, other in pairwise(bounds)))
+    return places[::2], places[1::2]
+
+
+def _bytes_of(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _readable(text: str) -> str:
+    return _bytes_of(text).decode("utf-8", "replace")
+
+
+def _parted(text: str, start: int, end: int) -> Spans:
+    """A chunk between white space, cut around each character that stands alone."""
+    if not _ALONE.search(text, start, end):
+        return ((start, end),)
+    bounds, after_alone = [start], bool(_ALONE.match(text[start]))
+    for index in range(start + 1, end):
+        if category(text[index]).startswith("M"):  # a mark stays on its character
+            continue
+        alone = bool(_ALONE.match(text[index]))
+        if alone or after_alone:
+            bounds.append(index)
+        after_alone = alone
+    return tuple(zip(bounds, [*bounds[1:], end], strict=True))

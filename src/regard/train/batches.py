@@ -1,0 +1,102 @@
+"""Batches of about as many tokens each, of sentences of about one length, in an order that a seed decides.
+
+    an epoch    shuffle the pairs, sort them by length (the shuffle decides among equals), cut where a batch is full,
+                and shuffle the batches
+    full        sentences x (the longest source or target, its end included) would be more than ``tokens``
+
+Vaswani et al. 2017, section 5.1. The order is a function of (seed, epoch) alone, so a run that was cut off goes on with
+the very batch that was next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from regard.train.corpus import Corpus, Sentences
+
+Indices: TypeAlias = npt.NDArray[np.int64]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PairBatch:
+    """Sources to read, targets to write, padded on the right with 0.
+
+    source (batch, source length) ends with the end of sentence; lengths (batch,) are those of the sources;
+    given (batch, target length) begins with the start; wanted (batch, target length) is what follows each of them.
+    ``tokens`` are the wanted ones, padding not counted.
+    """
+
+    source: Int[Tensor, "batch source_length"]
+    lengths: Int[Tensor, " batch"]
+    given: Int[Tensor, "batch length"]
+    wanted: Int[Tensor, "batch length"]
+    tokens: int
+
+    def to(self, device: torch.device) -> PairBatch:
+        """On that device. Lengths stay: masks are made of them on the CPU."""
+        source, given, wanted = (ids.to(device) for ids in (self.source, self.given, self.wanted))
+        return PairBatch(source, self.lengths, given, wanted, self.tokens)
+
+
+@final
+class Batches:
+    """The batches of a corpus. ``tokens`` is the most that a batch may hold, padding included, on either side."""
+
+    def __init__(self, corpus: Corpus, *, tokens: int, seed: int, start_id: int, end_id: int) -> None:
+        self.corpus, self.tokens, self.seed = corpus, tokens, seed
+        self.start_id, self.end_id = start_id, end_id
+        self._lengths = np.maximum(corpus.source.lengths, corpus.target.lengths) + 1
+
+    def epoch(self, number: int) -> list[Indices]:
+        """The pairs of each batch of that epoch, in order."""
+        chance = np.random.default_rng([self.seed, number])
+        shuffled = chance.permutation(len(self.corpus))
+        batches = self._cut(shuffled[np.argsort(self._lengths[shuffled], kind="stable")])
+        return [batches[index] for index in chance.permutation(len(batches))]
+
+    def in_order(self) -> list[Indices]:
+        """Every pair once, the longest first: for validation."""
+        return self._cut(np.argsort(-self._lengths, kind="stable"))
+
+    def batch(self, pairs: Indices) -> PairBatch:
+        """The pairs as tensors."""
+        source = _padded(self.corpus.source, pairs, after=(self.end_id,))
+        given = _padded(self.corpus.target, pairs, before=(self.start_id,))
+        wanted = _padded(self.corpus.target, pairs, after=(self.end_id,))
+        lengths = torch.from_numpy(self.corpus.source.lengths[pairs] + 1)
+        return PairBatch(source, lengths, given, wanted, int((self.corpus.target.lengths[pairs] + 1).sum()))
+
+    def _cut(self, ordered: Indices) -> list[Indices]:
+        """Runs of pairs, each as long as fits; a pair that is too long by itself is a batch of its own."""
+        return list(self._runs(ordered))
+
+    def _runs(self, ordered: Indices) -> Iterator[Indices]:
+        first, longest = 0, 0
+        for place, length in enumerate(self._lengths[ordered].tolist()):
+            longest = max(longest, length)
+            if place > first and longest * (place - first + 1) > self.tokens:
+                yield ordered[first:place]
+                first, longest = place, length
+        if len(ordered) > first:
+            yield ordered[first:]
+
+
+def _padded(
+    sentences: Sentences, pairs: Indices, *, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
+) -> Int[Tensor, "batch length"]:
+    """The sentences with tokens before and after, padded with 0 to the longest."""
+    extra = len(before) + len(after)
+    rows = np.zeros((len(pairs), int(sentences.lengths[pairs].max(initial=0)) + extra), dtype=np.int64)
+    for row, pair in zip(rows, pairs, strict=True):
+        ids = sentences[int(pair)]
+        row[: len(ids) + extra] = (*before, *ids, *after)
+    return torch.from_numpy(rows)

@@ -1,0 +1,286 @@
+"""The training loop, for any ``Task``, in one process or in many.
+
+    a step    of each of ``accumulate`` batches every process takes its share of the rows;
+              gradient of (sum of the losses of all shares) / (tokens of all batches), cut to norm ``clip``;
+              AdamW (Kingma and Ba 2015; Loshchilov and Hutter 2019) with betas 0.9 and 0.98, epsilon 1e-9, as in
+              Vaswani et al. 2017, section 5.3, at the schedule's rate
+
+So the loss does not depend on how batches are cut into shares. What decides a step is the weights, the optimizer, the
+random numbers and the ``Progress``: a checkpoint holds all of them, and a run that goes on from one gives the same bits
+as one that was never cut off. Processes and machines are Accelerate's: ``accelerate launch``, DDP or FSDP.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import DataError
+from regard.train import states
+from regard.train.averaging import averaged
+from regard.train.interruption import Interruption
+from regard.train.precision import autocast_dtype
+from regard.train.processes import Processes
+from regard.train.progress import Progress
+from regard.train.reports import Report
+from regard.train.run_folder import Checkpoint, RunFolder
+from regard.train.settings import Settings
+from regard.train.task import Task, Validation
+
+_FEWEST, _MOST = 50, 2000
+"""Steps between validations, where an epoch is shorter or longer."""
+_REPORT_EVERY = 10
+_MOST_BROKEN = 10
+"""Steps in a row without a finite gradient, after which more of the same will not help."""
+
+
+@final
+class Trainer:
+    """Learns ``task`` as ``settings`` say. The run is in ``folder``, the best model in ``out``.
+
+    ``after`` is the checkpoint to go on from; ``about`` is written with the model.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        settings: Settings,
+        *,
+        processes: Processes,
+        folder: RunFolder,
+        out: Path,
+        report: Report,
+        about: dict[str, Any] | None = None,
+        after: Checkpoint | None = None,
+    ) -> None:
+        self.task, self.settings, self.folder, self.out, self.report = task, settings, folder, out, report
+        self.about = about or {}
+        self.progress = Progress() if after is None else after.progress
+        self._processes = processes
+        self._tied = getattr(task.model, "tied", {})
+        self._plain = copy.deepcopy(task.model) if processes.sharded else task.model
+        if after is None:
+            torch.manual_seed(settings.seed + processes.rank)
+        self.model, self.optimizer = processes.prepare(task.model, _optimizer(task.model, settings))
+        self._bare = processes.bare(self.model)
+        if after is not None:
+            self._take(after)
+        self._autocast = autocast_dtype(settings.precision, processes.device)
+        self._validate_every = settings.validate_every or min(max(len(self._steps(0)), _FEWEST), _MOST)
+        self._loss, self._tokens, self._broken, self._validated = 0.0, 0, 0, -1
+        self._earlier, self._began = self.progress.seconds, time.monotonic()
+        self._saved = self._reported = self._began
+
+    def run(self) -> Progress:
+        """Train until a bound is met or the score no longer rises, then choose the model to keep.
+
+        Raises KeyboardInterrupt, once a checkpoint is written, where the process was asked to stop; DataError where the
+        loss is no number any more.
+        """
+        with Interruption() as interruption:
+            self._train(interruption)
+            if self._processes.agreed(interruption.asked):
+                self._save()
+                raise KeyboardInterrupt
+        self._finish()
+        return self.progress
+
+    def _train(self, interruption: Interruption) -> None:
+        while not self._over():
+            for step in self._steps(self.progress.epoch)[self.progress.batch :]:
+                self._learn(step)
+                self._now_and_then()
+                if self._processes.agreed(interruption.asked) or self._over():
+                    return
+            self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
+
+    def _steps(self, epoch: int) -> list[Sequence[Any]]:
+        """The batches of each step of an epoch."""
+        batches, size = self.task.epoch(epoch), self.settings.accumulate
+        return [batches[first : first + size] for first in range(0, len(batches), size)]
+
+    def _over(self) -> bool:
+        """Whether a bound is met."""
+        settings, progress = self.settings, self.progress
+        bounds = ((settings.epochs, progress.epoch), (settings.steps, progress.step))
+        if any(most is not None and done >= most for most, done in bounds):
+            return True
+        if settings.patience and progress.stale >= settings.patience:
+            return True
+        return settings.minutes is not None and self._processes.agreed(self._seconds >= 60 * settings.minutes)
+
+    @property
+    def _seconds(self) -> float:
+        """Time spent, in this run and those before it."""
+        return self._earlier + time.monotonic() - self._began
+
+    def _learn(self, batches: Sequence[Any]) -> None:
+        """One step."""
+        self.model.train()
+        rate = self.settings.schedule.rate(self.progress.step + 1)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        tokens = sum(self.task.tokens(batch) for batch in batches)
+        for batch in batches:
+            with self._processes.apart(self.model) if batch is not batches[-1] else nullcontext():
+                self._loss += self._differentiate(batch, tokens)
+        norm = self._clipped()
+        self._check_finite(norm)
+        if math.isfinite(norm):
+            self.optimizer.step()
+        self.optimizer.zero_grad()
+        self._tokens += tokens
+        self.progress = replace(
+            self.progress,
+            step=self.progress.step + 1,
+            batch=self.progress.batch + 1,
+            tokens=self.progress.tokens + tokens,
+        )
+        if self.progress.step % _REPORT_EVERY == 0:
+            self._report(rate, norm)
+
+    def _differentiate(self, batch: Any, tokens: int) -> float:
+        """The gradient of this process's share of a batch; the sum of its losses."""
+        with self._multiplying():
+            loss = self.task.loss(self.model, batch, self._processes.share)
+        # Gradients are averaged over processes, and are to be summed.
+        self._processes.backward(loss * (self._processes.share.of / tokens))
+        return float(loss.detach())
+
+    def _multiplying(self) -> AbstractContextManager[Any]:
+        if self._autocast is None:
+            return nullcontext()
+        return torch.autocast(self._processes.device.type, dtype=self._autocast)
+
+    def _clipped(self) -> float:
+        """The norm of the gradient, which is no longer than ``clip`` afterwards."""
+        return self._processes.clip(self.model, self.settings.clip or math.inf)
+
+    def _check_finite(self, norm: float) -> None:
+        """Raise DataError when step after step gives no number; a single one is left out."""
+        self._broken = 0 if math.isfinite(norm) else self._broken + 1
+        if self._broken >= _MOST_BROKEN:
+            raise DataError(
+                f"the loss has been no number for {self._broken} steps",
+                expected="a finite gradient",
+                got=f"{norm} at step {self.progress.step}",
+                do="lower the learning rate, lengthen the warm-up, or train in float32",
+            )
+
+    def _report(self, rate: float, norm: float) -> None:
+        now = time.monotonic()
+        loss = self._processes.summed(self._loss) / self._tokens
+        done, left = self._done()
+        numbers = {"loss": loss, "learning_rate": rate, "gradient_norm": norm, "epoch": float(self.progress.epoch)}
+        numbers["tokens_per_second"] = self._tokens / (now - self._reported)
+        if left is not None:
+            numbers |= {"done": done, "seconds_left": left}
+        self._loss, self._tokens, self._reported = 0.0, 0, now
+        if self._processes.is_main:
+            self.report.numbers(self.progress.step, "train", numbers)
+
+    def _done(self) -> tuple[float, float | None]:
+        """The share of the run that is done, and the seconds left, by the nearest of its bounds."""
+        settings, progress = self.settings, self.progress
+        shares = [0.0]
+        if settings.steps is not None:
+            shares.append(progress.step / settings.steps)
+        if settings.minutes:
+            shares.append(self._seconds / (60 * settings.minutes))
+        if settings.epochs is not None:
+            shares.append((progress.epoch + progress.batch / max(1, self._epoch_steps)) / settings.epochs)
+        done = min(1.0, max(shares))
+        return done, self._seconds * (1 - done) / done if done > 0 else None
+
+    @property
+    def _epoch_steps(self) -> int:
+        return len(self._steps(0))
+
+    def _now_and_then(self) -> None:
+        """Validate and save, when it is time."""
+        if self.progress.step % self._validate_every == 0:
+            self._validate()
+        elif self._processes.agreed(time.monotonic() - self._saved >= self.settings.save_seconds):
+            self._save()
+
+    def _validate(self) -> None:
+        """Measure the model, keep its weights if they are among the best, and write a checkpoint."""
+        weights = states.weights_of(self._bare, self._tied)
+        result = self._measured(weights)
+        self._validated = self.progress.step
+        before = self.progress.best[:1]
+        self.progress = self.progress.validated(result.score, self.settings.average)
+        if self._processes.is_main:
+            self.report.numbers(self.progress.step, "validation", {**result.metrics})
+            self.report.samples(self.progress.step, result.samples)
+            for snapshot in self.progress.best:
+                if snapshot.step == self.progress.step:
+                    self.folder.save_snapshot(snapshot.name, weights)
+            if self.progress.best[:1] != before:
+                self._keep(result)
+        self._save()
+        self._reported = time.monotonic()
+
+    def _measured(self, weights: dict[str, Tensor]) -> Validation:
+        """The main process's answer, in all of them."""
+        result = Validation(score=0.0)
+        if self._processes.is_main:
+            if self._plain is not self.task.model:
+                states.set_weights(self._plain, weights, self._tied)
+            with torch.random.fork_rng(enabled=True):
+                result = self.task.validate(self._plain)
+        return replace(result, score=self._processes.of_main(result.score))
+
+    def _keep(self, result: Validation) -> None:
+        """Write the model's folder, in place of a worse one's."""
+        trained = {"steps": self.progress.step, "tokens": self.progress.tokens, "minutes": round(self._seconds / 60, 1)}
+        self.task.save(self._plain, self.out, {**self.about, "trained": trained, "validation": result.metrics})
+
+    def _finish(self) -> None:
+        """Measure the last weights and the mean of the best, and keep what is best."""
+        if self.progress.step and self._validated != self.progress.step:
+            self._validate()
+        best = self.progress.best
+        if self._processes.is_main and len(best) > 1:
+            mean = averaged(self.folder.snapshot(snapshot.name) for snapshot in best)
+            states.set_weights(self._plain, mean, self._tied)
+            result = self.task.validate(self._plain)
+            self.report.numbers(self.progress.step, "validation", {**result.metrics, "averaged": float(len(best))})
+            if result.score >= best[0].score:
+                self._keep(result)
+        self._processes.wait()
+
+    def _save(self) -> None:
+        """Write a checkpoint."""
+        self.progress = replace(self.progress, seconds=self._seconds)
+        checkpoint = Checkpoint(
+            progress=self.progress,
+            weights=states.weights_of(self._bare, self._tied),
+            optimizer=states.optimizer_of(self._bare, self.optimizer),
+            random=self._processes.gathered(states.random_of(self._processes.device)),
+        )
+        if self._processes.is_main:
+            self.folder.save(checkpoint)
+        self._processes.wait()
+        self._saved = time.monotonic()
+
+    def _take(self, checkpoint: Checkpoint) -> None:
+        """Go on from a checkpoint."""
+        states.set_weights(self._bare, checkpoint.weights, self._tied)
+        states.set_optimizer(self._bare, self.optimizer, checkpoint.optimizer)
+        states.set_random(self._processes.own(checkpoint.random), self._processes.device)
+
+
+def _optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(
+        model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=settings.weight_decay, fused=True
+    )

@@ -1,0 +1,122 @@
+"""One process or many, by Accelerate; what they agree on, and what each takes.
+
+In one process there is nothing to agree on, and nothing here costs anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from regard.errors import MissingPackageError
+from regard.train.task import Share
+
+
+@final
+class Processes:
+    """The processes of a run, as the launcher made them. Raises MissingPackageError without Accelerate.
+
+    ``device`` None is Accelerate's choice: a GPU where there is one.
+    """
+
+    def __init__(self, *, device: str | None = None) -> None:
+        try:
+            from accelerate import Accelerator
+        except ImportError:
+            raise MissingPackageError(
+                "training needs a package",
+                expected="accelerate",
+                got="it is not installed",
+                do="pip install 'regard[train]'",
+            ) from None
+        # Said outright: several processes without a GPU are taken for several single ones otherwise.
+        self._accelerator: Any = Accelerator(cpu=device == "cpu" or not torch.accelerator.is_available())
+        self.share = Share(self._accelerator.process_index, self._accelerator.num_processes)
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        device: torch.device = self._accelerator.device
+        return device
+
+    @property
+    def rank(self) -> int:
+        """The number of this process."""
+        return self.share.rank
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes and reports."""
+        return self.rank == 0
+
+    @property
+    def sharded(self) -> bool:
+        """Whether weights are spread over processes."""
+        return str(self._accelerator.distributed_type).endswith("FSDP")
+
+    def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+        """The model as this process runs it, and the optimizer of its weights."""
+        model, prepared = self._accelerator.prepare(model, optimizer)
+        return model, prepared.optimizer
+
+    def bare(self, model: nn.Module) -> nn.Module:
+        """What ``prepare`` gave, without what was put around it; where weights are spread, as it is."""
+        inner: nn.Module = model if self.sharded else self._accelerator.unwrap_model(model)
+        return inner
+
+    def apart(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """Inside, gradients stay in their process: of all batches of a step but the last."""
+        context: AbstractContextManager[Any] = self._accelerator.no_sync(model)
+        return context
+
+    def backward(self, loss: Tensor) -> None:
+        """Add to the gradients."""
+        self._accelerator.backward(loss)
+
+    def clip(self, model: nn.Module, most: float) -> float:
+        """The norm of all gradients, which are made no longer than ``most``."""
+        return float(self._accelerator.clip_grad_norm_(model.parameters(), most))
+
+    def agreed(self, opinion: bool) -> bool:
+        """The main process's opinion, in all of them."""
+        return bool(self.of_main(float(opinion)))
+
+    def of_main(self, number: float) -> float:
+        """The main process's number, in all of them."""
+        if self.share.of == 1:
+            return number
+        shared = torch.tensor([number], dtype=torch.float64, device=self.device)
+        torch.distributed.broadcast(shared, src=0)
+        return float(shared)
+
+    def summed(self, number: float) -> float:
+        """The sum over all processes."""
+        if self.share.of == 1:
+            return number
+        shared = torch.tensor([number], dtype=torch.float64, device=self.device)
+        torch.distributed.all_reduce(shared)
+        return float(shared)
+
+    def gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of all processes, by name and rank."""
+        if self.share.of == 1:
+            return {f"{name}|0": tensor for name, tensor in tensors.items()}
+        found: dict[str, Tensor] = {}
+        for name, tensor in tensors.items():
+            all_of = [torch.empty_like(tensor, device=self.device) for _ in range(self.share.of)]
+            torch.distributed.all_gather(all_of, tensor.to(self.device))
+            found |= {f"{name}|{rank}": one.cpu() for rank, one in enumerate(all_of)}
+        return found
+
+    def own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Of what ``gathered`` gave, this process's; the first one's where there were fewer processes."""
+        names = {name.rsplit("|", 1)[0] for name in tensors}
+        return {name: tensors.get(f"{name}|{self.rank}", tensors[f"{name}|0"]) for name in names}
+
+    def wait(self) -> None:
+        """Until all are here."""
+        self._accelerator.wait_for_everyone()

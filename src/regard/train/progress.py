@@ -1,0 +1,52 @@
+"""Where a run stands: all that decides its next step, beside weights, optimizer and random numbers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, final
+
+
+@final
+@dataclass(frozen=True)
+class Snapshot:
+    """The weights of a validation, kept because they were among the best."""
+
+    step: int
+    score: float
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"step-{self.step:08d}.safetensors"
+
+
+@final
+@dataclass(frozen=True)
+class Progress:
+    """What was done: ``step`` steps; of ``epoch`` (from 0) ``batch`` batches; in ``seconds``; ``tokens`` in all.
+
+    ``best`` are the snapshots kept, the best first; ``stale`` counts validations since a better one.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    seconds: float = 0.0
+    tokens: int = 0
+    best: tuple[Snapshot, ...] = field(default_factory=tuple)
+    stale: int = 0
+
+    def validated(self, score: float, keep: int) -> Progress:
+        """After a validation. Of equal scores the earlier is the better."""
+        better = not self.best or score > self.best[0].score
+        ranked = sorted((*self.best, Snapshot(self.step, score)), key=lambda one: (-one.score, one.step))
+        return replace(self, best=tuple(ranked[:keep]), stale=0 if better else self.stale + 1)
+
+    def fields(self) -> dict[str, Any]:
+        """For a file of JSON."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, fields: dict[str, Any]) -> Progress:
+        """From a file of JSON."""
+        return cls(**{**fields, "best": tuple(Snapshot(**one) for one in fields["best"])})

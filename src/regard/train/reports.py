@@ -1,0 +1,163 @@
+"""What a run tells of itself: numbers as lines of JSON and for TensorBoard, samples as text, a bar on a terminal."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, final
+
+from regard.train.run_folder import RunFolder
+
+
+class Report(ABC):
+    """Someone who listens to a run."""
+
+    @abstractmethod
+    def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
+        """Numbers by name, of ``kind`` "train" or "validation"."""
+
+    @abstractmethod
+    def samples(self, step: int, lines: Sequence[str]) -> None:
+        """What the model makes of some data."""
+
+    @abstractmethod
+    def say(self, message: str) -> None:
+        """A sentence for people."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """The run is over."""
+
+
+@final
+class Files(Report):
+    """Into the run's folder: metrics.jsonl, tensorboard/ where that package is installed, samples.txt."""
+
+    def __init__(self, folder: RunFolder, *, after: int = 0) -> None:
+        self._folder = folder
+        folder.forget_after(after)
+        self._metrics = folder.metrics.open("a", encoding="utf-8", buffering=1)
+        self._board = _board(folder, after)
+
+    def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
+        """One line, and one scalar each."""
+        line = {"step": step, "kind": kind, "time": round(time.time(), 3), **values}
+        self._metrics.write(json.dumps(line) + "\n")
+        if self._board is not None:
+            for name, value in values.items():
+                self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def samples(self, step: int, lines: Sequence[str]) -> None:
+        """Behind those before."""
+        with self._folder.samples.open("a", encoding="utf-8") as file:
+            file.write(f"step {step}\n" + "".join(f"{line}\n" for line in lines) + "\n")
+
+    def say(self, message: str) -> None:
+        """Sentences for people are not kept."""
+
+    def close(self) -> None:
+        """Everything is on its way to the disk."""
+        self._metrics.close()
+        if self._board is not None:
+            self._board.close()
+
+
+@final
+class Terminal(Report):
+    """On standard error: a bar with loss, tokens a second and the time left; without a terminal, a line a minute."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+        columns = (TextColumn("step {task.fields[step]:,}"), BarColumn(bar_width=24), TextColumn("{task.description}"))
+        self._bar = Progress(
+            *columns, TimeElapsedColumn(), console=self._console, transient=True, disable=not self._console.is_terminal
+        )
+        self._task = self._bar.add_task("", total=1.0, step=0)
+        self._stack = ExitStack()
+        self._stack.enter_context(self._bar)
+        self._last_line = time.monotonic()
+
+    def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
+        """Onto the bar; of a validation, a line that stays."""
+        if kind == "validation":
+            self.say(f"step {step:,}: " + ", ".join(f"{name} {_short(value)}" for name, value in values.items()))
+            return
+        left = values.get("seconds_left")
+        description = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,.0f} tokens/s" + (
+            "" if left is None else f" · {_duration(left)} left"
+        )
+        self._bar.update(self._task, completed=values.get("done", 0.0), description=description, step=step)
+        if not self._console.is_terminal and time.monotonic() - self._last_line > 60:
+            self._last_line = time.monotonic()
+            self.say(f"step {step:,}: {description}")
+
+    def samples(self, step: int, lines: Sequence[str]) -> None:
+        """As they are: the text of users is no markup."""
+        from regard.view.visible import visible
+
+        for line in lines:
+            self._console.print("  " + visible(line), style="dim" if sys.stderr.isatty() else None)
+
+    def say(self, message: str) -> None:
+        """A line above the bar."""
+        from regard.view.visible import visible
+
+        self._console.print(visible(message))
+
+    def close(self) -> None:
+        """The bar goes."""
+        self._stack.close()
+
+
+@final
+class Reports(Report):
+    """All of them."""
+
+    def __init__(self, reports: Sequence[Report]) -> None:
+        self._reports = tuple(reports)
+
+    def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
+        """To each."""
+        for report in self._reports:
+            report.numbers(step, kind, values)
+
+    def samples(self, step: int, lines: Sequence[str]) -> None:
+        """To each."""
+        for report in self._reports:
+            report.samples(step, lines)
+
+    def say(self, message: str) -> None:
+        """To each."""
+        for report in self._reports:
+            report.say(message)
+
+    def close(self) -> None:
+        """Each."""
+        for report in self._reports:
+            report.close()
+
+
+def _board(folder: RunFolder, after: int) -> Any:
+    if importlib.util.find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder.tensorboard), purge_step=after + 1)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,73 @@
+"""The numbers of a training run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import final
+
+from regard.errors import OptionError, check_count, unknown
+from regard.train.schedule import Schedule
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+
+
+@final
+@dataclass(frozen=True)
+class Settings:
+    """How to train.
+
+    Args:
+        seed: decides the order of batches, dropout and the first weights.
+        schedule: the learning rate of each step.
+        accumulate: batches whose gradients make one step.
+        clip: the norm that a gradient is cut to; 0 is none.
+        weight_decay: of AdamW, Loshchilov and Hutter 2019.
+        precision: "float32"; "bfloat16" (autocast: weights stay float32); "auto" takes bfloat16 where the processor
+            multiplies it faster.
+        epochs: the most passes over the data; steps: the most steps; minutes: the most time, of all runs that
+            continue one another. None is no bound.
+        patience: validations without a better score after which training ends; 0 is never.
+        validate_every: steps between validations; None is an epoch, but 50 to 2,000 steps.
+        save_seconds: time between checkpoints, about.
+        average: how many of the best validated weights are averaged at the end; 1 is none.
+    """
+
+    seed: int = 1
+    schedule: Schedule = field(default_factory=Schedule)
+    accumulate: int = 1
+    clip: float = 1.0
+    weight_decay: float = 0.0
+    precision: str = "auto"
+    epochs: int | None = None
+    steps: int | None = None
+    minutes: float | None = None
+    patience: int = 10
+    validate_every: int | None = None
+    save_seconds: float = 120.0
+    average: int = 5
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise unknown("precision", self.precision, PRECISIONS)
+        check_count("accumulate", self.accumulate)
+        check_count("average", self.average)
+        check_count("patience", self.patience, least=0)
+        for name in ("epochs", "steps", "validate_every"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        for name in ("clip", "weight_decay", "save_seconds"):
+            _check_not_negative(name, getattr(self, name))
+        if self.minutes is not None:
+            _check_not_negative("minutes", self.minutes)
+        if (self.epochs, self.steps, self.minutes) == (None, None, None) and self.patience == 0:
+            raise OptionError(
+                "this training would never end",
+                expected="a bound: epochs, steps, minutes, or patience",
+                got="none of them",
+                do="set one of them",
+            )
+
+
+def _check_not_negative(name: str, number: float) -> None:
+    if not 0 <= number < float("inf"):
+        raise OptionError(f"wrong {name}", expected="0 or more", got=str(number), do="choose another number")

@@ -1,0 +1,286 @@
+"""From files of pairs to a ``TranslationTask``: read, hold out, cut into subwords, choose a model.
+
+Each choice that was left open is made here, and said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+from regard.errors import DataError, OptionError, unknown
+from regard.models import Recurrent, RecurrentConfig, SequenceToSequence, Transformer, TransformerConfig, sequence_files
+from regard.text.pairs import Pair, Tally, Where, read_pairs
+from regard.text.placeholders import protect
+from regard.text.subword_training import least_size
+from regard.text.subwords import Subwords
+from regard.train.batches import Batches
+from regard.train.corpus import Corpus, Sentences
+from regard.train.run_folder import RunFolder
+from regard.train.translation import TranslationTask
+from regard.translation import Translator
+from regard.translation.hold_out import held_out
+from regard.translation.sizes import SIZES, Size, size_for, vocabulary_for, warning_for
+
+CELLS = ("gru", "lstm")
+SHARING = ("auto", "joint", "separate")
+_RECURRENT = {"width": 256, "hidden": 512, "layers": 1, "dropout": 0.3}
+"""A recurrent model for some ten thousands of pairs."""
+_JOINT_FROM = 0.5
+"""The share of a target's letters that the source must have for one vocabulary to serve both."""
+
+Subword = tuple[Subwords, Subwords]
+Config = TypeVar("Config", TransformerConfig, RecurrentConfig)
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """What to learn from, and with which model.
+
+    Args:
+        data: files of pairs; where: what their formats leave open.
+        validation: files of pairs to measure with; none holds out some of ``data``.
+        model: a size of ``SIZES``, a cell of ``CELLS`` for a recurrent model, a folder to start from, or None for the
+            size that suits the data.
+        numbers: of the model's config, in place of the size's.
+        attention: of a recurrent model.
+        vocabulary: subwords; None is what suits the data. algorithm: how they are found. sharing: one vocabulary for
+            both languages, or one each.
+        most_tokens: a pair with a longer side is left out.
+        tokens: of a batch; None is the size's.
+        languages: of source and target, such as ("de", "en"), where they are known.
+    """
+
+    data: tuple[Path, ...]
+    where: Where = field(default_factory=Where)
+    validation: tuple[Path, ...] = ()
+    model: str | None = None
+    numbers: dict[str, Any] = field(default_factory=dict)
+    attention: str = "additive"
+    vocabulary: int | None = None
+    algorithm: str = "bpe"
+    sharing: str = "auto"
+    most_tokens: int = 250
+    tokens: int | None = None
+    smoothing: float = 0.1
+    seed: int = 1
+    languages: tuple[str | None, str | None] = (None, None)
+
+    def asked(self) -> dict[str, Any]:
+        """All that decides what is learnt from, for a file of JSON."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What ``prepared`` gives: the task, the size that goes with the data, and what is to be known of the data."""
+
+    task: TranslationTask
+    size: Size
+    about: dict[str, Any]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The subwords, by the names of their files."""
+        return sequence_files.subword_texts(self.task.model.subwords)
+
+
+def subwords_of(folder: RunFolder) -> Subword | None:
+    """The subwords that a run was begun with."""
+    return sequence_files.read_subwords(folder.path)
+
+
+def read(paths: Sequence[Path], where: Where, say: Callable[[str], None]) -> list[Pair]:
+    """All pairs of the files; what was left out is said. Raises DataError where there is no pair."""
+    tally = Tally()
+    pairs = list(tally.count(read_pairs(paths, where)))
+    for sentence in tally.sentences():
+        say(sentence)
+    if not pairs:
+        raise DataError(
+            "there is no pair to learn from",
+            expected="sentences and their translations",
+            got=f"0 pairs in {', '.join(map(str, paths))}",
+            do="check the columns, fields or languages that the pairs are taken from",
+        )
+    return pairs
+
+
+def prepared(plan: Plan, say: Callable[[str], None], *, subwords: Subword | None = None) -> Prepared:
+    """The task of a plan. ``subwords`` are those of an earlier run; None trains them.
+
+    Raises DataError for data that cannot be used, OptionError for a plan that makes no sense.
+    """
+    learnt, measured = _split(plan, say)
+    warning = warning_for(len(learnt))
+    if warning:
+        say(warning)
+    start = _start(plan)
+    size = size_for(len(learnt), plan.model if plan.model in SIZES else None)
+    subwords = (start.subwords if start is not None else None) or subwords or _trained(plan, learnt, say)
+    model = start or _built(plan, size, subwords)
+    model.subwords = subwords
+    if start is None:
+        say(f"the model: {_described(plan, size, model)}")
+    corpus, _ = _encoded(learnt, subwords, plan.most_tokens, say)
+    measured_corpus, kept = _encoded(measured, subwords, plan.most_tokens, say)
+    ids = {"start_id": model.start_id, "end_id": model.end_id}
+    tokens = plan.tokens or size.tokens
+    task = TranslationTask(
+        model,
+        batches=Batches(corpus, tokens=tokens, seed=plan.seed, **ids),
+        measured=Batches(measured_corpus, tokens=tokens, seed=plan.seed, **ids),
+        held_out=kept,
+        smoothing=plan.smoothing,
+        language=plan.languages[1],
+    )
+    about = {"languages": list(plan.languages), "pairs": len(corpus), "held_out": len(kept)}
+    return Prepared(task, size, about)
+
+
+def _split(plan: Plan, say: Callable[[str], None]) -> tuple[list[Pair], list[Pair]]:
+    """Pairs to learn from and to measure with."""
+    pairs = read(plan.data, plan.where, say)
+    if plan.validation:
+        return pairs, read(plan.validation, plan.where, say)
+    learnt, measured = held_out(pairs, seed=plan.seed)
+    if not learnt or not measured:
+        raise DataError(
+            "there are too few different sentences to learn from some and measure with others",
+            expected="at least 2 different sources",
+            got=f"{len(pairs)} pairs",
+            do="give more pairs, or others to measure with (--valid)",
+        )
+    say(f"{len(learnt):,} pairs to learn from; {len(measured):,} held out, to measure with")
+    return learnt, measured
+
+
+def _start(plan: Plan) -> SequenceToSequence | None:
+    """The model of a folder, to go on from; None where a new one is to be made."""
+    if plan.model is None or plan.model in (*SIZES, *CELLS):
+        return None
+    if not Path(plan.model).expanduser().is_dir():
+        raise unknown("model to train", plan.model, (*SIZES, *CELLS, "or a model's folder"))
+    return Translator.load(plan.model).model
+
+
+def _trained(plan: Plan, pairs: Sequence[Pair], say: Callable[[str], None]) -> Subword:
+    """Subwords learnt from the pairs."""
+    if plan.sharing not in SHARING:
+        raise unknown("way of sharing subwords", plan.sharing, SHARING)
+    sides = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
+    joint = plan.sharing == "joint" or (plan.sharing == "auto" and _alike(*sides))
+    groups = [sides[0] + sides[1]] if joint else sides
+    protected = [[protect(text).text for text in texts] for texts in groups]
+    found = [
+        Subwords.train(texts, size=plan.vocabulary or _size_of(texts, len(pairs)), algorithm=plan.algorithm)
+        for texts in protected
+    ]
+    say(
+        f"{found[0].vocabulary:,} subwords for both languages"
+        if joint
+        else f"{found[0].vocabulary:,} subwords for the source, {found[1].vocabulary:,} for the target"
+    )
+    return found[0], found[-1]
+
+
+def _size_of(texts: Sequence[str], pairs: int) -> int:
+    """Subwords for so many pairs; more where characters alone, as of Chinese, take most of them."""
+    size = vocabulary_for(pairs)
+    return max(size, least_size(texts) + size // 2)
+
+
+def _alike(sources: Sequence[str], targets: Sequence[str]) -> bool:
+    """Whether most letters of the target occur in the source, as those of German do in English."""
+    source, target = (_letters(texts) for texts in (sources, targets))
+    shared = sum(count for letter, count in target.items() if letter in source)
+    return shared >= _JOINT_FROM * sum(target.values())
+
+
+def _letters(texts: Sequence[str]) -> dict[str, int]:
+    """How often each letter occurs in some thousands of texts."""
+    counts: dict[str, int] = {}
+    for text in texts[:: max(1, len(texts) // 5000)]:
+        for letter in text.lower():
+            if unicodedata.category(letter).startswith("L"):
+                counts[letter] = counts.get(letter, 0) + 1
+    return counts
+
+
+def _built(plan: Plan, size: Size, subwords: Subword) -> SequenceToSequence:
+    """A new model."""
+    source, target = subwords
+    sizes = {"vocabulary": source.vocabulary, "target_vocabulary": None if source is target else target.vocabulary}
+    shared = {"shared": "all" if source is target else "target"}
+    if plan.model in CELLS:
+        numbers = {"cell": plan.model, "attention": plan.attention, **_RECURRENT}
+        return Recurrent(_config(RecurrentConfig, {**sizes, **shared, **numbers}, plan))
+    numbers = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner", "dropout")}
+    return Transformer(_config(TransformerConfig, {**sizes, **shared, **numbers}, plan))
+
+
+def _config(kind: type[Config], numbers: dict[str, Any], plan: Plan) -> Config:
+    """The config with the plan's own numbers. Raises OptionError for one that it does not have."""
+    fields = {one.name: one for one in dataclasses.fields(kind)}
+    for name, value in plan.numbers.items():
+        if name not in fields:
+            raise unknown(f"number of a {kind.__name__.removesuffix('Config')}", name, fields)
+        wanted = type(fields[name].default)
+        if wanted in (int, float, str, bool) and type(value) is not wanted and (wanted, type(value)) != (float, int):
+            raise OptionError(
+                f"wrong {name}", expected=f"a value such as {fields[name].default!r}", got=repr(value), do="correct it"
+            )
+    given = {
+        name: float(value) if isinstance(fields[name].default, float) else value for name, value in plan.numbers.items()
+    }
+    return kind(**{**numbers, **given})
+
+
+def _described(plan: Plan, size: Size, model: SequenceToSequence) -> str:
+    count = sum(weight.numel() for weight in model.parameters()) / 1e6
+    if plan.model in CELLS:
+        return f"{plan.model}, attention {plan.attention}, {count:.1f} million weights"
+    config = model.config
+    return f"Transformer {size.name}, {config.layers} layers of {config.width}, {count:.1f} million weights"
+
+
+def _encoded(
+    pairs: Sequence[Pair], subwords: Subword, most: int, say: Callable[[str], None]
+) -> tuple[Corpus, list[Pair]]:
+    """The pairs as tokens, without those with a side that is too long."""
+    guarded = [protect(pair.source, pair.target) for pair in pairs]
+    sources = subwords[0].encode([one.source for one in guarded])
+    targets = subwords[1].encode([one.target for one in guarded])
+    fits = [max(len(source), len(target)) <= most for source, target in zip(sources, targets, strict=True)]
+    kept = [pair for pair, fit in zip(pairs, fits, strict=True) if fit]
+    if len(kept) < len(pairs):
+        long = [pair.place for pair, fit in zip(pairs, fits, strict=True) if not fit]
+        more = f" and {len(long) - 5:,} more" if len(long) > 5 else ""
+        say(f"left out {len(long):,}, where a side has more than {most} tokens: {', '.join(long[:5])}{more}")
+    if not kept:
+        raise DataError(
+            "every pair is too long",
+            expected=f"pairs with at most {most} tokens on each side",
+            got=f"{len(pairs)} pairs, all longer",
+            do="split them into sentences, or allow more (--most-tokens)",
+        )
+    sides = (
+        Sentences.of((ids for ids, fit in zip(side, fits, strict=True) if fit), one.vocabulary)
+        for side, one in zip((sources, targets), subwords, strict=True)
+    )
+    return Corpus(*sides), kept
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it; files by their names alone, since they may lie elsewhere when the run goes on."""
+    if isinstance(value, Path):
+        return value.name
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value

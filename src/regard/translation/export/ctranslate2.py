@@ -1,0 +1,150 @@
+"""A Transformer as a CTranslate2 model: model.bin, config.json, vocabularies.
+
+Queries, keys and values of self-attention are one matrix there; keys and values of cross-attention another. Positions
+that are added to embeddings are a table. Tokens that no search of ours writes get a bias of -infinity in the output, so
+that none is written there either. Alignments (``return_attention``) are those of ``Transformer.attended``.
+
+The layout is CTranslate2's own, by its ``specs``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.errors import MissingPackageError
+from regard.layers import FeedForward, MultiHeadAttention
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.search.base import forbidden
+from regard.translation.export.refuse import check_mechanism, check_one_of
+
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
+_GATED = {"glu": "Sigmoid", "reglu": "RELU", "geglu": "GELU", "geglu_tanh": "GELUTanh", "swiglu": "SWISH"}
+_POSITIONS = ("sinusoidal", "learned", "rotary", "none")
+_DTYPES = ("float32", "float16", "bfloat16")
+
+
+def write(model: Transformer, tokens: tuple[Sequence[str], Sequence[str]], folder: Path) -> None:
+    """Write the files of ``model`` into a folder that is there; ``tokens`` are those of source and target, by id.
+
+    Raises RefusedError for what CTranslate2 has no form of, MissingPackageError without it.
+    """
+    config = model.config
+    check_mechanism(config, "CTranslate2")
+    check_one_of("position", config.position, _POSITIONS, "CTranslate2")
+    check_one_of("activation", config.activation, (*_ACTIVATIONS, *_GATED), "CTranslate2")
+    dtype = str(model.output.weight.dtype).removeprefix("torch.")
+    check_one_of("dtype", dtype, _DTYPES, "CTranslate2", do="model.float()")
+    specification = _specification(config)
+    _fill(specification, model)
+    specification.register_source_vocabulary(list(tokens[0]))
+    specification.register_target_vocabulary(list(tokens[1]))
+    settings, written = specification.config, tokens[1]
+    settings.unk_token, settings.bos_token, settings.eos_token = (written[i] for i in (1, model.start_id, model.end_id))
+    settings.decoder_start_token, settings.add_source_eos = written[model.start_id], True
+    settings.layer_norm_epsilon = config.epsilon
+    specification.validate()
+    specification.optimize()
+    specification.save(str(folder))
+
+
+def _specification(config: TransformerConfig) -> Any:
+    """What CTranslate2 calls a specification: the layers by their numbers, no weights yet."""
+    try:
+        from ctranslate2.specs import common_spec, transformer_spec
+    except ImportError:
+        raise MissingPackageError(
+            "a model for CTranslate2 is written by that package",
+            expected="ctranslate2",
+            got="it is not installed",
+            do="pip install 'regard[export]'",
+        ) from None
+    layers = config.decoder_layers or config.layers
+    common = {
+        "pre_norm": config.norm == "pre",
+        "activation": common_spec.Activation[(_ACTIVATIONS | _GATED)[config.activation]],
+        "ffn_glu": config.activation in _GATED,
+        "rotary_dim": 0 if config.position == "rotary" else None,  # 0 is all of a head
+        "rotary_interleave": False,
+    }
+    encoder = transformer_spec.TransformerEncoderSpec(config.layers, config.heads, **common)
+    decoder = transformer_spec.TransformerDecoderSpec(
+        layers, config.heads, alignment_layer=max(layers - 2, 0), alignment_heads=config.heads, **common
+    )
+    return transformer_spec.TransformerSpec(encoder, decoder)
+
+
+def _fill(specification: Any, model: Transformer) -> None:
+    """Give the specification the model's weights."""
+    encoder, decoder = specification.encoder, specification.decoder
+    encoder.embeddings[0].weight = _plain(model.source_words.weight)
+    decoder.embeddings.weight = _plain(model.target_words.weight)
+    decoder.projection.weight, decoder.projection.bias = _plain(model.output.weight), _bias(model)
+    for stack, blocks, last in (
+        (encoder, model.encoder, model.encoder_norm),
+        (decoder, model.decoder, model.decoder_norm),
+    ):
+        if model.config.position != "rotary":
+            stack.position_encodings.encodings = _positions(model)
+        if isinstance(last, nn.LayerNorm):
+            _norm(stack.layer_norm, last)
+        for theirs, ours in zip(stack.layer, blocks, strict=True):
+            _block(theirs, ours)
+
+
+def _block(theirs: Any, ours: Any) -> None:
+    """A block of the encoder or of the decoder."""
+    _attention(theirs.self_attention, ours.attention, (3, 1))
+    _norm(theirs.self_attention.layer_norm, ours.attention_residual.norm)
+    if hasattr(theirs, "attention"):
+        _attention(theirs.attention, ours.cross_attention, (1, 2, 1))
+        _norm(theirs.attention.layer_norm, ours.cross_attention_residual.norm)
+    _feed_forward(theirs.ffn, ours.feed_forward)
+    _norm(theirs.ffn.layer_norm, ours.feed_forward_residual.norm)
+
+
+def _attention(theirs: Any, ours: MultiHeadAttention, joined: tuple[int, ...]) -> None:
+    """Queries, keys, values and output, as many of them joined as ``joined`` says."""
+    parts = [ours.query_projection, ours.key_projection, ours.value_projection, ours.output_projection]
+    for linear, count in zip(theirs.linear, joined, strict=True):
+        some, parts = parts[:count], parts[count:]
+        linear.weight = torch.cat([_plain(part.weight) for part in some])
+        linear.bias = torch.cat([_plain(part.bias) for part in some])
+
+
+def _feed_forward(theirs: Any, ours: FeedForward) -> None:
+    """Two linear layers; where it is gated, the gate is their first, and ``up`` is what has no activation."""
+    pairs = [(theirs.linear_1, ours.down)]
+    if ours.gate is None:
+        pairs.append((theirs.linear_0, ours.up))
+    else:
+        pairs += [(theirs.linear_0, ours.gate), (theirs.linear_0_noact, ours.up)]
+    for linear, part in pairs:
+        linear.weight, linear.bias = _plain(part.weight), _plain(part.bias)
+
+
+def _norm(theirs: Any, ours: nn.LayerNorm) -> None:
+    theirs.gamma, theirs.beta = _plain(ours.weight), _plain(ours.bias)
+
+
+def _positions(model: Transformer) -> Float[Tensor, "length width"]:
+    """The table of positions: without one, CTranslate2 would add sines and cosines of its own."""
+    config = model.config
+    if model.positions is None:
+        return torch.zeros(config.max_length, config.width, dtype=model.output.weight.dtype)
+    return _plain(model.positions(config.max_length))
+
+
+def _bias(model: Transformer) -> Float[Tensor, " vocabulary"]:
+    bias = torch.zeros(model.vocabularies[1], dtype=model.output.weight.dtype)
+    bias[forbidden(model)] = -torch.inf
+    return bias
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    return tensor.detach().cpu().contiguous()

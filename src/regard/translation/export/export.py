@@ -1,0 +1,69 @@
+"""A trained Transformer with its subwords, in the form that another program reads.
+
+    ctranslate2   a model for CTranslate2, which translates fast on CPUs and GPUs
+    marian        MarianMTModel of transformers, for norms after the sublayers
+    pegasus       PegasusForConditionalGeneration of transformers, for norms before them
+
+What has no form there is refused: an export translates as the model does, or there is none.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from regard.errors import OutputExistsError, RefusedError, unknown
+from regard.models.saving import write_folder, written_aside
+from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.models.transformer import Transformer
+from regard.text.subwords import Subwords
+from regard.translation.export import ctranslate2, hugging_face, subword_files
+
+_FAMILIES = {family.name: family for family in (hugging_face.MARIAN, hugging_face.PEGASUS)}
+FORMS = ("ctranslate2", *_FAMILIES)
+
+
+def export(model: SequenceToSequence, subwords: tuple[Subwords, Subwords], folder: str | Path, *, form: str) -> None:
+    """Write ``model`` into a new folder, in one of ``FORMS``. The folder appears complete or not at all.
+
+    Args:
+        model: a ``Transformer``, with what the form has a place for.
+        subwords: of source and target; the same object twice where both share one vocabulary.
+        folder: where to write, which must not exist.
+        form: one of ``FORMS``.
+
+    Raises OptionError for an unknown form or the subwords of another model, RefusedError for what the form has no place
+    for, OutputExistsError where there is something already, MissingPackageError for "ctranslate2" without that package.
+    """
+    if form not in FORMS:
+        raise unknown("form of export", form, FORMS)
+    folder = Path(folder).expanduser()
+    _check_free(folder)
+    if not isinstance(model, Transformer):
+        raise RefusedError(
+            f"{type(model).__name__} has no form in other programs",
+            expected="a Transformer",
+            got=type(model).__name__,
+            do="translate with it here, or train a Transformer",
+        )
+    tokens = subword_files.tokens(subwords, model.vocabularies)
+    if form in _FAMILIES:
+        family = _FAMILIES[form]
+        hugging_face.check(model.config, family)
+        files = hugging_face.configurations(model, family) | subword_files.of_transformers(
+            model.config, subwords, tokens
+        )
+        write_folder(folder, files, hugging_face.tensors(model))
+        return
+    with written_aside(folder) as aside:
+        ctranslate2.write(model, tokens, aside)
+        for name, content in subword_files.files(subwords).items():
+            (aside / name).write_text(content, encoding="utf-8")
+
+
+def _check_free(folder: Path) -> None:
+    """An export never replaces anything: the folder may hold the model itself."""
+    if os.path.lexists(folder):
+        raise OutputExistsError(
+            f"{folder} exists already", expected="a new folder", got="an existing one", do="choose another name"
+        )

@@ -1,0 +1,172 @@
+"""A Transformer in the layout of a model of ``transformers``: config.json, generation_config.json, model.safetensors.
+
+    Marian    norms after the sublayers, as in 2017
+    Pegasus   norms before them, and one more at the end of each stack
+
+Both add sines and cosines, sines in the first half of the width and cosines in the second:
+
+    theirs: (sin a_0, sin a_1, .., cos a_0, cos a_1, ..)        ours: (sin a_0, cos a_0, sin a_1, cos a_1, ..)
+
+The order of the width has no meaning to a Transformer: its norms do not see it, its heads divide what is projected from
+it. So whatever reads the width or writes it is put into their order, and the model computes what it did.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.models.layout import Layout
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.search.base import forbidden
+from regard.translation.export.refuse import check_mechanism, check_one_of
+
+_ACTIVATIONS = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "silu": "silu",
+    "relu_squared": "relu2",
+}
+_EPSILON = 1e-5
+"""That of a norm there; no field of their configs is read for it."""
+
+
+@final
+@dataclass(frozen=True)
+class Family:
+    """A model of ``transformers``: its names there, where its norms stand, which ways of sharing embeddings it has."""
+
+    name: str
+    architecture: str
+    norm: str
+    shared: tuple[str, ...]
+
+
+MARIAN = Family("marian", "MarianMTModel", "post", ("all", "target", "none"))
+PEGASUS = Family("pegasus", "PegasusForConditionalGeneration", "pre", ("all",))
+
+_ATTENTION = {
+    "q_proj": "query_projection",
+    "k_proj": "key_projection",
+    "v_proj": "value_projection",
+    "out_proj": "output_projection",
+}
+_BLOCK = {
+    **{f"self_attn.{theirs}": f"attention.{ours}" for theirs, ours in _ATTENTION.items()},
+    "self_attn_layer_norm": "attention_residual.norm",
+    "fc1": "feed_forward.up",
+    "fc2": "feed_forward.down",
+    "final_layer_norm": "feed_forward_residual.norm",
+}
+_CROSS = {
+    **{f"encoder_attn.{theirs}": f"cross_attention.{ours}" for theirs, ours in _ATTENTION.items()},
+    "encoder_attn_layer_norm": "cross_attention_residual.norm",
+}
+_SIDES = {"encoder": _BLOCK, "decoder": _BLOCK | _CROSS}
+_LAYOUT = Layout(
+    {
+        f"model.{side}.layers.{{n}}.{theirs}": f"{side}.{{n}}.{ours}"
+        for side, names in _SIDES.items()
+        for theirs, ours in names.items()
+    }
+    | {
+        "model.encoder.layer_norm": "encoder_norm",
+        "model.decoder.layer_norm": "decoder_norm",
+        "model.encoder.embed_tokens": "source_words",
+        "model.decoder.embed_tokens": "target_words",
+        "lm_head": "output",
+    }
+)
+_WRITERS = ("output_projection.", "down.", "norm.")
+"""Modules that write the width: it is the first dimension of their tensors. In all other matrices it is the second."""
+
+
+def check(config: TransformerConfig, family: Family) -> None:
+    """Raise RefusedError for what the family has no form of."""
+    other = PEGASUS if family is MARIAN else MARIAN
+    check_one_of("norm", config.norm, (family.norm,), family.name, do=f"export it as {other.name!r} or 'ctranslate2'")
+    check_mechanism(config, family.name)
+    for field, value, valid in (
+        ("position", config.position, ("sinusoidal",)),
+        ("activation", config.activation, tuple(_ACTIVATIONS)),
+        ("epsilon", config.epsilon, (_EPSILON,)),
+        ("shared", config.shared, family.shared),
+    ):
+        check_one_of(field, value, valid, family.name, do="export it as 'ctranslate2', if that has a form for it")
+
+
+def configurations(model: Transformer, family: Family) -> dict[str, str]:
+    """The two files of settings, by name: of the model, and of how it writes."""
+    config, ids = model.config, {"pad_token_id": model.config.pad_id, "eos_token_id": model.end_id}
+    ids |= {"bos_token_id": model.start_id, "decoder_start_token_id": model.start_id}
+    sizes = {
+        f"{side}_{name}": number
+        for side, layers in (("encoder", config.layers), ("decoder", config.decoder_layers or config.layers))
+        for name, number in (("layers", layers), ("attention_heads", config.heads), ("ffn_dim", config.inner))
+    }
+    fields = {
+        "model_type": family.name,
+        "architectures": [family.architecture],
+        "vocab_size": model.vocabularies[0],
+        "d_model": config.width,
+        **sizes,
+        "activation_function": _ACTIVATIONS[config.activation],
+        "dropout": config.dropout,
+        "attention_dropout": config.dropout,
+        "activation_dropout": config.dropout,
+        "max_position_embeddings": config.max_length,
+        "scale_embedding": True,
+        "is_encoder_decoder": True,
+        "tie_word_embeddings": config.shared != "none",
+        "forced_eos_token_id": None,
+        **ids,
+        "dtype": str(model.output.weight.dtype).removeprefix("torch."),
+    }
+    if family is MARIAN:
+        fields |= {
+            "decoder_vocab_size": model.vocabularies[1],
+            "share_encoder_decoder_embeddings": config.shared == "all",
+        }
+    writing = {**ids, "max_length": config.max_length, "suppress_tokens": forbidden(model).tolist()}
+    return {"config.json": _json(fields), "generation_config.json": _json(writing)}
+
+
+def tensors(model: Transformer) -> dict[str, Tensor]:
+    """The weights by their names and in their order; a matrix that is in several places stands in the file once."""
+    order = _order(model.config.width)
+    state = {name: tensor for name, tensor in model.state_dict().items() if name not in model.tied}
+    named = _LAYOUT.theirs({name: _ordered(name, tensor, order) for name, tensor in state.items()})
+    if model.config.shared == "all":
+        named["model.shared.weight"] = named.pop("model.encoder.embed_tokens.weight")
+    if model.config.norm == "pre":  # Marian makes the table of positions itself, Pegasus reads it
+        table = _positions(model)
+        named |= {f"model.{side}.embed_positions.weight": table.clone() for side in ("encoder", "decoder")}
+    named["final_logits_bias"] = torch.zeros(1, model.vocabularies[1], dtype=model.output.weight.dtype)
+    return named
+
+
+def _positions(model: Transformer) -> Float[Tensor, "length width"]:
+    assert model.positions is not None
+    return model.positions(model.config.max_length)[:, _order(model.config.width)]
+
+
+def _order(width: int) -> Int[Tensor, " width"]:
+    """The places of ours in their order: all sines, then all cosines."""
+    return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
+
+
+def _ordered(name: str, tensor: Tensor, order: Int[Tensor, " width"]) -> Tensor:
+    if any(module in name for module in _WRITERS):
+        return tensor[order.to(tensor.device)]
+    return tensor if tensor.dim() == 1 else tensor[:, order.to(tensor.device)]
+
+
+def _json(fields: Mapping[str, object]) -> str:
+    return json.dumps(fields, indent=2) + "\n"

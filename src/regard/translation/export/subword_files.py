@@ -1,0 +1,81 @@
+"""Subwords in the form that another program reads: tokens by their ids, and tokenizers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import tokenizers
+from tokenizers.processors import Sequence as Steps
+from tokenizers.processors import TemplateProcessing
+
+from regard.errors import OptionError
+from regard.models.sequence_files import JOINT, SEPARATE
+from regard.models.transformer import TransformerConfig
+from regard.text.subwords import Subwords
+
+
+def tokens(subwords: tuple[Subwords, Subwords], vocabularies: tuple[int, int]) -> tuple[list[str], list[str]]:
+    """The tokens of source and target by id. Raises OptionError where they are not as many as the model has."""
+    source, target = (_by_id(one, count) for one, count in zip(subwords, vocabularies, strict=True))
+    return source, target
+
+
+def files(subwords: tuple[Subwords, Subwords]) -> dict[str, str]:
+    """The tokenizers, named as in a folder of ours."""
+    source, target = subwords
+    named = {JOINT: source} if source is target else dict(zip(SEPARATE, subwords, strict=True))
+    return {name: one.to_json() for name, one in named.items()}
+
+
+def of_transformers(
+    config: TransformerConfig, subwords: tuple[Subwords, Subwords], tokens: tuple[Sequence[str], Sequence[str]]
+) -> dict[str, str]:
+    """Tokenizers that ``transformers`` reads, which end each text as the model's sources end.
+
+    One for both languages lies in the folder of the model; two lie in folders ``source`` and ``target``.
+    """
+    joint = subwords[0] is subwords[1]
+    named = {}
+    for side, one, names in zip(("source", "target"), subwords, tokens, strict=True):
+        place = "" if joint else f"{side}/"
+        named[f"{place}tokenizer.json"] = _ending(one, names[config.end_id], config.end_id)
+        named[f"{place}tokenizer_config.json"] = _settings(config, names)
+    return named
+
+
+def _by_id(subwords: Subwords, count: int) -> list[str]:
+    backend = tokenizers.Tokenizer.from_str(subwords.to_json())
+    found = [backend.id_to_token(number) for number in range(backend.get_vocab_size())]
+    if len(found) != count or None in found:
+        raise OptionError(
+            "these subwords are not those of the model",
+            expected=f"{count} tokens, with ids from 0 to {count - 1}",
+            got=f"{len(found)} tokens",
+            do="take the subwords that the model was trained with",
+        )
+    return [str(token) for token in found]
+
+
+def _ending(subwords: Subwords, end: str, end_id: int) -> str:
+    """A tokenizer.json that puts the end behind each text."""
+    backend = tokenizers.Tokenizer.from_str(subwords.to_json())
+    ending = TemplateProcessing(single=f"$A {end}", special_tokens=[(end, end_id)])
+    backend.post_processor = ending if backend.post_processor is None else Steps([backend.post_processor, ending])
+    return str(backend.to_str(pretty=True))
+
+
+def _settings(config: TransformerConfig, names: Sequence[str]) -> str:
+    fields = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "pad_token": names[config.pad_id],
+        "unk_token": names[1],
+        "bos_token": names[config.start_id],
+        "eos_token": names[config.end_id],
+        "padding_side": "right",
+        "model_max_length": config.max_length,
+        "model_input_names": ["input_ids", "attention_mask"],
+        "clean_up_tokenization_spaces": False,
+        "split_special_tokens": True,  # a text that says </s> does not end there
+    }
+    return json.dumps(fields, indent=2) + "\n"

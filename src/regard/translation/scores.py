@@ -1,0 +1,120 @@
+"""BLEU and chrF of translations, by ``sacrebleu``, with the signatures that make them comparable.
+
+    BLEU = BP exp(1/4 sum_n log p_n),   n = 1 .. 4            p_n: share of n-grams that the reference has, clipped
+    chrF = 5 P R / (4 P + R)                                  of n-grams of characters, n = 1 .. 6; recall counts double
+
+Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation"; Popović 2015, "chrF: character
+n-gram F-score for automatic MT evaluation"; Post 2018, "A call for clarity in reporting BLEU scores". Both run from 0
+to 100.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from regard.errors import DataError, MissingPackageError, unknown
+
+TOKENIZATIONS = ("13a", "char", "intl", "ja-mecab", "ko-mecab", "none", "zh")
+"""How BLEU finds words, by the names of sacrebleu. "none" takes what stands between spaces."""
+
+_OF_LANGUAGE = {"zh": "zh"} | dict.fromkeys(("ja", "th", "lo", "km", "my"), "char")
+"""Languages written without spaces between words; all others take 13a, which is sacrebleu's own choice."""
+
+
+@final
+@dataclass(frozen=True)
+class Scores:
+    """BLEU and chrF of a corpus, from 0 to 100, with their signatures.
+
+    ``length_ratio`` is the number of words translated over that of the references, as BLEU counts them.
+    """
+
+    bleu: float
+    bleu_signature: str
+    chrf: float
+    chrf_signature: str
+    sentences: int
+    length_ratio: float
+
+
+def tokenization_of(language: str | None) -> str:
+    """How BLEU finds the words of a target language, such as "zh" or "de-AT"; None is any that has spaces."""
+    return _OF_LANGUAGE.get(re.split("[-_]", language)[0].lower(), "13a") if language else "13a"
+
+
+def score(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    language: str | None = None,
+    tokenize: str | None = None,
+    lowercase: bool = False,
+) -> Scores:
+    """How near ``hypotheses`` are to ``references``, one for each.
+
+    Args:
+        hypotheses: translations, as they were written.
+        references: what translators wrote.
+        language: of both, which decides how words are found.
+        tokenize: one of ``TOKENIZATIONS``, whatever the language. With "none", and texts that are tokens with spaces
+            between, BLEU is that of ``multi-bleu.perl``, wherever there is a common 4-gram; without any it gives 0.
+        lowercase: whether capital letters are made small first.
+
+    Raises DataError where there are not as many of both, or none; OptionError for an unknown tokenization;
+    MissingPackageError without sacrebleu, or without the dictionary of a tokenization.
+    """
+    _check_counts(len(hypotheses), len(references))
+    tokenize = tokenization_of(language) if tokenize is None else tokenize
+    if tokenize not in TOKENIZATIONS:
+        raise unknown("tokenization of BLEU", tokenize, TOKENIZATIONS)
+    bleu, chrf = _metrics(tokenize, lowercase)
+    words, characters = (metric.corpus_score(list(hypotheses), [list(references)]) for metric in (bleu, chrf))
+    return Scores(
+        bleu=float(words.score),
+        bleu_signature=str(bleu.get_signature()),
+        chrf=float(characters.score),
+        chrf_signature=str(chrf.get_signature()),
+        sentences=len(hypotheses),
+        length_ratio=float(words.ratio),
+    )
+
+
+def _check_counts(hypotheses: int, references: int) -> None:
+    if hypotheses != references:
+        raise DataError(
+            "there are not as many translations as references",
+            expected=f"{references:,} translations, one for each reference",
+            got=f"{hypotheses:,}",
+            do="check that both are of the same sentences, in the same order",
+        )
+    if not hypotheses:
+        raise DataError(
+            "there is nothing to score", expected="one translation or more", got="none", do="check the files"
+        )
+
+
+def _metrics(tokenize: str, lowercase: bool) -> tuple[Any, Any]:
+    """BLEU and chrF."""
+    try:
+        from sacrebleu.metrics.bleu import BLEU
+        from sacrebleu.metrics.chrf import CHRF
+    except ImportError:
+        raise MissingPackageError(
+            "BLEU and chrF need a package",
+            expected="sacrebleu",
+            got="it is not installed",
+            do="pip install 'regard[train]'",
+        ) from None
+    try:
+        # force: without it, texts that look like tokens are warned of, and here they may be meant.
+        return BLEU(tokenize=tokenize, lowercase=lowercase, force=True), CHRF(lowercase=lowercase)
+    except RuntimeError:  # so sacrebleu says that a dictionary is not installed
+        raise MissingPackageError(
+            f"the tokenization {tokenize} needs a dictionary",
+            expected="a package of sacrebleu",
+            got="it is not installed",
+            do=f"pip install 'sacrebleu[{tokenize[:2]}]', or choose another tokenization",
+        ) from None

@@ -1,0 +1,223 @@
+"""Sentences in, translations out.
+
+    text -> placeholders numbered -> subwords -> search -> subwords -> text -> placeholders put back
+
+Sentences are read in batches of similar length, so that little is padded; translations come in the order of the
+sentences. Text of any length streams through ``stream`` in constant memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import CheckpointError, DataError, OptionError, check_count
+from regard.models import SequenceToSequence
+from regard.models.load import load_translator
+from regard.search import Beam, Hypothesis, Search
+from regard.text.alignments import Alignment, links, word_weights
+from regard.text.placeholders import Protected, protect
+from regard.text.words import Splitter, word_spans
+
+MOST_TOKENS = 4096
+"""Tokens of a sentence that are read, for models without a limit of their own: a longer one is no sentence."""
+_CHUNK = 1024
+"""Sentences that are sorted by length together."""
+
+
+@final
+@dataclass(frozen=True)
+class Rendering:
+    """One way of saying it. ``score`` is what renderings were compared by; ``log_probability`` the model's, in nats.
+
+    ``ids`` are its subwords; ``finished`` is False where it was cut at the most tokens allowed; ``missing`` are
+    placeholders of the source that it lacks.
+    """
+
+    text: str
+    ids: tuple[int, ...]
+    score: float
+    log_probability: float
+    finished: bool
+    missing: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True)
+class Translation:
+    """A sentence and what it may be in the other language, the best first."""
+
+    source: str
+    renderings: tuple[Rendering, ...]
+
+    @property
+    def text(self) -> str:
+        """The best rendering."""
+        return self.renderings[0].text
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Aligned:
+    """How the words of a translation were found: ``weights`` (target words, source words), as a model gave them."""
+
+    source_words: tuple[str, ...]
+    target_words: tuple[str, ...]
+    weights: Float[Tensor, "target source"]
+
+    @property
+    def alignment(self) -> Alignment:
+        """Each target word's heaviest source word."""
+        return links(self.weights)
+
+
+@final
+@dataclass(frozen=True)
+class _Read:
+    """A sentence as the model reads it."""
+
+    protected: Protected
+    ids: list[int]
+
+
+@final
+class Translator:
+    """Translates with ``model``, which ``regard.load`` gave or a training run left.
+
+    ``tokens`` is the most a batch may hold, padding included. Raises CheckpointError for a model without subwords.
+    """
+
+    def __init__(self, model: SequenceToSequence, *, tokens: int = 2048) -> None:
+        check_count("tokens", tokens)
+        if model.subwords is None:
+            raise CheckpointError(
+                "this model has no subwords, so it reads no text",
+                expected="tokenizer.json, or source.tokenizer.json and target.tokenizer.json, in its folder",
+                got="neither",
+                do="take the whole folder that `regard train translate` wrote",
+            )
+        self.model, self.tokens = model, tokens
+        self.source, self.target = model.subwords
+        self.limit = min(MOST_TOKENS, model.most_tokens or MOST_TOKENS)
+
+    @classmethod
+    def load(cls, folder: str | Path, *, device: str | None = None) -> Translator:
+        """A translator from a model's folder. Raises CheckpointError where that is none."""
+        return cls(load_translator(folder, device=device))
+
+    def translate(self, texts: Sequence[str], *, search: Search | None = None) -> list[Translation]:
+        """The translations of all texts, in their order. ``search`` None is a beam of 5.
+
+        A text without words has itself as its only rendering. Raises DataError for a text that is too long for the
+        model, OptionError for what is no list of texts.
+        """
+        if isinstance(texts, str) or not isinstance(texts, Sequence):
+            raise OptionError(
+                "translate takes texts", expected="a list of strings", got=repr(texts)[:60], do='translate(["..."])'
+            )
+        read = self._read(texts)
+        found: list[Translation | None] = [None] * len(texts)
+        for index, one in enumerate(read):
+            if not one.ids:
+                found[index] = Translation(texts[index], (Rendering(texts[index].strip(), (), 0.0, 0.0, True),))
+        chosen = search or Beam()
+        for batch in self._batches(read):
+            for index, hypotheses in zip(batch, self._searched([read[i] for i in batch], chosen), strict=True):
+                renderings = tuple(self._rendered(read[index].protected, one) for one in hypotheses)
+                found[index] = Translation(texts[index], renderings)
+        return [one for one in found if one is not None]
+
+    def stream(self, texts: Iterable[str], *, search: Search | None = None) -> Iterator[Translation]:
+        """The translations of any number of texts, in their order; some hundreds are held at a time."""
+        rest = iter(texts)
+        while chunk := list(islice(rest, _CHUNK)):
+            yield from self.translate(chunk, search=search)
+
+    def aligned(self, text: str, rendering: Rendering, *, split: Splitter = word_spans) -> Aligned:
+        """Which words of ``text`` the words of its rendering were found by.
+
+        ``split`` says what words are; for formats that count what white space parts it is ``words.token_spans``.
+        Raises RefusedError for a model without attention.
+        """
+        (read,) = self._read([text])
+        return self._aligned(read.ids, rendering.ids, read.protected.kept, split)
+
+    def aligned_pair(self, source: str, target: str, *, split: Splitter = word_spans) -> Aligned:
+        """The same for a translation that a person wrote."""
+        pair = protect(source, target)
+        (read,), (written,) = self.source.encode([pair.source]), self.target.encode([pair.target])
+        self._check_length(read, "the source")
+        return self._aligned(read, written, pair.kept, split)
+
+    def weights(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "target source"]:
+        """The weights of source subwords, the end included, when each target subword and the end were written."""
+        model = self.model
+        given = torch.tensor([[model.start_id, *target]], device=model.device)
+        read = torch.tensor([[*source, model.end_id]], device=model.device)
+        return model.attended(read, given)[0]
+
+    def check(self, text: str, name: str) -> None:
+        """Raise DataError, with ``name`` for the text, unless the model can read it."""
+        self._read([text], [name])
+
+    def _aligned(self, source: Sequence[int], target: Sequence[int], kept: tuple[str, ...], split: Splitter) -> Aligned:
+        pieces = self.weights(source, target)[: len(target), : len(source)]  # without the ends, which are of no word
+        of_target, of_source = (
+            [piece.word for piece in subwords.pieces_of(ids, split)]
+            for subwords, ids in ((self.target, target), (self.source, source))
+        )
+        restore = Protected("", kept).restore
+        return Aligned(
+            tuple(map(restore, self.source.words_of(source, split))),
+            tuple(map(restore, self.target.words_of(target, split))),
+            word_weights(pieces, of_target, of_source),
+        )
+
+    def _read(self, texts: Sequence[str], names: Sequence[str] | None = None) -> list[_Read]:
+        protected = [protect(text) for text in texts]
+        encoded = self.source.encode([one.text for one in protected])
+        for index, ids in enumerate(encoded):
+            self._check_length(ids, names[index] if names else f"text {index + 1}")
+        return [_Read(one, ids) for one, ids in zip(protected, encoded, strict=True)]
+
+    def _check_length(self, ids: Sequence[int], name: str) -> None:
+        if len(ids) + 1 > self.limit:
+            raise DataError(
+                f"{name} is too long for the model",
+                expected=f"at most {self.limit - 1:,} subwords",
+                got=f"{len(ids):,}",
+                do="split it into sentences",
+            )
+
+    def _batches(self, read: Sequence[_Read]) -> Iterator[list[int]]:
+        """Numbers of sentences of similar length, the longest first."""
+        order = sorted((index for index, one in enumerate(read) if one.ids), key=lambda index: -len(read[index].ids))
+        while order:
+            size = max(1, self.tokens // (len(read[order[0]].ids) + 1))
+            yield order[:size]
+            order = order[size:]
+
+    def _searched(self, read: Sequence[_Read], search: Search) -> list[list[Hypothesis]]:
+        lengths = torch.tensor([len(one.ids) + 1 for one in read])
+        source = torch.zeros(len(read), int(lengths.max()), dtype=torch.long)
+        for row, one in zip(source, read, strict=True):
+            row[: len(one.ids) + 1] = torch.tensor([*one.ids, self.model.end_id])
+        return search.search(self.model, source.to(self.model.device), lengths)
+
+    def _rendered(self, protected: Protected, one: Hypothesis) -> Rendering:
+        written = self.target.decode(one.ids)
+        return Rendering(
+            text=protected.restore(written),
+            ids=one.ids,
+            score=one.score,
+            log_probability=one.log_probability,
+            finished=one.finished,
+            missing=protected.missing(written),
+        )

@@ -1,0 +1,254 @@
+"""``regard train translate`` as processes: killed at random moments, out of room, two at once; and what it left."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+START = [sys.executable, "-c", "from regard.cli.app import main; main()"]
+SMALL = ["--model", "tiny", "--set", "layers=1", "--set", "width=32", "--set", "inner=37", "--warmup", "10",
+         "--batch-tokens", "301", "--validate-every", "20", "--dtype", "float32"]  # fmt: skip
+GERMAN = ["hund", "katze", "haus", "baum", "auto", "mann", "frau", "kind", "brot"]
+ENGLISH = ["dog", "cat", "house", "tree", "car", "man", "woman", "child", "bread"]
+WORDS = dict(zip(GERMAN, ENGLISH, strict=True))
+FSDP = """
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_transformer_layer_cls_to_wrap: EncoderBlock,DecoderBlock
+  fsdp_state_dict_type: FULL_STATE_DICT
+  fsdp_reshard_after_forward: true
+  fsdp_cpu_ram_efficient_loading: false
+mixed_precision: "no"
+num_machines: 1
+num_processes: 2
+use_cpu: true
+"""
+"""As `accelerate config` writes it."""
+
+
+def pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
+    chance = random.Random(seed)
+    chosen = [chance.choices(list(WORDS), k=chance.randint(1, 5)) for _ in range(count)]
+    return [(" ".join(words), " ".join(WORDS[word] for word in words)) for words in chosen]
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs(211)), encoding="utf-8")
+    return tmp_path
+
+
+def run(folder: Path, *arguments, start=None, **options) -> subprocess.CompletedProcess:
+    command = [*(start or START), *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, encoding="utf-8", **options
+    )
+
+
+def train(folder: Path, out: str, *arguments, **options) -> subprocess.CompletedProcess:
+    return run(folder, "train", "translate", "--data", "pairs.tsv", "--out", out, *SMALL, *arguments, **options)
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    with safe_open(folder, framework="np") as file:
+        return {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118
+
+
+def last_weights(folder: Path) -> dict[str, bytes]:
+    return weights(max((folder / "checkpoints").iterdir()) / "weights.safetensors")
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("step-"))
+
+
+def metrics(folder: Path, kind: str = "train") -> list[dict]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == kind]
+
+
+def test_a_run_killed_at_random_moments_ends_at_the_same_weights(data):
+    """kill -9 again and again; what --resume ends with is what an unbroken run ends with, to the bit."""
+    whole = train(data, "whole", "--steps", 45, "--save-seconds", 0)
+    assert whole.returncode == 0, whole.stderr
+    command = [*START, "train", "translate", "--data", "pairs.tsv", "--out", "cut", *SMALL, "--steps", "45",
+               "--save-seconds", "0"]  # fmt: skip
+    chance = random.Random(7)
+    checkpoints = data / "cut.run" / "checkpoints"
+    for least in (5, 17, 29):
+        more = ["--resume"] if (data / "cut.run" / "run.json").exists() else []
+        process = subprocess.Popen([*command, *more], cwd=data, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+        while process.poll() is None and max(map(step_of, checkpoints.glob("step-*")), default=0) < least:
+            time.sleep(0.01)
+        time.sleep(chance.random() * 0.1)
+        process.kill()
+        process.wait()
+    rest = run(data, *command[len(START) :], "--resume")
+    assert rest.returncode == 0, rest.stderr
+    assert last_weights(data / "cut.run") == last_weights(data / "whole.run")
+    assert weights(data / "cut" / "model.safetensors") == weights(data / "whole" / "model.safetensors")
+    steps = [line["step"] for line in metrics(data / "cut.run")]
+    assert steps == sorted(set(steps)) == [line["step"] for line in metrics(data / "whole.run")]
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(data):
+    command = [*START, "train", "translate", "--data", "pairs.tsv", "--out", "m", *SMALL, "--steps", "100000"]
+    process = subprocess.Popen(command, cwd=data, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
+    reported = data / "m.run" / "metrics.jsonl"
+    while process.poll() is None and not (reported.exists() and reported.stat().st_size):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "--resume" in said
+    assert "Traceback" not in said
+    assert list((data / "m.run" / "checkpoints").glob("step-*"))
+
+
+def test_two_processes_learn_as_one_does(data):
+    """Gradients are summed over processes, so the loss is the same but for rounding."""
+    same = ["--set", "dropout=0", "--steps", 40, "--rate", 1e-3, "--average", 1]
+    one = train(data, "one", *same)
+    assert one.returncode == 0, one.stderr
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "regard"]
+    two = train(data, "two", *same, start=launcher)
+    assert two.returncode == 0, two.stderr
+    losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "two")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0] != losses[1]  # two processes indeed: their sums round in another order
+    assert two.stderr.count("subwords for") == 1  # one of them speaks
+
+
+def test_weights_spread_over_two_processes(data):
+    """FSDP; and a run that goes on in one process."""
+    (data / "fsdp.yaml").write_text(FSDP)
+    same = ["--set", "dropout=0", "--rate", 1e-3, "--average", 1]
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "fsdp.yaml", "-m", "regard"]
+    spread = train(data, "spread", *same, "--steps", 20, start=launcher)
+    assert spread.returncode == 0, spread.stderr
+    assert train(data, "one", *same, "--steps", 20).returncode == 0
+    losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "spread")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    on = train(data, "spread", *same, "--steps", 40, "--resume")
+    assert on.returncode == 0, on.stderr
+    assert "going on after step 20" in on.stderr
+
+
+def test_a_full_disk_loses_only_the_steps_since_the_last_checkpoint(data):
+    """A limit on the size of files stands for a disk that is full: writing fails in the middle of a checkpoint."""
+    assert train(data, "m", "--steps", 20).returncode == 0
+    before = last_weights(data / "m.run")
+    import resource
+
+    def little():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000))
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    full = train(data, "m", "--steps", 40, "--resume", preexec_fn=little)
+    assert full.returncode == 5, full.stderr
+    assert "--resume" in full.stderr
+    assert "Traceback" not in full.stderr
+    assert last_weights(data / "m.run") == before
+    assert not list((data / "m.run" / "checkpoints").glob(".*"))
+    assert train(data, "m", "--steps", 40, "--resume").returncode == 0
+
+
+def test_forty_pairs_work_and_are_said_to_be_few(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs(40)), encoding="utf-8")
+    done = train(tmp_path, "m", "--steps", 20)
+    assert done.returncode == 0, done.stderr
+    assert "will not make a translator" in done.stderr
+    assert run(tmp_path, "translate", "--model", "m", "hund").returncode == 0
+
+
+def test_what_was_trained_translates_files_in_order(data):
+    """Word for word, so a model of this size learns it: most of what it was not shown comes out right."""
+    done = train(data, "m", "--steps", 400, "--rate", 4e-3, "--set", "dropout=0.1", "--set", "width=64")
+    assert done.returncode == 0, done.stderr
+    unseen = pairs(53, seed=99)
+    lines = [source for source, _ in unseen]
+    lines[7] = ""
+    with gzip.open(data / "in.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
+    found = run(data, "translate", "--model", "m", "--data", "in.txt.gz", "-o", "out.txt")
+    assert found.returncode == 0, found.stderr
+    out = (data / "out.txt").read_text(encoding="utf-8").splitlines()
+    assert len(out) == 53
+    assert out[7] == ""
+    right = sum(one == wanted for one, (_, wanted) in zip(out, unseen, strict=True))
+    assert right > 20
+    again = run(data, "translate", "--model", "m", "--data", "in.txt.gz", "-o", "out.txt")
+    assert again.returncode == 5  # it is there already
+    score = run(data, "evaluate", "translate", "--model", "m", "--data", "pairs.tsv", "--format", "json")
+    assert json.loads(score.stdout)["bleu"] > 50
+    records = run(data, "translate", "--model", "m", "hund katze", "--format", "jsonl", "--best", "3")
+    record = json.loads(records.stdout)
+    assert len(record["translations"]) == 3
+    assert {"word", "found_by"} <= set(record["words"][0])
+    links = run(data, "translate", "--model", "m", "hund katze", "--format", "pharaoh").stdout.split()
+    assert all(link.count("-") == 1 for link in links)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--model", "huge"], 2, "tiny"),
+        (["--subwords", "wordpiece"], 2, "bpe"),
+        (["--sharing", "both"], 2, "joint"),
+        (["--schedule", "linear"], 2, "cosine"),
+        (["--schedule", "cosine"], 2, "steps"),
+        (["--columns", "0,1"], 2, "columns"),
+        (["--set", "layers"], 2, "name=value"),
+        (["--set", "depth=4"], 2, "depth"),
+        (["--resume"], 2, "no run"),
+        (["--vocabulary", "17"], 2, "vocabulary"),
+        (["--most-tokens", "1"], 3, "too long"),
+        (["--columns", "1,3"], 3, "no pair"),
+    ],
+)
+def test_bad_options_are_named(data, arguments, code, words):
+    done = run(data, "train", "translate", "--data", "pairs.tsv", "--out", "m", "--steps", "1", *arguments)
+    assert done.returncode == code, done.stderr
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (data / "m").exists()
+
+
+def test_files_of_different_length_are_refused_with_both_counts(tmp_path):
+    (tmp_path / "a.de").write_text("eins\nzwei\ndrei\n")
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    done = run(tmp_path, "train", "translate", "--data", "a.de", "--data", "a.en", "--out", "m")
+    assert done.returncode == 3
+    assert "3" in done.stderr
+    assert "2" in done.stderr
+
+
+def test_an_output_that_is_there_is_not_touched(data):
+    (data / "m").mkdir()
+    (data / "m" / "thesis.txt").write_text("years of work")
+    for more in ([], ["--overwrite"]):
+        done = train(data, "m", "--steps", "1", *more)
+        assert done.returncode == 5
+    assert (data / "m" / "thesis.txt").read_text() == "years of work"
+
+
+def test_other_data_does_not_go_on_with_a_run(data):
+    assert train(data, "m", "--steps", 20).returncode == 0
+    (data / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs(99, seed=5)), encoding="utf-8")
+    done = train(data, "m", "--steps", 40, "--resume")
+    assert done.returncode == 5
+    assert "another pairs" in done.stderr

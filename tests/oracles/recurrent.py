@@ -1,0 +1,207 @@
+"""The recurrent encoder-decoders of 2014 and 2015: one sentence, one step, one source position at a time.
+
+Reading (Bahdanau 2015, section 3.2):       annotation_j = [forwards_j; backwards_j]
+Writing, with y an embedded token and h the last layer's state:
+
+    cho        h_0 = tanh(W_s last)    h_t = cell([y_(t-1); last], h_(t-1))     gives readout([h_t; y_(t-1); last])
+    bahdanau   h_0 = tanh(W_s last)    h_t = cell([y_(t-1); c_t], h_(t-1))      gives readout([h_t; y_(t-1); c_t])
+               c_t = sum_j a_tj annotation_j, a_t from h_(t-1)
+    luong      h_0 = last, m_0 = 0     h_t = cell([y_(t-1); m_(t-1)], h_(t-1))  gives m_t = tanh(W_c [c_t; h_t])
+               c_t likewise, a_t from h_t
+
+readout takes the larger of each pair of numbers of W [..] + b. Cells are as torch documents nn.GRU and nn.LSTM.
+Weights are matrices (out, in); annotations (length, hidden).
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+Vector = np.ndarray
+State = tuple[Vector, ...]
+"""(h,) of a GRU, (h, c) of an LSTM."""
+Weigh = Callable[[Vector, np.ndarray], Vector]
+"""(query, annotations) -> a weight for each annotation."""
+
+
+class Cell(NamedTuple):
+    """Gates one below the other: reset, update, new for a GRU; input, forget, cell, output for an LSTM."""
+
+    of_input: np.ndarray
+    of_state: np.ndarray
+    input_bias: Vector
+    state_bias: Vector
+
+
+Step = Callable[[Cell, Vector, State], State]
+
+
+def sigmoid(x: Vector) -> Vector:
+    return 1 / (1 + np.exp(-x))
+
+
+def gru(cell: Cell, x: Vector, state: State) -> State:
+    (h,) = state
+    reset_x, update_x, new_x = np.split(cell.of_input @ x + cell.input_bias, 3)
+    reset_h, update_h, new_h = np.split(cell.of_state @ h + cell.state_bias, 3)
+    reset, update = sigmoid(reset_x + reset_h), sigmoid(update_x + update_h)
+    new = np.tanh(new_x + reset * new_h)
+    return ((1 - update) * new + update * h,)
+
+
+def lstm(cell: Cell, x: Vector, state: State) -> State:
+    h, c = state
+    gates = cell.of_input @ x + cell.input_bias + cell.of_state @ h + cell.state_bias
+    enter, forget, new, leave = np.split(gates, 4)
+    c = sigmoid(forget) * c + sigmoid(enter) * np.tanh(new)
+    return sigmoid(leave) * np.tanh(c), c
+
+
+STEPS: dict[str, tuple[Step, int]] = {"gru": (gru, 1), "lstm": (lstm, 2)}
+
+
+def through(step: Step, cells: list[Cell], x: Vector, states: list[State]) -> list[State]:
+    """One step of all layers: each reads the h of the one below."""
+    following = []
+    for cell, state in zip(cells, states, strict=True):
+        following.append(step(cell, x, state))
+        x = following[-1][0]
+    return following
+
+
+def read(kind: str, layers: list[tuple[Cell, Cell]], words: np.ndarray) -> tuple[np.ndarray, list[State]]:
+    """Annotations (length, hidden), and each layer's last states, forwards and backwards side by side."""
+    step, parts = STEPS[kind]
+    inputs, last = words, []
+    for forwards, backwards in layers:
+        half = forwards.of_state.shape[1]
+        there: State = (np.zeros(half),) * parts
+        back: State = (np.zeros(half),) * parts
+        outputs = np.zeros((len(inputs), 2 * half))
+        for j in range(len(inputs)):
+            there = step(forwards, inputs[j], there)
+            outputs[j, :half] = there[0]
+        for j in reversed(range(len(inputs))):
+            back = step(backwards, inputs[j], back)
+            outputs[j, half:] = back[0]
+        last.append(tuple(np.concatenate(pair) for pair in zip(there, back, strict=True)))
+        inputs = outputs
+    return inputs, last
+
+
+def softmax(scores: Vector) -> Vector:
+    exponentials = np.exp(scores - scores.max())
+    return exponentials / exponentials.sum()
+
+
+def additive(of_query: np.ndarray, of_key: np.ndarray, vector: Vector) -> Weigh:
+    """Bahdanau 2015, appendix A.1.2: W_a, U_a, v_a."""
+    return lambda query, annotations: softmax(
+        np.array([vector @ np.tanh(of_query @ query + of_key @ annotation) for annotation in annotations])
+    )
+
+
+def dot(query: Vector, annotations: np.ndarray) -> Vector:
+    """Luong 2015, equation 8."""
+    return softmax(np.array([query @ annotation for annotation in annotations]))
+
+
+def general(weight: np.ndarray) -> Weigh:
+    """Luong 2015, equation 8."""
+    return lambda query, annotations: softmax(np.array([query @ weight @ annotation for annotation in annotations]))
+
+
+def concat(weight: np.ndarray, vector: Vector) -> Weigh:
+    """Luong 2015, equation 8."""
+    return lambda query, annotations: softmax(
+        np.array([vector @ np.tanh(weight @ np.concatenate([query, annotation])) for annotation in annotations])
+    )
+
+
+def local_p(weight: np.ndarray, of_position: np.ndarray, position_vector: Vector, window: int) -> Weigh:
+    """Luong 2015, section 3.2: predictive alignment, with the general score; positions from 0."""
+
+    def weigh(query: Vector, annotations: np.ndarray) -> Vector:
+        length, sigma = len(annotations), window / 2
+        center = length * sigmoid(position_vector @ np.tanh(of_position @ query))
+        inside = [s for s in range(length) if center - window <= s <= center + window]
+        align = softmax(np.array([query @ weight @ annotations[s] for s in inside]))
+        weights = np.zeros(length)
+        for s, aligned in zip(inside, align, strict=True):
+            weights[s] = aligned * np.exp(-((s - center) ** 2) / (2 * sigma**2))
+        return weights
+
+    return weigh
+
+
+class Linear(NamedTuple):
+    """W x + b."""
+
+    weight: np.ndarray
+    bias: Vector | float = 0.0
+
+    def __call__(self, x: Vector) -> Vector:
+        return self.weight @ x + self.bias
+
+
+def begin(beginning: list[Linear], last: list[State]) -> list[State]:
+    return [(np.tanh(linear(state[0])), *state[1:]) for linear, state in zip(beginning, last, strict=True)]
+
+
+def maxout(numbers: Vector) -> Vector:
+    return np.array([max(numbers[i], numbers[i + 1]) for i in range(0, len(numbers), 2)])
+
+
+def cho(
+    kind: str, cells: list[Cell], beginning: list[Linear], readout: Linear, words: np.ndarray, last: list[State]
+) -> np.ndarray:
+    """(target length, size): what each token of the target is read from."""
+    summary, states, written = last[-1][0], begin(beginning, last), []
+    for word in words:
+        states = through(STEPS[kind][0], cells, np.concatenate([word, summary]), states)
+        written.append(maxout(readout(np.concatenate([states[-1][0], word, summary]))))
+    return np.array(written)
+
+
+def bahdanau(
+    kind: str,
+    cells: list[Cell],
+    beginning: list[Linear],
+    readout: Linear,
+    weigh: Weigh,
+    words: np.ndarray,
+    annotations: np.ndarray,
+    last: list[State],
+) -> tuple[np.ndarray, np.ndarray]:
+    """What each token of the target is read from, and its weights (target length, source length)."""
+    states, written, weights = begin(beginning, last), [], []
+    for word in words:
+        weights.append(weigh(states[-1][0], annotations))
+        context = weights[-1] @ annotations
+        states = through(STEPS[kind][0], cells, np.concatenate([word, context]), states)
+        written.append(maxout(readout(np.concatenate([states[-1][0], word, context]))))
+    return np.array(written), np.array(weights)
+
+
+def luong(
+    kind: str,
+    cells: list[Cell],
+    mix: np.ndarray,
+    weigh: Weigh,
+    words: np.ndarray,
+    annotations: np.ndarray,
+    last: list[State],
+    *,
+    input_feeding: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """What each token of the target is read from, and its weights (target length, source length)."""
+    states, written, weights = last, [], []
+    mixed = np.zeros(annotations.shape[1])
+    for word in words:
+        states = through(STEPS[kind][0], cells, np.concatenate([word, mixed]) if input_feeding else word, states)
+        hidden = states[-1][0]
+        weights.append(weigh(hidden, annotations))
+        mixed = np.tanh(mix @ np.concatenate([weights[-1] @ annotations, hidden]))
+        written.append(mixed)
+    return np.array(written), np.array(weights)

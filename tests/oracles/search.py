@@ -1,0 +1,74 @@
+"""The search for a target, by looking at all of them, and by a beam that drops nothing.
+
+    log P(y) = sum_t log P(y_t | y_1 .. y_t-1)          y ends with the end, or is cut after ``most`` tokens
+    score(y) = log P(y) / ((5 + |y|) / 6)^alpha         |y| counts the end
+
+Wu et al. 2016, equation 14, without coverage. ``following(ids)`` gives log P(. | ids), an array over the vocabulary.
+Targets are tuples of ids, the end left out; those that are finished come before those that were cut.
+"""
+
+import math
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+import numpy as np
+
+Following = Callable[[tuple[int, ...]], np.ndarray]
+
+
+class Target(NamedTuple):
+    ids: tuple[int, ...]
+    score: float
+    log_probability: float
+    finished: bool
+
+
+def divisor(length: int, alpha: float) -> float:
+    return math.pow(5 + length, alpha) / math.pow(5 + 1, alpha)
+
+
+def in_order(targets: list[Target]) -> list[Target]:
+    return sorted(targets, key=lambda target: (not target.finished, -target.score))
+
+
+def exhaustive(following: Following, end: int, never: Collection[int], most: int, alpha: float = 0.0) -> list[Target]:
+    """Every target there is, the best first."""
+    found = []
+
+    def grow(ids: tuple[int, ...], total: float) -> None:
+        length = len(ids) + 1
+        for token, log_probability in enumerate(following(ids)):
+            if token in never or log_probability == -math.inf:
+                continue
+            whole = total + log_probability
+            if token == end:
+                found.append(Target(ids, whole / divisor(length, alpha), whole, True))
+            elif length == most:
+                found.append(Target((*ids, token), whole / divisor(length, alpha), whole, False))
+            else:
+                grow((*ids, token), whole)
+
+    grow((), 0.0)
+    return in_order(found)
+
+
+def beam(
+    following: Following, end: int, never: Collection[int], most: int, width: int, alpha: float = 0.0
+) -> list[Target]:
+    """All that a beam of ``width`` finishes, or has when it is cut, the best first. It never stops before ``most``."""
+    live, found = [((), 0.0)], []
+    for length in range(1, most + 1):
+        grown = [
+            (ids, token, total + log_probability)
+            for ids, total in live
+            for token, log_probability in enumerate(following(ids))
+            if token not in never and log_probability > -math.inf
+        ]
+        grown.sort(key=lambda one: -one[2])
+        found += [
+            Target(ids, total / divisor(length, alpha), total, True)
+            for ids, token, total in grown[:width]
+            if token == end
+        ]
+        live = [((*ids, token), total) for ids, token, total in grown if token != end][:width]
+    return in_order(found + [Target(ids, total / divisor(most, alpha), total, False) for ids, total in live])

@@ -1,0 +1,90 @@
+"""A model that is a table: what follows which beginning of which source, and a count of what it was asked."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import nn
+
+from regard.errors import RefusedError
+from regard.models import SequenceToSequence
+
+PAD, UNKNOWN, START, END = range(4)
+NEVER = (PAD, UNKNOWN, START)
+
+
+@dataclass(frozen=True)
+class Written:
+    sources: tuple[tuple[int, ...], ...]
+    targets: tuple[tuple[int, ...], ...]
+    length: int
+
+    def reordered(self, entries):
+        rows = entries.tolist()
+        taken = (tuple(side[row] for row in rows) for side in (self.sources, self.targets))
+        return Written(*taken, self.length)
+
+
+class TableModel(SequenceToSequence):
+    """``following(source, target)`` gives logits (vocabulary,); ``weighed(source, target)`` weights of the source."""
+
+    def __init__(self, following, vocabulary, *, weighed=None):
+        super().__init__(None)
+        self.vocabularies, self.start_id, self.end_id = (vocabulary, vocabulary), START, END
+        self.following, self.weighed = following, weighed
+        self.place = nn.Parameter(torch.zeros(()))
+        self.rows = []
+
+    @property
+    def tied(self):
+        return {}
+
+    def tie(self):
+        pass
+
+    def forward(self, source, target, *, mask=None):
+        raise NotImplementedError
+
+    def attended(self, source, target, *, mask=None):
+        raise NotImplementedError
+
+    def start(self, source, *, lengths=None):
+        sources = tuple(tuple(ids[:length]) for ids, length in zip(source.tolist(), lengths.tolist(), strict=True))
+        return Written(sources, ((),) * len(sources), source.shape[1])
+
+    def step(self, tokens, state):
+        assert not self.training
+        assert len(tokens) == len(state.targets)
+        self.rows.append(len(tokens))
+        targets = tuple((*ids, token) for ids, token in zip(state.targets, tokens.tolist(), strict=True))
+        assert all(ids[0] == START for ids in targets)
+        logits = [self.following(*known) for known in zip(state.sources, (ids[1:] for ids in targets), strict=True)]
+        return torch.from_numpy(np.stack(logits)), Written(state.sources, targets, state.length)
+
+    def step_attended(self, tokens, state):
+        if self.weighed is None:
+            raise RefusedError("a table has no attention")
+        logits, following = self.step(tokens, state)
+        weights = np.zeros((len(tokens), state.length))
+        for row, (source, target) in enumerate(zip(following.sources, following.targets, strict=True)):
+            weights[row, : len(source)] = self.weighed(source, target[1:])
+        return logits, following, torch.from_numpy(weights)
+
+
+def random_table(vocabulary, seed, spread=2.0):
+    """Logits that look random, for any beginning of any source, and the same ones each time."""
+
+    def following(source, target):
+        return np.random.default_rng([seed, *source, 99, *target]).normal(scale=spread, size=vocabulary)
+
+    return following
+
+
+def log_softmax(logits):
+    shifted = logits - logits.max()
+    return shifted - np.log(np.exp(shifted).sum())
+
+
+def of_source(following, source):
+    """What an oracle asks: log-probabilities that follow a target of this source."""
+    return lambda target: log_softmax(following(source, target))

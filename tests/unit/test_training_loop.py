@@ -1,0 +1,303 @@
+"""The loop on a task small enough to be known: gradients by hand, bitwise resumption, checkpoints that survive."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
+from regard.train.averaging import averaged
+from regard.train.loop import Trainer
+from regard.train.processes import Processes
+from regard.train.progress import Progress
+from regard.train.reports import Files, Report
+from regard.train.run_folder import Checkpoint, RunFolder
+from regard.train.schedule import Schedule
+from regard.train.settings import Settings
+from regard.train.task import Share, Task, Validation
+
+ROWS, WIDTH = 97, 5
+
+
+class Listening(Report):
+    def __init__(self):
+        self.heard = []
+
+    def numbers(self, step, kind, values):
+        self.heard.append((step, kind, dict(values)))
+
+    def samples(self, step, lines):
+        pass
+
+    def say(self, message):
+        pass
+
+    def close(self):
+        pass
+
+
+class Regression(Task):
+    """y = x A with dropout on x; the rows of a batch are its numbers."""
+
+    def __init__(self, seed: int = 0, dropout: float = 0.3):
+        torch.manual_seed(seed)
+        self.model = nn.Sequential(nn.Dropout(dropout), nn.Linear(WIDTH, 2))
+        chance = torch.Generator().manual_seed(1)
+        self.inputs = torch.randn(ROWS, WIDTH, generator=chance)
+        self.outputs = self.inputs @ torch.randn(WIDTH, 2, generator=chance)
+        self.saved: list[dict] = []
+        self.scores: list[float] = []
+
+    @property
+    def digest(self) -> str:
+        return "the same"
+
+    def epoch(self, number: int) -> list[torch.Tensor]:
+        order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(number))
+        return list(order.split(11))
+
+    def tokens(self, batch) -> int:
+        return len(batch)
+
+    def loss(self, model, batch, share: Share) -> torch.Tensor:
+        own = batch[share.rank :: share.of]
+        return (model(self.inputs[own]) - self.outputs[own]).square().sum()
+
+    def validate(self, model) -> Validation:
+        model.eval()
+        with torch.no_grad():
+            loss = (model(self.inputs) - self.outputs).square().mean()
+        model.train()
+        torch.rand(3)  # a task may draw numbers; training is not to notice
+        score = self.scores.pop(0) if self.scores else -float(loss)
+        return Validation(score=score, metrics={"loss": float(loss)})
+
+    def save(self, model, folder: Path, about: dict) -> None:
+        folder.mkdir(exist_ok=True)
+        save_file(dict(model.state_dict()), folder / "model.safetensors")
+        self.saved.append(about)
+
+
+def settings(**changed) -> Settings:
+    schedule = Schedule(peak=0.01, warmup=5)
+    return Settings(**{"schedule": schedule, "validate_every": 7, "patience": 0, "precision": "float32"} | changed)
+
+
+def trainer(task, folder, settings, *, begin=True, report=None) -> Trainer:
+    run = RunFolder(folder.with_name(f"{folder.name}.run"))
+    if begin:
+        run.begin({"digest": task.digest}, {})
+    return Trainer(
+        task,
+        settings,
+        processes=Processes(device="cpu"),
+        folder=run,
+        out=folder,
+        report=report or Listening(),
+        after=None if begin else run.last(),
+    )
+
+
+def weights(task) -> list[torch.Tensor]:
+    return [weight.detach().clone() for weight in task.model.parameters()]
+
+
+def same(one, other) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_a_step_is_adam_on_the_mean_of_all_tokens(tmp_path):
+    """One step of AdamW moves each weight by the rate against the sign of its gradient, whatever its size."""
+    task = Regression(dropout=0.0)
+    before = weights(task)
+    first = task.epoch(0)[0]
+    loss = task.loss(task.model, first, Share()) / len(first)
+    gradients = torch.autograd.grad(loss, list(task.model.parameters()))
+    trainer(task, tmp_path / "m", settings(steps=1, schedule=Schedule(peak=0.01, warmup=0), average=1)).run()
+    for old, new, gradient in zip(before, weights(task), gradients, strict=True):
+        assert torch.allclose(new, old - 0.01 * gradient.sign(), atol=1e-6)
+
+
+def test_accumulated_batches_are_one_large_batch(tmp_path):
+    class Whole(Regression):
+        def epoch(self, number):
+            parts = super().epoch(number)
+            return [torch.cat(parts[first : first + 3]) for first in range(0, len(parts), 3)]
+
+    parts, whole = Regression(dropout=0.0), Whole(dropout=0.0)
+    trainer(parts, tmp_path / "a", settings(steps=13, accumulate=3)).run()
+    trainer(whole, tmp_path / "b", settings(steps=13)).run()
+    for one, other in zip(weights(parts), weights(whole), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_shares_make_up_the_whole():
+    task = Regression(dropout=0.0)
+    batch = task.epoch(0)[0]
+    whole = task.loss(task.model, batch, Share())
+    assert torch.allclose(sum(task.loss(task.model, batch, Share(rank, 3)) for rank in range(3)), whole)
+
+
+class Cut(Exception):
+    """As a kill would: at any step, nothing after it is done."""
+
+
+@pytest.mark.parametrize("cut_at", [3, 8, 9, 17, 23])
+def test_a_run_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, cut_at):
+    whole = Regression()
+    trainer(whole, tmp_path / "whole", settings(steps=31, save_seconds=0.0, average=1)).run()
+
+    class Breaking(Regression):
+        steps = 0
+
+        def loss(self, model, batch, share):
+            self.steps += 1
+            if self.steps > cut_at:
+                raise Cut
+            return super().loss(model, batch, share)
+
+    with pytest.raises(Cut):
+        trainer(Breaking(), tmp_path / "cut", settings(steps=31, save_seconds=0.0, average=1)).run()
+    torch.manual_seed(12345)
+    again = Regression(seed=99)  # other weights, which the checkpoint replaces
+    torch.rand(17)
+    run = trainer(again, tmp_path / "cut", settings(steps=31, save_seconds=0.0, average=1), begin=False)
+    assert run.progress.step == cut_at
+    run.run()
+    assert same(weights(whole), weights(again))
+
+
+def test_a_run_goes_on_from_the_last_checkpoint_where_steps_were_lost(tmp_path):
+    """Checkpoints at validations only, every 7 steps: what came after the last one is done again."""
+    whole = Regression()
+    trainer(whole, tmp_path / "whole", settings(steps=24, average=1)).run()
+    first = Regression()
+    trainer(first, tmp_path / "cut", settings(steps=9, average=1, validate_every=7)).run()
+    again = Regression(seed=5)
+    trainer(again, tmp_path / "cut", settings(steps=24, average=1), begin=False).run()
+    assert same(weights(whole), weights(again))
+
+
+def test_a_damaged_checkpoint_is_named_and_an_unfinished_one_is_not_seen(tmp_path):
+    task = Regression()
+    trainer(task, tmp_path / "m", settings(steps=14)).run()
+    run = RunFolder(tmp_path / "m.run")
+    (run.path / "checkpoints" / ".step-00000099.partial").mkdir()
+    assert run.last().progress.step == 14
+    last = run.path / "checkpoints" / "step-00000014"
+    (last / "weights.safetensors").write_bytes(b"\x00" * 9)
+    with pytest.raises(CheckpointError, match="damaged"):
+        run.last()
+
+
+def test_the_best_is_kept_and_training_stops_when_it_no_longer_rises(tmp_path):
+    task = Regression()
+    task.scores = [1.0, 3.0, 2.0, 2.5, 2.9, 0.0, 0.0, 0.0]
+    report = Listening()
+    progress = trainer(task, tmp_path / "m", settings(patience=3, average=2), report=report).run()
+    assert progress.step == 5 * 7
+    assert [(one.step, one.score) for one in progress.best] == [(14, 3.0), (35, 2.9)]
+    validations = [step for step, kind, _ in report.heard if kind == "validation"]
+    assert validations == [7, 14, 21, 28, 35, 35]  # the last is the mean of the two best
+
+
+def test_the_mean_of_the_best_is_kept_where_it_is_better(tmp_path):
+    task = Regression()
+    task.scores = [1.0, 2.0, 9.0]
+    trainer(task, tmp_path / "m", settings(steps=14, average=2)).run()
+    kept = load_file(tmp_path / "m" / "model.safetensors")
+    snapshots = [load_file(path) for path in sorted((tmp_path / "m.run" / "snapshots").iterdir())]
+    for name, weight in kept.items():
+        assert torch.equal(weight, ((snapshots[0][name].double() + snapshots[1][name].double()) / 2).float())
+
+
+def test_averages_are_means():
+    states = [{"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([2.0, 6.0])}, {"a": torch.tensor([6.0, 1.0])}]
+    assert averaged(states)["a"].tolist() == [3.0, 3.0]
+
+
+def test_what_was_reported_after_the_checkpoint_is_reported_once(tmp_path):
+    run = RunFolder(tmp_path / "m.run")
+    run.begin({}, {})
+    first = Files(run)
+    for step in (10, 20, 30):
+        first.numbers(step, "train", {"loss": 1.0})
+    first.close()
+    with run.metrics.open("a") as file:
+        file.write('{"step": 40, "ki')  # as a kill leaves it
+    again = Files(run, after=20)
+    again.numbers(30, "train", {"loss": 0.5})
+    again.close()
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    assert [(line["step"], line["loss"]) for line in lines] == [(10, 1.0), (20, 1.0), (30, 0.5)]
+
+
+def test_a_loss_that_is_no_number_is_left_out_and_in_the_end_an_error(tmp_path):
+    class Broken(Regression):
+        steps = 0
+
+        def loss(self, model, batch, share):
+            self.steps += 1
+            bad = self.steps == 4 or self.steps > 15
+            return super().loss(model, batch, share) * (math.nan if bad else 1.0)
+
+    task = Broken()
+    with pytest.raises(DataError, match="no number for 10 steps"):
+        trainer(task, tmp_path / "m", settings(steps=100)).run()
+    assert all(torch.isfinite(weight).all() for weight in weights(task))
+
+
+def test_another_run_s_options_are_refused(tmp_path):
+    run = RunFolder(tmp_path / "m.run")
+    run.begin({"seed": 1, "columns": (1, 2)}, {"tokenizer.json": "{}"})
+    run.check_same({"seed": 1, "columns": (1, 2)})
+    with pytest.raises(OutputExistsError, match="another seed"):
+        run.check_same({"seed": 2, "columns": (1, 2)})
+
+
+def test_a_folder_with_other_files_is_not_replaced(tmp_path):
+    (tmp_path / "m.run").mkdir()
+    (tmp_path / "m.run" / "thesis.txt").write_text("years of work")
+    with pytest.raises(OutputExistsError, match="would be lost"):
+        RunFolder(tmp_path / "m.run").begin({}, {})
+
+
+def test_two_checkpoints_are_kept_and_snapshots_of_both(tmp_path):
+    run = RunFolder(tmp_path / "m.run")
+    run.begin({}, {})
+    tensors = {"a": torch.zeros(3)}
+    progress = Progress()
+    for step in (1, 2, 3):
+        progress = Progress(step=step, best=progress.best).validated(float(step), keep=1)
+        run.save_snapshot(progress.best[0].name, tensors)
+        run.save(Checkpoint(progress=progress, weights=tensors, optimizer=tensors, random=tensors))
+    assert len(list((run.path / "checkpoints").iterdir())) == 2
+    assert sorted(path.name for path in (run.path / "snapshots").iterdir()) == [
+        "step-00000002.safetensors",
+        "step-00000003.safetensors",
+    ]
+
+
+def test_bounds_are_kept(tmp_path):
+    task = Regression()
+    progress = trainer(task, tmp_path / "m", settings(epochs=2)).run()
+    assert progress.step == 2 * math.ceil(ROWS / 11)
+    assert progress.tokens == 2 * ROWS
+    assert trainer(Regression(), tmp_path / "n", settings(minutes=0.0)).run().step == 0
+
+
+@pytest.mark.parametrize("wrong", [{"precision": "int8"}, {"accumulate": 0}, {"minutes": -1.0}, {"clip": -1.0}])
+def test_wrong_settings_are_refused(wrong):
+    with pytest.raises(OptionError):
+        Settings(**wrong)
+
+
+def test_a_run_without_end_is_refused():
+    with pytest.raises(OptionError, match="never end"):
+        Settings(patience=0)
