@@ -69,6 +69,13 @@ def test_shell_examples_print_what_the_page_says(page, tmp_path):
             assert re.fullmatch(_pattern(block.shown), printed), f"{place} prints\n{printed}"
 
 
+def _options(verb, words):
+    """The options of a verb; of one with a command for each task, those of the task."""
+    if hasattr(verb, "commands") and words:
+        verb = verb.commands[words[0]]
+    return {option for parameter in verb.params for option in parameter.opts} | {"--help"}
+
+
 def _pattern(shown: str) -> str:
     """The output as a pattern: a line of … alone stands for lines left out."""
     lines = [r"[^\0]*" if line.strip() == "…" else re.escape(line) for line in _lines(shown)]
@@ -122,7 +129,7 @@ def test_every_verb_and_option_named_exists(page):
         commands += re.findall(r"^(?:.*\| )?(regard [a-z].*)", "\n".join(b.text for b in blocks(page, language)), re.M)
     for command in commands:
         verb, *words = shlex.split(command, comments=True)[1:]
-        known = {option for parameter in verbs[verb].params for option in parameter.opts} | {"--help"}
+        known = _options(verbs[verb], words)
         assert {word for word in words if re.match("--?[a-z]", word)} <= known, command
 
 
