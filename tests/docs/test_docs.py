@@ -17,7 +17,7 @@ import typer
 
 import regard
 from docs.pages import PAGES, READMES, ROOT, blocks, name
-from regard import layers, masks, positions
+from regard import layers, masks, models, positions, search, translation
 from regard.cli.app import app
 from regard.errors import RegardError
 
@@ -181,7 +181,7 @@ def test_mechanisms_page_says_what_the_catalogue_says():
 def test_api_page_lists_exactly_the_public_names():
     text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     parts = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
-    for module in (regard, masks, positions, layers):
+    for module in (regard, masks, positions, layers, models, search, translation):
         listed = re.findall(r"^\| `(\w+)", parts[module.__name__], re.MULTILINE)
         assert sorted(listed) == sorted(module.__all__), module.__name__
 

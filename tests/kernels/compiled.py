@@ -13,6 +13,8 @@ import torch
 
 import regard
 from regard import masks, positions
+from regard.kernels.cross_entropy import cross_entropy
+from regard.layers import Dropout
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13
 attend = partial(regard.attention, impl="native")
@@ -101,6 +103,27 @@ def check_dropout() -> None:
     assert not torch.equal(found[0][0], found[2][0]), "all seeds give the same"
 
 
+def check_layer_of_dropout() -> None:
+    layer, seen = Dropout(0.5), []
+    for function in (torch.compile(layer, fullgraph=True, backend="aot_eager"), layer):
+        torch.manual_seed(1)
+        tokens = torch.ones(7, 1009, requires_grad=True)
+        output = function(tokens)
+        seen.append((output, *torch.autograd.grad(output, tokens, torch.ones_like(output))))
+    assert all(torch.equal(one, other) for one, other in zip(*seen, strict=True)), "the bits differ"
+    assert torch.equal(*seen[0]), "the gradient has another mask"
+
+
+def check_cross_entropy() -> None:
+    targets, seen = torch.arange(7) * 11, []
+    loss = partial(cross_entropy, smoothing=0.1, ignored=0)
+    for function in (torch.compile(loss, fullgraph=True, dynamic=True, backend="aot_eager"), loss):
+        logits = torch.randn(7, 101, generator=torch.Generator().manual_seed(3)).requires_grad_()
+        losses = function(logits, targets)
+        seen.append((losses, *torch.autograd.grad(losses.sum(), logits)))
+    assert all(torch.equal(one, other) for one, other in zip(*seen, strict=True)), "the bits differ"
+
+
 def check_export() -> None:
     class Layer(torch.nn.Module):
         def forward(self, query, key, value):
@@ -113,7 +136,12 @@ def check_export() -> None:
 
 def checks(what: str) -> dict[str, Callable[[], None]]:
     if what == "other":
-        return {"dropout": check_dropout, "export": check_export}
+        return {
+            "dropout": check_dropout,
+            "the layer of dropout": check_layer_of_dropout,
+            "cross-entropy": check_cross_entropy,
+            "export": check_export,
+        }
     if what == "inductor":
         return {name: partial(check_inductor, name) for name in CASES}
     return {name: partial(check, name, dynamic=what == "any") for name in CASES}

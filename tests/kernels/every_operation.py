@@ -21,8 +21,9 @@ import torch
 import regard
 from oracles import additive as additive_oracle
 from oracles import attention as oracle
+from oracles import dropout as dropout_oracle
 from regard import masks
-from regard.kernels import library, paged
+from regard.kernels import cross_entropy, dropout, library, paged  # noqa: F401  (the first two define operators)
 
 BATCH, HEADS, KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 19, 37
 GROUP = HEADS // KEY_HEADS
@@ -127,9 +128,29 @@ def adding(dtype: torch.dtype, queries: int = 67, keys: int = 71) -> Compared:
     yield "gradient of vector", of_vector, exact.score_vector, BATCH * queries * keys
 
 
+def dropping(dtype: torch.dtype, count: int = 40009, probability: float = 0.3) -> Compared:
+    """Numbers that are multiplied with one of about 1 each."""
+    tokens = drawn(dtype, count)
+    ours = torch.ops.regard.dropout.default(tokens, probability, torch.tensor(7))
+    exact = np.where(dropout_oracle.stays(7, count, probability), arrays(tokens)[0] / (1 - probability), 0)
+    yield "output", ours, exact, 1
+
+
+def losing(dtype: torch.dtype, rows: int = 17, classes: int = 1009, smoothing: float = 0.1) -> Compared:
+    logits, targets = drawn(dtype, rows, classes).requires_grad_(), torch.arange(rows) * 59
+    ours, _ = torch.ops.regard.cross_entropy.default(logits, targets, smoothing, 0)
+    (gradient,) = torch.autograd.grad(ours.sum(), logits)
+    exact = arrays(logits)[0]
+    weights = np.exp(exact) / np.exp(exact).sum(axis=1, keepdims=True)
+    wanted = (1 - smoothing) * np.eye(classes)[targets] + smoothing / classes
+    counted = (targets > 0).numpy()
+    yield "loss", ours, -(wanted * np.log(weights)).sum(axis=1) * counted, classes
+    yield "gradient of logits", gradient, (weights - wanted) * counted[:, None], classes
+
+
 def main() -> int:
     found = []
-    for operation in (training, observing, decoding, paging, adding):
+    for operation in (training, observing, decoding, paging, adding, dropping, losing):
         for dtype in DTYPES:
             eps, wide = (torch.finfo(which).eps for which in (dtype, library.wide(dtype)))
             for name, ours, exact, count in operation(dtype):

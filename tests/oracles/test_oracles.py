@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oracles import additive, attention, blocks, differences, luong, masks, positions, rotary
+from oracles import additive, attention, blocks, differences, dropout, luong, masks, positions, rotary
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM, HIDDEN = 2, 3, 3, 5, 7, 2, 5
 
@@ -42,6 +42,27 @@ def test_oracles_import_only_numpy_and_one_another():
             imported += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             allowed = {"numpy", "oracles", *sys.stdlib_module_names}
             assert {name.split(".")[0] for name in imported} <= allowed, path.name
+
+
+class TestDropout:
+    def test_the_generator_is_the_published_one(self):
+        """The first five numbers of SplitMix64 from the seed 1234567, as many implementations test themselves."""
+        expected = [
+            6457827717110365317,
+            3203168211198807973,
+            9817491932198370423,
+            4593380528125082431,
+            16408922859458223821,
+        ]
+        states = [(1234567 + step * 0x9E3779B97F4A7C15) % 2**64 for step in range(5)]
+        assert [dropout.mix(state) for state in states] == expected
+
+    def test_as_many_stay_as_are_asked_for(self):
+        count, probability = 100_003, 0.3
+        lost = count - dropout.stays(5, count, probability).sum()
+        assert abs(lost - count * probability) < 5 * (count * probability * (1 - probability)) ** 0.5
+        assert dropout.stays(5, 7, 0.0).all()
+        assert dropout.stays(5, 0, 0.3).shape == (0,)
 
 
 class TestDotProduct:

@@ -10,8 +10,9 @@ import pytest
 from opened import Opened
 from playwright.sync_api import Browser, sync_playwright
 
+from regard.view.layer_reading import LayerReading
 from regard.view.page import write_page
-from regard.view.reading import LayerReading, Reading, Tokens
+from regard.view.reading import Reading, Tokens
 
 QUIET = (
     "--no-sandbox",

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from playwright.sync_api import Page
 
-from regard.view.reading import LayerReading, Reading, Tokens
+from regard.view.layer_reading import LayerReading
+from regard.view.reading import Reading, Tokens
 
 
 @dataclass
@@ -22,7 +23,8 @@ class Opened:
         return self.page.inner_text("#sentence")
 
     def painted(self) -> None:
-        self.page.wait_for_selector("#grid[data-painted]", timeout=60_000)
+        # Of one head alone the grid is painted, but not shown.
+        self.page.wait_for_selector("#grid[data-painted]", timeout=60_000, state="attached")
 
     def until(self, condition: str) -> None:
         """Waits for a condition; the page's own policy forbids the waiting that playwright does inside it."""

@@ -12,6 +12,7 @@ from regard.errors import OptionError
 from regard.layers import (
     DecoderBlock,
     DecoderCache,
+    Dropout,
     EncoderBlock,
     FeedForward,
     MultiHeadAttention,
@@ -186,7 +187,7 @@ class TestDropout:
             encoder_block(WIDTH, HEADS, INNER, dropout=0.25),
             decoder_block(WIDTH, HEADS, INNER, dropout=0.25),
         ):
-            found = {name: module.p for name, module in block.named_modules() if isinstance(module, nn.Dropout)}
+            found = {name: module.p for name, module in block.named_modules() if isinstance(module, Dropout)}
             wanted = {name for name, _ in block.named_children() if name.endswith("_residual")} | {"feed_forward"}
             assert found == {f"{name}.dropout": 0.25 for name in wanted}
             attentions = [module for module in block.children() if isinstance(module, MultiHeadAttention)]

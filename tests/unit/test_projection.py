@@ -1,19 +1,27 @@
-"""A linear layer with its activation: against float64, and when the short way is taken and when it must not be."""
+"""A linear layer with its activation: against float64, and when the short way is taken and when it must not be.
+
+In training too. A product of two matrices whose sums have K terms is off by at most (K + 4) eps times the product of
+their absolute values: Higham 2002, "Accuracy and stability of numerical algorithms", section 3.5.
+"""
 
 import copy
 import io
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 from torch.nn.utils import parametrize
+from torch.utils.checkpoint import checkpoint
 
 from regard.layers import projection
 from regard.layers.projection import ACTIVATIONS, project
 
 ROWS, SMALLER, LARGER = 17, 359, 367
 """Prime, and large enough for the short way."""
+MANY = 89
+"""Rows that are enough for it in training."""
 
 FORMULAS = {
     "identity": lambda x: x,
@@ -101,7 +109,7 @@ class TestShortWay:
         project(torch.randn(ROWS, SMALLER), layer().requires_grad_(False))
         assert short_way == ["none"]
 
-    def test_not_where_a_gradient_is_wanted(self, short_way):
+    def test_not_in_training_with_few_rows(self, short_way):
         linear, tokens = layer(), torch.randn(ROWS, SMALLER, requires_grad=True)
         project(tokens, linear, "silu").sum().backward()
         assert not short_way
@@ -157,6 +165,179 @@ class TestShortWay:
         linear, tokens = layer(), torch.randn(ROWS, SMALLER)
         compiled = torch.compile(lambda one: project(one, linear, "gelu"), fullgraph=True, backend="eager")
         torch.testing.assert_close(compiled(tokens), functional.gelu(linear(tokens)))
+        assert not short_way
+
+
+def gradients(tokens, linear, upstream):
+    """Those of float64, and the product of the absolute values that each is a sum of."""
+    dy, x, w = (tensor.detach().double() for tensor in (upstream.flatten(0, -2), tokens.flatten(0, -2), linear.weight))
+    found = {"tokens": (dy @ w).view(tokens.shape), "weight": dy.T @ x, "bias": dy.sum(dim=0)}
+    sizes = {
+        "tokens": (dy.abs() @ w.abs()).view(tokens.shape),
+        "weight": dy.abs().T @ x.abs(),
+        "bias": dy.abs().sum(dim=0),
+    }
+    return found, sizes
+
+
+class TestTraining:
+    """Whatever this machine takes."""
+
+    @pytest.mark.parametrize("bias", [True, False])
+    @pytest.mark.parametrize("sizes", [(SMALLER, LARGER), (LARGER, SMALLER), (LARGER, LARGER)])
+    @pytest.mark.parametrize("strided", [False, True])
+    def test_gradients(self, sizes, bias, strided):
+        linear = nn.Linear(*sizes, bias=bias)
+        tokens, upstream = torch.randn(3, MANY, sizes[0]), torch.randn(3, MANY, sizes[1])
+        if strided:
+            tokens, upstream = (tensor.transpose(0, 2).contiguous().transpose(0, 2) for tensor in (tokens, upstream))
+        tokens.requires_grad_()
+        output = project(tokens, linear)
+        output.backward(upstream)
+        torch.testing.assert_close(output.double(), expected(tokens, linear), atol=1e-5, rtol=1e-5)
+        found, largest = gradients(tokens, linear, upstream)
+        terms = max(3 * MANY, *sizes)
+        ours = {"tokens": tokens.grad} | {name: parameter.grad for name, parameter in linear.named_parameters()}
+        for name, gradient in ours.items():
+            bound = (terms + 4) * torch.finfo(torch.float32).eps * largest[name]
+            assert ((gradient.double() - found[name]).abs() <= bound).all(), name
+            assert gradient.is_contiguous() or name == "tokens"
+
+    @pytest.mark.parametrize("activation", ACTIVATIONS)
+    def test_of_each_activation(self, activation):
+        linear, tokens = layer(), torch.randn(MANY, SMALLER)
+        wide = copy.deepcopy(linear).double()
+        outputs = []
+        for one, given in ((linear, tokens.requires_grad_()), (wide, tokens.detach().double().requires_grad_())):
+            outputs.append(
+                ACTIVATIONS[activation].apply(one(given)) if one is wide else project(given, one, activation)
+            )
+            outputs[-1].square().sum().backward()
+            outputs.append(given.grad)
+        torch.testing.assert_close(outputs[0].double(), outputs[2], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(outputs[1].double(), outputs[3], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(linear.weight.grad.double(), wide.weight.grad, atol=1e-3, rtol=1e-4)
+
+    def test_of_a_sum(self):
+        """Its gradient has strides of 0."""
+        linear, tokens = layer(), torch.randn(MANY, SMALLER, requires_grad=True)
+        project(tokens, linear).sum().backward()
+        found, sizes = gradients(tokens, linear, torch.ones(MANY, LARGER))
+        for name, gradient in (("tokens", tokens.grad), ("weight", linear.weight.grad), ("bias", linear.bias.grad)):
+            assert ((gradient.double() - found[name]).abs() <= (LARGER + 4) * 2**-23 * sizes[name]).all(), name
+
+    def test_gradients_add_up(self):
+        linear, tokens = layer(), torch.randn(MANY, SMALLER)
+        project(tokens, linear).sum().backward()
+        once = linear.weight.grad.clone()
+        project(tokens, linear).sum().backward()
+        torch.testing.assert_close(linear.weight.grad, 2 * once)
+
+    def test_a_second_derivative(self):
+        """Of sum (x W^T + b)^3, through the square of its gradient."""
+        linear, given, found = layer(), torch.randn(MANY, SMALLER), []
+        for dtype in (torch.float32, torch.float64):
+            one, tokens = copy.deepcopy(linear).to(dtype), given.clone().to(dtype).requires_grad_()
+            output = project(tokens, one) if dtype == torch.float32 else one(tokens)
+            (first,) = torch.autograd.grad(output.pow(3).sum(), tokens, create_graph=True)
+            first.square().sum().backward()
+            found.append([gradient.double() for gradient in (tokens.grad, one.weight.grad, one.bias.grad)])
+        for ours, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5 * theirs.abs().max().item())
+
+    def test_weights_changed_before_the_backward_pass_are_noticed(self):
+        linear, tokens = layer(), torch.randn(MANY, SMALLER, requires_grad=True)
+        output = project(tokens, linear)
+        with torch.no_grad():
+            linear.weight.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            output.sum().backward()
+
+    @pytest.mark.parametrize("reentrant", [False, True])
+    def test_under_checkpointing(self, reentrant):
+        linear, given, found = layer(), torch.randn(MANY, SMALLER), []
+        for run in (project, partial(checkpoint, project, use_reentrant=reentrant)):
+            tokens, linear.weight.grad = given.clone().requires_grad_(), None
+            run(tokens, linear, "relu").sum().backward()
+            found.append((tokens.grad, linear.weight.grad))
+        assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+class TestShortWayOfTraining:
+    """Where it is taken."""
+
+    @pytest.mark.parametrize(
+        ("trained", "calls"),
+        [
+            (("tokens", "weight", "bias"), 3),
+            (("weight",), 2),
+            (("tokens",), 2),
+            (("bias",), 1),
+            (("weight", "bias"), 2),
+        ],
+    )
+    def test_for_the_output_and_for_each_product_that_is_wanted(self, short_way, trained, calls):
+        linear, tokens = layer().requires_grad_(False), torch.randn(MANY, SMALLER)
+        leaves = {"tokens": tokens, "weight": linear.weight, "bias": linear.bias}
+        for name in trained:
+            leaves[name].requires_grad_()
+        project(tokens, linear, "gelu").sum().backward()
+        assert short_way == ["none"] * calls
+        assert {name for name, leaf in leaves.items() if leaf.grad is not None} == set(trained)
+
+    def test_with_any_activation(self, short_way):
+        project(torch.randn(MANY, SMALLER), layer(), "relu_squared")
+        assert len(short_way) == 1
+
+    @pytest.mark.parametrize(("rows", "dtype"), [(31, torch.float32), (MANY, torch.bfloat16), (MANY, torch.float64)])
+    def test_not_where_torch_is_as_fast(self, short_way, rows, dtype):
+        project(torch.randn(rows, SMALLER, dtype=dtype), nn.Linear(SMALLER, 997, dtype=dtype))
+        assert not short_way
+
+    def test_not_for_second_derivatives(self, short_way):
+        tokens = torch.randn(MANY, SMALLER, requires_grad=True)
+        output = project(tokens, layer())
+        torch.autograd.grad(output.sum(), tokens, create_graph=True)
+        assert len(short_way) == 1
+
+    def test_not_under_autocast(self, short_way):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert project(torch.randn(MANY, SMALLER), layer()).dtype == torch.bfloat16
+        assert not short_way
+
+    def test_not_under_transforms(self, short_way):
+        linear, tokens = layer(), torch.randn(3, MANY, SMALLER)
+        found = torch.func.grad(lambda one: project(one, linear).square().sum())(tokens)
+        tokens.requires_grad_()
+        torch.testing.assert_close(found, torch.autograd.grad(linear(tokens).square().sum(), tokens)[0])
+        assert not short_way
+
+    def test_not_in_a_traced_graph(self, short_way):
+        linear = layer()
+        compiled = torch.compile(lambda one: project(one, linear, "relu"), fullgraph=True, backend="eager")
+        compiled(torch.randn(MANY, SMALLER)).sum().backward()
+        assert linear.weight.grad is not None
+        assert not short_way
+
+    @pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+    def test_not_where_gradients_are_listened_to(self, short_way, register):
+        linear, heard = layer(), []
+        handle = getattr(linear, register)(lambda *given: heard.append(len(given)))
+        project(torch.randn(MANY, SMALLER, requires_grad=True), linear).sum().backward()
+        assert len(heard) == 1
+        assert not short_way
+        handle.remove()
+        project(torch.randn(MANY, SMALLER), linear)
+        assert len(short_way) == 1
+
+    def test_not_where_those_of_all_modules_are(self, short_way):
+        heard = []
+        handle = nn.modules.module.register_module_full_backward_hook(lambda *given: heard.append(len(given)))
+        try:
+            project(torch.randn(MANY, SMALLER, requires_grad=True), layer()).sum().backward()
+        finally:
+            handle.remove()
+        assert len(heard) == 1
         assert not short_way
 
 

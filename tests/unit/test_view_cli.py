@@ -9,7 +9,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from regard.cli import view
-from regard.errors import DataError, OptionError, OutputExistsError, RegardError
+from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RefusedError, RegardError
+from small_translators import SOURCE, TARGET, recurrent, transformer
 
 Run = Callable[..., Result]
 
@@ -110,3 +111,66 @@ def test_text_of_no_words_is_shown_too(run: Run) -> None:
     result = run("?!", "-o", "marks.html")
     assert result.exit_code == 0, result.exception
     assert "no two words" in result.output
+
+
+@pytest.fixture(scope="module")
+def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the folders of three translators: one with attention, one that reads 13 tokens, one without."""
+    folder = tmp_path_factory.mktemp("translators")
+    transformer().model.save(folder / "whole")
+    transformer(position="learned", length=13).model.save(folder / "short")
+    recurrent("none").model.save(folder / "blind")
+    return folder
+
+
+def test_a_translation_that_is_given(run: Run, tmp_path: Path, translators: Path) -> None:
+    result = run(str(translators / "whole"), "--source", SOURCE, "--target", TARGET, "-o", "pair.html")
+    assert result.exit_code == 0, result.exception
+    lines = result.output.splitlines()
+    assert lines[:2] == [SOURCE, f"→ {TARGET}  (as given)"]
+    aligned = transformer().aligned_pair(SOURCE, TARGET)
+    for row, (written, weights) in enumerate(zip(aligned.target_words, aligned.weights, strict=True), start=3):
+        first = int(weights.argmax())
+        assert lines[row].split()[:3] == [written, aligned.source_words[first], f"{100 * float(weights[first]):.1f}"]
+    assert "Source at itself" in lines
+    assert "Target at itself" in lines
+    assert '"forced":true' in (tmp_path / "pair.html").read_text("utf-8")
+
+
+def test_a_translation_of_the_models_own(run: Run, tmp_path: Path, translators: Path) -> None:
+    result = run("--model", str(translators / "whole"), "--source", SOURCE, "--source", "Hunde.", "-o", "pairs.html")
+    assert result.exit_code == 0, result.exception
+    found = transformer().translate([SOURCE, "Hunde."])
+    for number, one in enumerate(found, start=1):
+        at = result.output.splitlines().index(f"{number}. {one.source}")
+        assert result.output.splitlines()[at + 1] == f"→ {one.text}".rstrip()
+    page = (tmp_path / "pairs.html").read_text("utf-8")
+    assert page.count('"forced":false') == 2
+    assert page.count('"kind":"alignment"') == 2
+
+
+def test_what_goes_wrong_with_a_translator_says_what_to_do(run: Run, translators: Path) -> None:
+    whole = str(translators / "whole")
+    assert "no such folder" in refused(run, CheckpointError, str(translators / "none"), "--source", SOURCE)
+    assert 'regard view "..." --model minilm' in refused(run, OptionError, "minilm", "--source", SOURCE)
+    for arguments in ((SOURCE, "--model", whole), (whole,)):
+        assert f'regard view {whole} --source "..."' in refused(run, OptionError, *arguments)
+    assert "--source is empty" in refused(run, DataError, whole, "--source", " ")
+    assert "--target is empty" in refused(run, DataError, whole, "--source", SOURCE, "--target", "")
+    assert "1 of --source, 2 of --target" in refused(
+        run, OptionError, whole, "--source", "a", "--target", "b", "--target", "c"
+    )
+    assert 'add --source "..."' in refused(run, OptionError, whole, "--target", TARGET)
+    assert "the folder of one translator" in refused(run, OptionError, "--source", SOURCE)
+    assert "quote a sentence" in refused(run, OptionError, whole, "--source", "Ein", "Hund")
+    assert "--data does not go with --source" in refused(run, OptionError, whole, "--source", "a", "--data", "b.txt")
+
+
+def test_what_a_translator_cannot_show_is_refused(run: Run, translators: Path) -> None:
+    short = str(translators / "short")
+    pairs = ("--source", "Hund", "--target", "dog", "--source", SOURCE * 3, "--target", "dog")
+    message = refused(run, DataError, short, *pairs)
+    assert "source 2 is too long for the model" in message
+    assert "at most 12 subwords" in message
+    assert "the target is too long" in refused(run, DataError, short, "--source", "Hund", "--target", TARGET * 3)
+    assert "without attention" in refused(run, RefusedError, str(translators / "blind"), "--source", SOURCE)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from regard.view.findings import attended_most, findings, strongest_pieces, weight_of_pair, word_pairs
-from regard.view.reading import LayerReading, Reading, Tokens
+from regard.view.layer_reading import LayerReading
+from regard.view.reading import Reading, Tokens
 
 WORDS = ["Mia", "fed", "the", "old", "dog", "since", "it", "was", "hungry"]
 N = len(WORDS) + 2
@@ -74,6 +75,15 @@ def test_each_word_looks_somewhere() -> None:
     assert set(best) == set(WORDS)
     assert best["it"] == "dog"
     assert best["old"] == "dog", "a neighbour counts here"
+
+
+def test_a_word_that_may_see_no_other_attends_to_none() -> None:
+    causal = np.tril(np.ones((N, N), dtype=bool))
+    plain = layer(looking("it", "dog", 0.6), previous_token())
+    seen = LayerReading("one", plain.query, plain.key, plain.value, 1.0, causal)
+    best = {WORDS[one.query_word]: WORDS[one.key_word] for one in attended_most(word_pairs(read(seen)))}
+    assert set(best) == set(WORDS[1:])
+    assert all(WORDS.index(gets) < WORDS.index(asks) for asks, gets in best.items())
 
 
 def test_pieces_are_averaged_for_the_query_and_summed_for_the_key() -> None:

@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from regard.errors import DataError, OptionError, OutputError, OutputExistsError
+from regard.view import page_data
+from regard.view.layer_reading import LayerReading
 from regard.view.page import page_of, refuse_output, write_page
-from regard.view.reading import LayerReading, Reading, Tokens
+from regard.view.read_pair import read_pair
+from regard.view.reading import Reading, Tokens
+from small_translators import SOURCE, TARGET, transformer
 
 
 def read(text: str = "</script><b>hi") -> Reading:
@@ -39,9 +43,38 @@ def test_data_cannot_end_its_element() -> None:
     page = page_of([read()])
     assert page.count("</script>") == 2
     data = json.loads(element(page, r'id="data">(.*?)</script>'))
-    assert data["texts"][0]["tokens"][0]["surface"] == "</script><b>hi"
+    assert data["texts"][0]["attentions"][0]["tokens"][0]["surface"] == "</script><b>hi"
     assert "<b>" not in page
     assert "&lt;/script&gt;&lt;b&gt;hi" in element(page, r"<title>(.*?)</title>")
+
+
+def data_of(page: str) -> dict:
+    return json.loads(element(page, r'id="data">(.*?)</script>'))
+
+
+def test_a_translation_has_three_attentions_of_one_form() -> None:
+    pair = read_pair(transformer(), SOURCE, TARGET)
+    data = data_of(page_of([pair]))
+    (text,) = data["texts"]
+    assert (text["title"], text["aligning"], text["forced"]) == (f"{SOURCE} → {TARGET}", 0, True)
+    alignment, source, target = text["attentions"]
+    assert [one["kind"] for one in text["attentions"]] == ["alignment", "source", "target"]
+    assert set(alignment) - set(source) == {"key_tokens", "key_words"}
+    assert set(source) == set(target)
+    # Places in two texts have no distance and no neighbours.
+    assert alignment["statistics"]["columns"] == ["layer", "head", "entropy", "</s>"]
+    assert source["statistics"]["columns"][2:] == ["entropy", "distance", "itself", "previous", "next", "</s>"]
+    assert (len(alignment["masks"]), len(source["masks"]), len(target["masks"])) == (0, 0, 1)
+
+
+@pytest.mark.parametrize(("size", "letters"), [(1, 2), (15, 3)])
+def test_large_scores_are_kept_with_more_digits(size: int, letters: int) -> None:
+    generator = np.random.default_rng(5)
+    query, key = (size * generator.standard_normal((2, 53, 7)).astype(np.float32) for _ in range(2))
+    tokens = Tokens("a" * 53, ("a",) * 53, tuple((at, at + 1) for at in range(53)), (False,) * 53)
+    data = page_data.data_of([Reading(tokens, (LayerReading("one", query, key, key, 1.0),))], "", room=100)
+    assert data["letters"] == letters
+    assert 0 < data["largest_error"] < 0.01
 
 
 def test_nothing_is_loaded_from_elsewhere() -> None:

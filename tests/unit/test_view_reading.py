@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from regard.errors import DataError, ShapeError
-from regard.view.reading import LayerReading, Reading, Tokens
+from regard.view.layer_reading import LayerReading
+from regard.view.reading import Reading, Tokens
 
 GENERATOR = np.random.default_rng(5)
 

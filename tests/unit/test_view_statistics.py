@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from regard.view.reading import LayerReading, Reading, Tokens
+from regard.view.layer_reading import Bell, LayerReading
+from regard.view.reading import Reading, Tokens
 from regard.view.statistics import statistics_of
 
 N = 7
@@ -35,3 +36,15 @@ def test_a_spread_out_and_a_previous_token_head() -> None:
     assert (back.previous, back.itself, back.next) == pytest.approx(((N - 1) / N, 1 / N, 0))
     assert (back.layer, back.head) == (1, 0)
     assert back.special == {"[CLS]": pytest.approx(2 / N), "[SEP]": pytest.approx(0)}
+
+
+def test_under_a_bell_curve_entropy_is_that_of_the_shares() -> None:
+    plain = head_looking(None)
+    bell = Bell(np.full((1, N), 3.0, dtype=np.float32), 1.5)
+    (found,) = statistics_of(
+        Reading(TOKENS, (LayerReading("one", plain.query, plain.key, plain.value, 1.0, bell=bell),))
+    )
+    heights = np.exp(-((np.arange(N) - 3) ** 2) / 4.5)
+    shares = heights / heights.sum()
+    assert found.entropy == pytest.approx(-(shares * np.log(shares)).sum())
+    assert found.itself == pytest.approx((heights / N).mean()), "weights themselves sum to less than 1"

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 from rich.console import Console
 
-from regard.view.reading import LayerReading, Reading, Tokens
+from regard.view.layer_reading import LayerReading
+from regard.view.reading import Reading, Tokens
 from regard.view.terminal import print_reading, print_readings, print_shared
 
 

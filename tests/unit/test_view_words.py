@@ -1,11 +1,14 @@
 """Words of a text from its tokens' spans, in many scripts."""
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from regard.text.alignments import word_weights
 from regard.view.reading import Tokens
-from regard.view.words import vocabulary_gap, words_of
+from regard.view.words import by_words, vocabulary_gap, words_of
 
 
 def tokens(text: str, *pieces: str) -> Tokens:
@@ -61,6 +64,25 @@ def test_words_that_stand_again_are_numbered() -> None:
 def test_a_token_without_a_span_is_its_own() -> None:
     empty = Tokens("a", ("a", "</w>"), ((0, 1), (1, 1)), (False, False))
     assert [(word.text, word.is_word) for word in words_of(empty)] == [("a", True), ("</w>", False)]
+
+
+def test_words_that_come_with_the_tokens_are_kept() -> None:
+    given = Tokens("Hund. läuft", ("Hund", ".", "läuft"), ((0, 4), (4, 5), (6, 11)), (False,) * 3)
+    kept = Tokens(given.text, given.pieces, given.spans, given.special, (("Hund.", (0, 1)), ("läuft", (2,))))
+    assert [word.text for word in words_of(given)] == ["Hund", ".", "läuft"]
+    assert [(word.text, word.pieces, word.is_word) for word in words_of(kept)] == [
+        ("Hund.", (0, 1), True),
+        ("läuft", (2,), True),
+    ]
+
+
+def test_weights_of_words_are_those_that_alignments_are_read_from() -> None:
+    weights = np.random.default_rng(3).random((2, 5, 5))
+    owners = [0, 0, 1, 2, 2]
+    words = words_of(Tokens("ab c de", tuple("abcde"), ((0, 1), (1, 2), (3, 4), (5, 6), (6, 7)), (False,) * 5))
+    assert [word.text for word in words] == ["ab", "c", "de"]
+    for head, found in zip(weights, by_words(weights, words, words), strict=True):
+        np.testing.assert_allclose(found, word_weights(torch.from_numpy(head), owners, owners).numpy())
 
 
 @given(st.text(max_size=30))

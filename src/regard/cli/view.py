@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.errors import DataError
+from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from regard.text.lines import Line
+    from regard.view.reading import PairReading, Reading
+
+DEFAULT = "minilm"
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -24,6 +28,10 @@ EXAMPLES = """
   regard view "I ate an apple." "Apple released a new phone." -o apple.html --open
 
   regard view --data sentences.txt -o sentences.html
+
+  regard view de-en/ --source "Ein Hund läuft." -o dog.html
+
+  regard view de-en/ --source "Ein Hund läuft." --target "A dog runs." -o dog.html
 """
 
 
@@ -34,7 +42,22 @@ def register(app: typer.Typer) -> None:
 
 def view(
     texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT", help="One or more texts; quote each.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="TEXT", help="One or more texts; quote each. With --source: the model's folder.", show_default=False
+        ),
+    ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option("--source", help="A sentence for a translator; again for more.", show_default=False),
+    ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--target",
+            help="Its translation, one for each --source; without it the model translates.",
+            show_default=False,
+        ),
     ] = None,
     data: Annotated[
         Path | None,
@@ -48,7 +71,9 @@ def view(
         Path | None,
         typer.Option("--out", "-o", help="Write a page to look into, such as attention.html.", show_default=False),
     ] = None,
-    model: Annotated[str, typer.Option("--model", help="A model's name or folder.")] = "minilm",
+    model: Annotated[
+        str | None, typer.Option("--model", help="A model's name or folder; else minilm.", show_default=False)
+    ] = None,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut texts at the model's limit; without it, a long text is refused.")
     ] = False,
@@ -59,25 +84,36 @@ def view(
 ) -> None:
     """Show what every head of a model attends to: a summary here, and with --out a page to explore.
 
+    With --source the model is a translator, and shown is which source words each word of the translation looked at.
+
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere.
     """
-    from regard.cli.pipe import PipedConsole
-    from regard.view.page import refuse_output, write_page
-    from regard.view.terminal import print_readings
-    from regard.view.visible import visible
+    from regard.view.page import refuse_output
 
     path = Path("attention.html") if open_page and out is None else out
     if path is not None:
         refuse_output(path, overwrite=overwrite)
-    named = _texts(texts or [], data, field)
-    _hint_at_quotes(texts or [])
+    if source or target:
+        _refuse_beside_pairs(data, field, truncate=truncate)
+        name = _translator_of(texts or [], model)
+        readings: Sequence[Reading | PairReading] = _pairs(name, source or [], target or [])
+    else:
+        name = model or DEFAULT
+        named = _texts(texts or [], data, field)
+        _hint_at_quotes(texts or [])
+        readings = _readings(name, named, truncate=truncate)
+    _show(readings, name, path, overwrite=overwrite, open_page=open_page)
 
-    from regard.models import load
-    from regard.view.read import read
 
-    loaded = load(model)
-    readings = [read(loaded, text, truncate=truncate, name=name) for name, text in named]
-    # The page first: the reader of our output may leave before its end (``| head``), and the page is to be there.
+def _show(
+    readings: Sequence[Reading | PairReading], model: str, path: Path | None, *, overwrite: bool, open_page: bool
+) -> None:
+    """The page first: the reader of our output may leave before its end (``| head``), and the page is to be there."""
+    from regard.cli.pipe import PipedConsole
+    from regard.view.page import write_page
+    from regard.view.terminal import print_readings
+    from regard.view.visible import visible
+
     written = None if path is None else write_page(readings, path, model=model, overwrite=overwrite)
     console = PipedConsole(highlight=False, markup=False)
     print_readings(readings, console)
@@ -92,6 +128,91 @@ def view(
         typer.launch(str(written))
 
 
+def _readings(model: str, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:
+    from regard.models import SequenceToSequence, load
+    from regard.view.read import read
+
+    loaded = load(model)
+    if isinstance(loaded, SequenceToSequence):
+        raise _translator_without_source(model)
+    return [read(loaded, text, truncate=truncate, name=name) for name, text in named]
+
+
+def _pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReading]:
+    from regard.models import SequenceToSequence, load
+    from regard.translation import Translator
+    from regard.view.read_pair import check_attention, read_pair
+
+    _check_pairs(sources, targets)
+    loaded = load(model)
+    if not isinstance(loaded, SequenceToSequence):
+        raise OptionError(
+            f"{model} reads texts and does not translate, so it has no --source",
+            expected="a folder that `regard train translate` wrote",
+            got=f"a {type(loaded).__name__}",
+            do=f'give the text alone: regard view "..." --model {model}',
+        )
+    translator = Translator(loaded)
+    check_attention(translator)
+    given: Sequence[str | None] = targets or [None] * len(sources)
+    names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
+    return [
+        read_pair(translator, source, target, source_name=names[0].format(number), target_name=names[1].format(number))
+        for number, (source, target) in enumerate(zip(sources, given, strict=True), start=1)
+    ]
+
+
+def _translator_of(arguments: list[str], model: str | None) -> str:
+    """The translator's folder: the argument or ``--model``. Raises OptionError unless exactly one was given."""
+    named = [*arguments, *([] if model is None else [model])]
+    if len(named) != 1:
+        raise OptionError(
+            "--source goes with one model",
+            expected="the folder of one translator",
+            got=", ".join(map(repr, named)) if named else "none",
+            do='regard view model/ --source "..."; quote a sentence of several words',
+        )
+    return named[0]
+
+
+def _check_pairs(sources: list[str], targets: list[str]) -> None:
+    """Raises OptionError unless there are no targets or as many as sources, DataError for a text that is empty."""
+    if targets and len(targets) != len(sources):
+        raise OptionError(
+            "sources and targets do not go together",
+            expected="a --target for each --source, or none",
+            got=f"{len(sources)} of --source, {len(targets)} of --target",
+            do="leave --target out, and the model translates" if sources else 'add --source "..."',
+        )
+    for option, given in (("source", sources), ("target", targets)):
+        for text in given:
+            if not text.strip():
+                raise DataError(
+                    f"--{option} is empty", expected="some words", got=repr(text), do="give a sentence in quotes"
+                )
+
+
+def _refuse_beside_pairs(data: Path | None, field: str | None, *, truncate: bool) -> None:
+    given = {"--data": data is not None, "--field": field is not None, "--truncate": truncate}
+    named = [option for option, is_given in given.items() if is_given]
+    if named:
+        raise OptionError(
+            f"{named[0]} does not go with --source",
+            expected="texts for a BERT, or --source for a translator",
+            got="both",
+            do="give --source once for each sentence",
+        )
+
+
+def _translator_without_source(model: str) -> OptionError:
+    return OptionError(
+        f"{model} translates, and there is no --source",
+        expected="--source, and --target where the translation is given",
+        got="a text alone",
+        do=f'regard view {model} --source "..."',
+    )
+
+
 def _texts(arguments: list[str], data: Path | None, field: str | None) -> list[tuple[str, str]]:
     """The name and text of each argument, then of each line of the file that is not blank.
 
@@ -100,6 +221,13 @@ def _texts(arguments: list[str], data: Path | None, field: str | None) -> list[t
     from regard.text import lines
 
     found = [_checked(line) for line in lines.arguments(arguments)]
+    if len(arguments) == 1 and data is None and _is_model_folder(arguments[0]):
+        raise OptionError(
+            f"{arguments[0]} is a model's folder, and there is no text",
+            expected="a text, or --source for a translator",
+            got="a folder alone",
+            do=f'regard view {arguments[0]} --source "...", or regard view "..." --model {arguments[0]}',
+        )
     for name, text in found:
         if not text.strip():
             raise DataError(f"{name} is empty", expected="some words", got=repr(text), do="give a text in quotes")
@@ -115,6 +243,13 @@ def _texts(arguments: list[str], data: Path | None, field: str | None) -> list[t
             do='try: regard view "I ate an apple."',
         )
     return found
+
+
+def _is_model_folder(text: str) -> bool:
+    try:
+        return (Path(text) / "config.json").is_file()
+    except (OSError, ValueError):  # a text that is no path at all
+        return False
 
 
 def _hint_at_quotes(texts: list[str]) -> None:

@@ -225,6 +225,40 @@ def additive_backward(
 ) -> None:
     """Fill the gradients of additive_forward's arguments; grad_vector, grad_bias and grad_table are wide."""
 
+def dropout(tokens: Array, output: Array, *, probability: float, seed: int, threads: int = 1) -> None:
+    """Fill output with tokens / (1 - probability) where the coin of an index is kept, else with 0.
+
+    Both (count,), contiguous, of one floating dtype. The coins depend on the seed and the index alone.
+    """
+
+def cross_entropy(
+    logits: Array,
+    targets: Array,
+    loss: Array,
+    lse: Array,
+    *,
+    smoothing: float = 0.0,
+    ignored: int = -1,
+    threads: int = 1,
+) -> None:
+    """Fill loss and lse (rows, wide) of logits (rows, classes) and targets int64 (rows), all contiguous.
+
+    smoothing is the share of the target that is spread over all classes; loss is 0 where the target is ignored.
+    """
+
+def cross_entropy_backward(
+    grad_loss: Array,
+    logits: Array,
+    targets: Array,
+    lse: Array,
+    grad_logits: Array,
+    *,
+    smoothing: float = 0.0,
+    ignored: int = -1,
+    threads: int = 1,
+) -> None:
+    """Fill the gradient of cross_entropy's logits, in their dtype."""
+
 def isa() -> str:
     """The instruction set in use: "avx512_bf16", "avx512", "avx2", "portable", or "neon" (portable, on arm64)."""
 

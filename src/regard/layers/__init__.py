@@ -2,6 +2,7 @@
 
 from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decoder_block, encoder_block
 from regard.layers.cache import KeyValueCache
+from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import ACTIVATIONS, FeedForward
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.page_pool import PagePool
@@ -12,6 +13,7 @@ __all__ = [
     "ACTIVATIONS",
     "DecoderBlock",
     "DecoderCache",
+    "Dropout",
     "EncoderBlock",
     "FeedForward",
     "KeyValueCache",

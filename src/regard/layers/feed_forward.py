@@ -14,8 +14,8 @@ from typing import final
 from torch import Tensor, nn
 
 from regard.errors import ShapeError, check_count, unknown
+from regard.layers.dropout import Dropout
 from regard.layers.projection import project
-from regard.shapes import check_dropout
 
 _PLAIN = ("relu", "gelu", "gelu_tanh", "silu", "relu_squared")
 _GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": "silu"}
@@ -38,11 +38,10 @@ class FeedForward(nn.Module):
         check_count("inner", inner)
         if activation not in ACTIVATIONS:
             raise unknown("activation", activation, ACTIVATIONS)
-        check_dropout(dropout)
         self.activation = activation
         self.up = nn.Linear(width, inner, bias=bias)
         self.gate = nn.Linear(width, inner, bias=bias) if activation in _GATED else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.down = nn.Linear(inner, width, bias=bias)
 
     def forward(self, tokens: Tensor) -> Tensor:

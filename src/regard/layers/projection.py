@@ -1,18 +1,20 @@
 """A linear layer and the activation behind it, in one pass where a CPU can.
 
-    y = activation(x W^T + b)        x (.., in), W (out, in), b (out) -> y (.., out)
+    y = activation(x W^T + b)              x (.., in), W (out, in), b (out) -> y (.., out)
+    dx = dy W,  dW = dy^T x,  db = sum dy  the gradients of x W^T + b
 
 torch multiplies float32 by MKL, which on an AMD CPU with AVX-512 uses half of its width, and goes over the result again
 for the bias (in bfloat16) and for the activation. oneDNN, which comes with torch, does it all in one pass, so on a CPU
-with AVX-512 ``project`` asks it where no gradient is wanted. The weights stay as they are: oneDNN lays them out anew in
-each call, which costs little from some 16 rows on, and no copy of them can be out of date.
+with AVX-512 ``project`` asks it; in training for the three products, in float32 (in bfloat16 torch asks it itself). The
+weights stay as they are: oneDNN lays them out anew in each call, which costs little from some 16 rows on, and no copy
+of them can be out of date.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import NamedTuple, TypeGuard, cast, final
+from typing import Any, NamedTuple, TypeGuard, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +25,8 @@ from regard.kernels.library import any_requires_grad, transformed, untraced
 
 _LEAST_ROWS = {torch.float32: 16, torch.bfloat16: 2}
 _LEAST_PRODUCTS = 2**21
+_LEAST_ROWS_TRAINED = {torch.float32: 32}
+_LEAST_PRODUCTS_TRAINED = 2**23
 """Multiplications from which oneDNN is the faster; measured on AMD Zen 5 for widths from 64 to 4,096."""
 
 
@@ -48,13 +52,54 @@ ACTIVATIONS = {
 def project(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
     """``projection(tokens)``, then the activation of that name: (.., in) -> (.., out)."""
     form = ACTIVATIONS[activation]
-    if form.fused is None or not _plain(projection) or not _worthwhile(tokens, projection):
+    if not _plain(projection) or not _worthwhile(tokens, projection) or _onednn() is None:
         return form.apply(projection(tokens))
+    weight, bias = projection.weight, projection.bias
+    if any_requires_grad(tokens, weight, bias):
+        return form.apply(_Linear.apply(tokens, weight, bias))  # type: ignore[no-untyped-call]
+    if form.fused is None:
+        return form.apply(projection(tokens))
+    return _multiplied(tokens, weight, bias, *form.fused)
+
+
+@final
+class _Linear(torch.autograd.Function):
+    """x W^T + b and its gradients, dx = dy W, dW = dy^T x and db = sum dy, by oneDNN."""
+
+    @staticmethod
+    def forward(ctx: Any, tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """The output."""
+        ctx.save_for_backward(tokens, weight)
+        return _multiplied(tokens, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """A gradient for each input; by torch where that is to be differentiated again."""
+        (gradient,), (tokens, weight) = gradients, ctx.saved_tensors
+        multiplied = _multiplied if not torch.is_grad_enabled() and untraced(gradient) else functional.linear
+        of_tokens, of_weight, of_bias = ctx.needs_input_grad
+        inputs, outputs = tokens.reshape(-1, tokens.shape[-1]), gradient.reshape(-1, gradient.shape[-1]).contiguous()
+        return (
+            multiplied(outputs, weight.t()).view(tokens.shape) if of_tokens else None,
+            _product(outputs, inputs, multiplied) if of_weight else None,
+            outputs.sum(dim=0) if of_bias else None,
+        )
+
+
+def _multiplied(
+    left: Tensor, right: Tensor, bias: Tensor | None = None, activation: str = "none", algorithm: str = ""
+) -> Tensor:
+    """activation(left right^T + bias), by oneDNN."""
     onednn = _onednn()
-    if onednn is None:
-        return form.apply(projection(tokens))
-    name, algorithm = form.fused
-    return onednn(tokens, projection.weight, projection.bias, name, [], algorithm)
+    assert onednn is not None, "it is asked for before"
+    return onednn(left, right, bias, activation, [], algorithm)
+
+
+def _product(left: Tensor, right: Tensor, multiplied: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """left^T right, the larger matrix laid out by oneDNN, which costs less than to transpose it first."""
+    if left.shape[1] > right.shape[1]:
+        return multiplied(right.t(), left.t()).t().contiguous()
+    return multiplied(left.t(), right.t())
 
 
 @cache
@@ -76,7 +121,9 @@ def _plain(projection: nn.Module) -> TypeGuard[nn.Linear]:
         not torch.compiler.is_compiling()
         and type(projection) is nn.Linear
         and not (projection._forward_pre_hooks or projection._forward_hooks)
+        and not (projection._backward_pre_hooks or projection._backward_hooks)
         and not (global_hooks._global_forward_pre_hooks or global_hooks._global_forward_hooks)
+        and not (global_hooks._global_backward_pre_hooks or global_hooks._global_backward_hooks)
         and "forward" not in projection.__dict__
     )
 
@@ -84,16 +131,17 @@ def _plain(projection: nn.Module) -> TypeGuard[nn.Linear]:
 def _worthwhile(tokens: Tensor, projection: nn.Linear) -> bool:
     """Whether oneDNN can compute it, and is the faster."""
     weight, bias = projection.weight, projection.bias
-    least = _LEAST_ROWS.get(tokens.dtype)
+    trained = any_requires_grad(tokens, weight, bias)
+    least = (_LEAST_ROWS_TRAINED if trained else _LEAST_ROWS).get(tokens.dtype)
+    products = _LEAST_PRODUCTS_TRAINED if trained else _LEAST_PRODUCTS
     if least is None or tokens.dtype != weight.dtype or tokens.shape[-1:] != weight.shape[1:]:
         return False
     rows = tokens.numel() // max(1, tokens.shape[-1])
     return (
         rows >= least
-        and rows * weight.numel() >= _LEAST_PRODUCTS
+        and rows * weight.numel() >= products
         and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in (tokens, weight))
         and untraced(tokens, weight, bias)
-        and not any_requires_grad(tokens, weight, bias)
         and not transformed()
         and not torch.is_autocast_enabled("cpu")
         and bool(torch.backends.mkldnn.enabled)

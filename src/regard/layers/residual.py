@@ -12,7 +12,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from regard.shapes import check_dropout
+from regard.layers.dropout import Dropout
 
 
 class Residual(nn.Module, ABC):
@@ -20,9 +20,8 @@ class Residual(nn.Module, ABC):
 
     def __init__(self, norm: nn.Module, *, dropout: float = 0.0) -> None:
         super().__init__()
-        check_dropout(dropout)
         self.norm = norm
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     @abstractmethod
     def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:

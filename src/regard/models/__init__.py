@@ -2,7 +2,7 @@
 
 from regard.models.bert import Bert, BertConfig, BertOutput
 from regard.models.load import load
-from regard.models.recurrent import Recurrent, RecurrentConfig
+from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
 from regard.models.sequence_to_sequence import SequenceOutput, SequenceToSequence
 from regard.models.transformer import (
     Transformer,
@@ -22,7 +22,10 @@ __all__ = [
     "SequenceToSequence",
     "Transformer",
     "TransformerConfig",
+    "bahdanau",
     "load",
+    "luong",
+    "recurrent_small",
     "transformer_base",
     "transformer_big",
     "transformer_tiny",

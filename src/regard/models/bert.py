@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import OptionError, ShapeError, unknown
-from regard.layers import EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
+from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
 from regard.masks import Mask
 from regard.models import checkpoint, saving
 from regard.models.config_file import ConfigFile
@@ -175,7 +175,7 @@ class Bert(nn.Module):
         self.positions = Learned(config.max_length, config.width)
         self.segments = nn.Embedding(config.segments, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
         self.tokenizer: Tokenizer | None = None

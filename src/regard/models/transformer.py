@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.errors import OptionError, unknown
-from regard.layers import DecoderBlock, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
+from regard.layers import DecoderBlock, Dropout, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
 from regard.layers.projection import project
 from regard.masks import Mask
 from regard.models.groups import Groups
@@ -159,7 +159,7 @@ class Transformer(SequenceToSequence):
         self.output = nn.Linear(config.width, self.vocabularies[1], bias=False)
         self.tie()
         self.positions = _absolute(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.encoder = nn.ModuleList(_block(encoder_block, config, bidirectional=True) for _ in range(config.layers))
         self.decoder = nn.ModuleList(
             _block(decoder_block, config, bidirectional=False) for _ in range(config.decoder_layers or config.layers)

@@ -1,12 +1,25 @@
-"""Seeing: a model's attention over a text, as one self-contained page and as a terminal summary.
+"""Seeing: a model's attention over a text or a translation, as one self-contained page and in the terminal.
 
-``reading`` holds what was seen, ``words`` joins word pieces, ``statistics`` and ``findings`` say which heads and
-words stand out, ``compare`` follows a word through several texts, ``page`` and ``terminal`` show it all.
+``read`` and ``read_pair`` ask a model, ``reading`` holds what was seen, ``words`` joins word pieces, ``statistics`` and
+``findings`` say which heads and words stand out, ``compare`` follows a word through several texts, ``page`` and
+``terminal`` show it all.
 """
 
+from regard.view.layer_reading import LayerReading
 from regard.view.page import write_page
 from regard.view.read import read
-from regard.view.reading import LayerReading, Reading, Tokens
-from regard.view.terminal import print_reading
+from regard.view.read_pair import read_pair
+from regard.view.reading import PairReading, Reading, Tokens
+from regard.view.terminal import print_reading, print_readings
 
-__all__ = ["LayerReading", "Reading", "Tokens", "print_reading", "read", "write_page"]
+__all__ = [
+    "LayerReading",
+    "PairReading",
+    "Reading",
+    "Tokens",
+    "print_reading",
+    "print_readings",
+    "read",
+    "read_pair",
+    "write_page",
+]

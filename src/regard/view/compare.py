@@ -36,8 +36,11 @@ class SharedWord:
 
 
 def shared_words(readings: list[Reading]) -> tuple[SharedWord, ...]:
-    """Every word that two texts share, by its first occurrence in each, the furthest apart at the end first."""
-    vocabularies = [_first_occurrences(reading) for reading in readings]
+    """Every word that two texts share, by its first occurrence in each, the furthest apart at the end first.
+
+    Texts whose hidden states were not kept share none.
+    """
+    vocabularies = [{} if reading.hidden is None else _first_occurrences(reading) for reading in readings]
     shared = [
         SharedWord(word, first, second, _cosines(readings[first], occurrence, readings[second], other))
         for (first, here), (second, there) in combinations(enumerate(vocabularies), 2)
@@ -56,6 +59,7 @@ def _first_occurrences(reading: Reading) -> dict[str, Word]:
 
 
 def _vectors(reading: Reading, word: Word) -> Float64[np.ndarray, "layers_and_embedding width"]:
+    assert reading.hidden is not None
     return np.asarray(reading.hidden[:, list(word.pieces)].astype(np.float64).mean(axis=1))
 
 

@@ -15,13 +15,12 @@ not why the model decides (Jain and Wallace 2019), and the views say so.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import accumulate
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int
 
 from regard.view.reading import Reading
-from regard.view.words import Word, words_of
+from regard.view.words import Word, by_words, words_of
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,8 @@ def word_pairs(reading: Reading) -> WordPairs:
     number = 0
     for layer in reading.layers:
         token_weights = layer.weights()
-        weights = _by_words(token_weights, query_words, key_words)
-        usual = _by_words(_usual(token_weights, query_words, key_words), query_words, key_words)
+        weights = by_words(token_weights, query_words, key_words)
+        usual = by_words(_usual(token_weights, query_words, key_words), query_words, key_words)
         for weight, expected in zip(weights, usual, strict=True):
             _keep_best_two(pairs, surprise, weight, expected, number)
             _count_first_choice(pairs.first_choice, np.where(proper, weight, -1.0))
@@ -145,7 +144,8 @@ def attended_most(pairs: WordPairs) -> tuple[Finding, ...]:
     for query_word in np.flatnonzero(proper.any(axis=1)):
         surprise = (pairs.weight[0] - pairs.usual[0])[query_word]
         key_word = int(np.argmax(np.where(proper[query_word], surprise, -np.inf)))
-        best.append(pairs.finding(int(query_word), key_word))
+        if pairs.weight[0, query_word, key_word] > 0:  # a mask may hide all other words from the first
+            best.append(pairs.finding(int(query_word), key_word))
     return tuple(best)
 
 
@@ -160,27 +160,6 @@ def strongest_pieces(reading: Reading, query_word: Word, key_word: Word, layer: 
     rows = reading.layers[layer].weights()[head][list(query_word.pieces)][:, list(key_word.pieces)]
     query = int(rows.sum(axis=1).argmax())
     return query_word.pieces[query], key_word.pieces[int(rows[query].argmax())]
-
-
-def _by_words(
-    weights: Float64[np.ndarray, "heads queries keys"],
-    query_words: tuple[Word, ...],
-    key_words: tuple[Word, ...],
-) -> Float64[np.ndarray, "heads query_words key_words"]:
-    rows, columns = _pieces(query_words), _pieces(key_words)
-    total = np.add.reduceat(weights[:, :, columns], _starts(key_words), axis=2)
-    mean = np.add.reduceat(total[:, rows], _starts(query_words), axis=1)
-    mean /= np.array([len(word.pieces) for word in query_words])[:, None]
-    return np.asarray(mean)
-
-
-def _pieces(words: tuple[Word, ...]) -> list[int]:
-    return [piece for word in words for piece in word.pieces]
-
-
-def _starts(words: tuple[Word, ...]) -> list[int]:
-    """Where each word begins in the list of all words' pieces."""
-    return [0, *accumulate(len(word.pieces) for word in words[:-1])]
 
 
 def _usual(

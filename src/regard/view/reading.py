@@ -1,29 +1,32 @@
-"""A reading: everything the views show of one text, as plain NumPy arrays.
+"""A reading: everything the views show of one text, or of a sentence and its translation, as plain NumPy arrays.
 
-Per layer it keeps query, key and value, so memory is linear in the number of tokens. The weights
-
-    weights = softmax(scale * query @ key^T)        (Vaswani et al. 2017, eq. 1)
-
-are computed on request, one layer at a time, and never stored.
+A text that looks at itself is a ``Reading``. A translation is a ``PairReading``: the target looks at the source, and
+each of the two at itself.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
-from jaxtyping import Bool, Float32, Float64
+from jaxtyping import Float32
 
 from regard.errors import DataError, ShapeError
+from regard.view.layer_reading import LayerReading
 
 UNKNOWN = frozenset(("[UNK]", "<unk>"))  # the vocabularies' names for what they do not hold
+
+ALONE, ALIGNMENT, SOURCE, TARGET = "alone", "alignment", "source", "target"
+"""Which attention a reading is of: of a text alone; of a target to its source; within the source; within the target."""
 
 
 @dataclass(frozen=True)
 class Tokens:
     """The tokens of one text, in reading order.
 
-    ``spans`` are (start, end) in characters of ``text``; a special token such as [CLS] has an empty span.
+    ``spans`` are (start, end) in characters of ``text``; a special token such as [CLS] has an empty span. ``words`` are
+    the texts of the words and the tokens each is made of, where the tokenizer knows them; None finds them by spans.
     Raises ShapeError where pieces, spans and special differ in number.
     """
 
@@ -31,6 +34,7 @@ class Tokens:
     pieces: tuple[str, ...]
     spans: tuple[tuple[int, int], ...]
     special: tuple[bool, ...]
+    words: tuple[tuple[str, tuple[int, ...]], ...] | None = None
 
     def __post_init__(self) -> None:
         if not len(self.pieces) == len(self.spans) == len(self.special):
@@ -55,74 +59,17 @@ class Tokens:
 
 
 @dataclass(frozen=True, eq=False)
-class LayerReading:
-    """What one attention layer saw: query (heads, queries, head_dim), key and value (heads, keys, head_dim).
-
-    ``allowed`` is True where a query may attend to a key; None allows everything.
-    Raises ShapeError where the arrays do not fit together, DataError where a number is not finite.
-    """
-
-    name: str
-    query: Float32[np.ndarray, "_heads _queries _head_dim"]
-    key: Float32[np.ndarray, "_heads _keys _head_dim"]
-    value: Float32[np.ndarray, "_heads _keys _value_dim"]
-    scale: float
-    allowed: Bool[np.ndarray, "_queries _keys"] | None = None
-
-    def __post_init__(self) -> None:
-        fits = (
-            self.query.shape[0] == self.key.shape[0]
-            and self.query.shape[2] == self.key.shape[2]
-            and self.key.shape[:2] == self.value.shape[:2]
-            and (self.allowed is None or self.allowed.shape == (self.query.shape[1], self.key.shape[1]))
-        )
-        if not fits:
-            raise ShapeError(
-                f"the arrays of {self.name} do not fit together",
-                expected="query (heads, queries, head_dim), key and value (heads, keys, head_dim), "
-                "allowed (queries, keys)",
-                got=f"query {self.query.shape}, key {self.key.shape}, value {self.value.shape}, "
-                f"allowed {None if self.allowed is None else self.allowed.shape}",
-                do="repeat grouped key heads to the number of query heads, and cut padding from all alike",
-            )
-        if not all(np.isfinite(array).all() for array in (self.query, self.key, self.value)):
-            raise DataError(
-                f"{self.name} holds numbers that are not finite",
-                expected="finite queries, keys and values",
-                got="NaN or Inf",
-                do="check the model's weights",
-            )
-
-    @property
-    def heads(self) -> int:
-        """Number of heads."""
-        return int(self.query.shape[0])
-
-    def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
-        """Attention weights in float64; a query that may attend to nothing gets a row of zeros."""
-        scores = self.scale * (self.query.astype(np.float64) @ self.key.astype(np.float64).swapaxes(1, 2))
-        if self.allowed is None:
-            powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
-        else:
-            highest = np.max(scores, axis=-1, keepdims=True, where=self.allowed, initial=-np.inf)
-            highest[np.isneginf(highest)] = 0.0
-            powers = np.where(self.allowed, np.exp(np.where(self.allowed, scores - highest, 0.0)), 0.0)
-        total = powers.sum(axis=-1, keepdims=True)
-        return np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
-
-
-@dataclass(frozen=True, eq=False)
 class Reading:
-    """One text as one model read it.
+    """One text as one model read it, by one kind of attention.
 
-    ``hidden`` is (layers + 1, tokens, width), the embedding first. ``keys`` are the tokens looked at; None
-    means the text looks at itself. ``dropped`` counts the tokens that truncation left out.
+    ``keys`` are the tokens looked at; None means the text looks at itself. ``hidden`` is (layers + 1, tokens, width),
+    the embedding first; None where it was not kept. ``dropped`` counts the tokens that truncation left out.
     Raises ShapeError where layers and tokens disagree, DataError where a hidden state is not finite.
     """
 
     tokens: Tokens
     layers: tuple[LayerReading, ...]
-    hidden: Float32[np.ndarray, "_layers _tokens _width"]
+    hidden: Float32[np.ndarray, "_layers _tokens _width"] | None = None
     keys: Tokens | None = None
     dropped: int = 0
 
@@ -137,20 +84,8 @@ class Reading:
                     got=f"{got[0]} queries and {got[1]} keys",
                     do="cut padding from the arrays and the tokens alike",
                 )
-        if self.hidden.shape[1] != len(self.tokens):
-            raise ShapeError(
-                "hidden states do not fit the tokens",
-                expected=f"{len(self.tokens)} vectors a layer",
-                got=f"{self.hidden.shape[1]}",
-                do="cut padding from the hidden states too",
-            )
-        if not np.isfinite(self.hidden).all():
-            raise DataError(
-                "hidden states hold numbers that are not finite",
-                expected="finite hidden states",
-                got="NaN or Inf",
-                do="check the model's weights",
-            )
+        if self.hidden is not None:
+            _check_hidden(self.hidden, len(self.tokens))
 
     @property
     def key_tokens(self) -> Tokens:
@@ -161,3 +96,59 @@ class Reading:
     def heads(self) -> int:
         """Number of heads in all layers together."""
         return sum(layer.heads for layer in self.layers)
+
+    @property
+    def title(self) -> str:
+        """The text."""
+        return self.tokens.text
+
+    @property
+    def attentions(self) -> dict[str, Reading]:
+        """By kind: this one."""
+        return {ALONE if self.keys is None else ALIGNMENT: self}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PairReading:
+    """A sentence and its translation as one translator saw them.
+
+    ``alignment`` is the target's look at the source: a row is named after the token that was written in its step.
+    ``aligning`` is the number of its layer that alignments are read from, averaged over heads. ``source`` and
+    ``target`` look at themselves; None for a model that has no such layers. ``forced`` says that the target was given,
+    not found by the model.
+    """
+
+    alignment: Reading
+    aligning: int
+    source: Reading | None
+    target: Reading | None
+    forced: bool
+
+    @property
+    def title(self) -> str:
+        """Both texts."""
+        return f"{self.alignment.key_tokens.text} → {self.alignment.tokens.text}"
+
+    @property
+    def attentions(self) -> dict[str, Reading]:
+        """By kind: the alignment first."""
+        found = {ALIGNMENT: self.alignment, SOURCE: self.source, TARGET: self.target}
+        return {kind: reading for kind, reading in found.items() if reading is not None}
+
+
+def _check_hidden(hidden: Float32[np.ndarray, "_layers _tokens _width"], tokens: int) -> None:
+    if hidden.shape[1] != tokens:
+        raise ShapeError(
+            "hidden states do not fit the tokens",
+            expected=f"{tokens} vectors a layer",
+            got=f"{hidden.shape[1]}",
+            do="cut padding from the hidden states too",
+        )
+    if not np.isfinite(hidden).all():
+        raise DataError(
+            "hidden states hold numbers that are not finite",
+            expected="finite hidden states",
+            got="NaN or Inf",
+            do="check the model's weights",
+        )

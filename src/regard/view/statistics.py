@@ -5,7 +5,8 @@ For weights p of one query over the keys, averaged over all queries of the text:
     entropy  = -sum_j p_j ln p_j          in nats: 0 looks at one token, ln(keys) spreads evenly
     distance = sum_j p_j |j - i|          in tokens: how far from the query i the head looks
 
-and the shares that go to the special tokens, to the token itself, the one before and the one after.
+and the shares that go to the special tokens, to the token itself, the one before and the one after. Where weights sum
+to less than 1, as under a bell curve, entropy is that of their shares in the sum.
 """
 
 from __future__ import annotations
@@ -44,11 +45,13 @@ def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
 def _of_head(weights: Float64[np.ndarray, "queries keys"], layer: int, head: int, keys: Tokens) -> HeadStatistics:
     queries = len(weights)
     places = np.abs(np.arange(weights.shape[1])[None, :] - np.arange(queries)[:, None])
-    logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+    total = weights.sum(axis=1, keepdims=True)
+    shares = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    logarithms = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
     return HeadStatistics(
         layer=layer,
         head=head,
-        entropy=max(0.0, -float((weights * logarithms).sum()) / queries),
+        entropy=max(0.0, -float((shares * logarithms).sum()) / queries),
         distance=float((weights * places).sum()) / queries,
         itself=float(np.trace(weights)) / queries,
         previous=float(np.trace(weights, offset=-1)) / queries,

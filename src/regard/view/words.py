@@ -3,6 +3,7 @@
 Words come from the text by Unicode category, not from the tokenizer's spelling ("##ing"), so any tokenizer
 with character spans will do, and an unknown token is still its word. Each Chinese character is a word, as in
 BERT's own tokenizer, since the script writes no spaces. What is no word (punctuation, symbols) is kept, marked.
+Tokens that come with their words, as those of a translator do, keep them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+from jaxtyping import Float64
 
 from regard.view.reading import Tokens
 
@@ -40,6 +45,8 @@ class Word:
 
 def words_of(tokens: Tokens) -> tuple[Word, ...]:
     """The words of the tokens in order, special tokens left out; every other token belongs to exactly one."""
+    if tokens.words is not None:
+        return _numbered([Word(text, pieces, any(map(_is_letter, text))) for text, pieces in tokens.words])
     owner = _owners(tokens.text)
     groups: list[tuple[int | None, list[int]]] = []
     for token, (start, end) in enumerate(tokens.spans):
@@ -51,6 +58,26 @@ def words_of(tokens: Tokens) -> tuple[Word, ...]:
         else:
             groups.append((run, [token]))
     return _numbered([_word(tokens, pieces, run is not None) for run, pieces in groups])
+
+
+def by_words(
+    weights: Float64[np.ndarray, "heads queries keys"], query_words: Sequence[Word], key_words: Sequence[Word]
+) -> Float64[np.ndarray, "heads query_words key_words"]:
+    """Weights of words from those of their tokens: the mean over the tokens that look, the sum over those looked at."""
+    rows, columns = _pieces(query_words), _pieces(key_words)
+    total = np.add.reduceat(weights[:, :, columns], _starts(key_words), axis=2)
+    mean = np.add.reduceat(total[:, rows], _starts(query_words), axis=1)
+    mean /= np.array([len(word.pieces) for word in query_words])[:, None]
+    return np.asarray(mean)
+
+
+def _pieces(words: Sequence[Word]) -> list[int]:
+    return [piece for word in words for piece in word.pieces]
+
+
+def _starts(words: Sequence[Word]) -> list[int]:
+    """Where each word begins in the list of all words' pieces."""
+    return [0, *accumulate(len(word.pieces) for word in words[:-1])]
 
 
 def vocabulary_gap(words: Sequence[Word]) -> str:

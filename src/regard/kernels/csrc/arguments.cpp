@@ -122,6 +122,11 @@ Array Call::packed(nb::handle object, const char* name, Shape shape, Dtype dtype
     return array;
 }
 
+Array Call::write_packed(nb::handle object, const char* name, Shape shape, Dtype dtype) {
+    packed(object, name, shape, dtype);
+    return write(object, name, shape, dtype);
+}
+
 Array Call::broadcast(nb::handle object, const char* name) {
     Array array = take(object, name, None::allowed);
     if (!array) return array;
@@ -201,6 +206,38 @@ Pages Call::pose_paged(nb::handle query, nb::handle key_pages, nb::handle value_
         }
     }
     return pages;
+}
+
+Dropping Call::pose_dropout(nb::handle tokens, nb::handle output) {
+    Dropping dropping;
+    const Array given = take(tokens, "tokens");
+    check_floating(given, "tokens");
+    dropping.count = given.shape[3];
+    dropping.tokens = packed(tokens, "tokens", {dropping.count}, given.dtype);
+    dropping.output = write_packed(output, "output", {dropping.count}, given.dtype);
+    dropping.probability = options_.dropout;
+    dropping.seed = static_cast<uint64_t>(options_.seed);
+    return dropping;
+}
+
+Entropies Call::pose_entropies(nb::handle logits, nb::handle targets, double smoothing, int64_t ignored) {
+    require(smoothing >= 0 && smoothing <= 1, "smoothing: expected 0 <= smoothing <= 1");
+    Entropies given;
+    const Array scored = take(logits, "logits");
+    check_floating(scored, "logits");
+    given.rows = scored.shape[2];
+    given.classes = scored.shape[3];
+    require(given.classes >= 1, "logits: expected at least one class");
+    given.logits = packed(logits, "logits", {given.rows, given.classes}, scored.dtype);
+    given.targets = packed(targets, "targets", {given.rows}, Dtype::int64);
+    for (int64_t row = 0; row < given.rows; ++row) {
+        const int64_t target = static_cast<const int64_t*>(given.targets.data)[row];
+        require((target >= 0 && target < given.classes) || target == ignored, "targets: one is out of range");
+    }
+    given.smoothing = smoothing;
+    given.ignored = ignored;
+    problem.query = given.logits;
+    return given;
 }
 
 void Call::check_sizes(int64_t largest) {

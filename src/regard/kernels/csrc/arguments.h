@@ -46,6 +46,11 @@ public:
     Pages pose_paged(nanobind::handle query, nanobind::handle key_pages, nanobind::handle value_pages,
                      nanobind::handle page_table, nanobind::handle lengths);
 
+    // Dropout of a contiguous array into another one, with the options' dropout and seed.
+    Dropping pose_dropout(nanobind::handle tokens, nanobind::handle output);
+    // Cross-entropy of contiguous logits (rows, classes) with int64 targets (rows).
+    Entropies pose_entropies(nanobind::handle logits, nanobind::handle targets, double smoothing, int64_t ignored);
+
     // Any array.
     Array take(nanobind::handle object, const char* name, None none = None::refused);
     // An array of that shape, leading sizes of 1 left out or not, and that dtype.
@@ -56,6 +61,9 @@ public:
     static void require_with(const Array& array, const char* name, const Array& needed, const char* name_of_needed);
     // An array as for `read`, to be written: no element may lie at another's place.
     Array write(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::refused);
+    // The same two, side by side in memory.
+    Array packed(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
+    Array write_packed(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
 
     // float64 for float64, else float32: what sums and statistics are held in.
     Dtype wide() const { return problem.query.dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
@@ -65,7 +73,6 @@ public:
     Problem problem;
 
 private:
-    Array packed(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
     Array broadcast(nanobind::handle object, const char* name);
     void check_sizes(int64_t largest);
     void pose_band();

@@ -45,4 +45,32 @@ void additive_backward(
     const Problem& problem, const Additive& additive, const ForwardResults& results, const AdditiveGradients& gradients,
     int threads);
 
+// tokens and output (count) of one dtype, contiguous.
+struct Dropping {
+    Array tokens, output;
+    int64_t count = 0;
+    double probability = 0;
+    uint64_t seed = 0;
+};
+void dropout(const Dropping& dropping, int threads);
+
+// logits (rows, classes) and targets (rows), contiguous. The loss of a row whose target is `ignored` is 0.
+struct Entropies {
+    Array logits, targets;
+    int64_t rows = 0, classes = 0;
+    double smoothing = 0;
+    int64_t ignored = -1;
+};
+// Each (rows), in wide precision.
+struct EntropyResults {
+    Array loss, lse;
+};
+void cross_entropy(const Entropies& given, const EntropyResults& results, int threads);
+
+// The gradients of the losses, lse as it was found, and the gradients of the logits, to be filled.
+struct EntropyGradients {
+    Array loss, lse, logits;
+};
+void cross_entropy_backward(const Entropies& given, const EntropyGradients& gradients, int threads);
+
 }  // namespace regard

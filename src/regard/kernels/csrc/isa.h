@@ -61,6 +61,7 @@ struct Observed {
 };
 
 inline constexpr int64_t chunk_tiles = 64;  // key tiles in a chunk of decoding, at most
+inline constexpr int64_t dropped_together = 16384;  // numbers in a block: fewer would not be worth another thread
 
 struct Kernels {
     const char* isa;
@@ -114,6 +115,11 @@ struct Kernels {
     size_t (*row_scratch)(const Problem&);
     void (*row)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t index, const Observed&,
                 char* scratch);
+
+    // ---- beside attention: dropout of one block of an array; the cross-entropy of one row of logits ----
+    void (*dropout)(const Dropping&, int64_t block);
+    void (*cross_entropy)(const Entropies&, const EntropyResults&, int64_t row);
+    void (*cross_entropy_backward)(const Entropies&, const EntropyGradients&, int64_t row);
 };
 
 // The tables: null where this build has none for the instruction set. Dtype is that of query, key and value.

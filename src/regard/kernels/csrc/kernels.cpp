@@ -5,6 +5,8 @@
 #include "additive_forward.h"
 #include "backward.h"
 #include "chunk.h"
+#include "cross_entropy.h"
+#include "dropout.h"
 #include "forward.h"
 #include "observe.h"
 
@@ -65,6 +67,9 @@ constexpr Kernels table(const Kernels* additive) {
     k.received = Observing::received;
     k.row_scratch = Observing::row_scratch;
     k.row = Observing::row;
+    k.dropout = Dropout<T>::run;
+    k.cross_entropy = CrossEntropy<T>::forward;
+    k.cross_entropy_backward = CrossEntropy<T>::backward;
     return k;
 }
 

@@ -236,6 +236,57 @@ void bind_paged(nb::module_& module) {
         "Attention to keys and values that lie in pages.");
 }
 
+void bind_dropout(nb::module_& module) {
+    module.def(
+        "dropout",
+        [](nb::handle tokens, nb::handle output, double probability, int64_t seed, int threads) {
+            Options options;
+            options.dropout = probability;
+            options.seed = seed;
+            options.threads = threads;
+            Call call(options);
+            const Dropping dropping = call.pose_dropout(tokens, output);
+            const nb::gil_scoped_release unlocked;
+            dropout(dropping, threads);
+        },
+        "tokens"_a, "output"_a, nb::kw_only(), "probability"_a, "seed"_a, "threads"_a = 1, "Dropout of an array.");
+}
+
+void bind_cross_entropy(nb::module_& module) {
+    module.def(
+        "cross_entropy",
+        [](nb::handle logits, nb::handle targets, nb::handle loss, nb::handle lse, double smoothing, int64_t ignored,
+           int threads) {
+            Options options;
+            options.threads = threads;
+            Call call(options);
+            const Entropies given = call.pose_entropies(logits, targets, smoothing, ignored);
+            const EntropyResults results = {call.write_packed(loss, "loss", {given.rows}, call.wide()),
+                                            call.write_packed(lse, "lse", {given.rows}, call.wide())};
+            const nb::gil_scoped_release unlocked;
+            cross_entropy(given, results, threads);
+        },
+        "logits"_a, "targets"_a, "loss"_a, "lse"_a, nb::kw_only(), "smoothing"_a = 0.0, "ignored"_a = -1,
+        "threads"_a = 1, "Cross-entropy of each row of logits.");
+    module.def(
+        "cross_entropy_backward",
+        [](nb::handle grad_loss, nb::handle logits, nb::handle targets, nb::handle lse, nb::handle grad_logits,
+           double smoothing, int64_t ignored, int threads) {
+            Options options;
+            options.threads = threads;
+            Call call(options);
+            const Entropies given = call.pose_entropies(logits, targets, smoothing, ignored);
+            EntropyGradients gradients;
+            gradients.loss = call.packed(grad_loss, "grad_loss", {given.rows}, call.wide());
+            gradients.lse = call.packed(lse, "lse", {given.rows}, call.wide());
+            gradients.logits = call.write_packed(grad_logits, "grad_logits", {given.rows, given.classes}, call.dtype());
+            const nb::gil_scoped_release unlocked;
+            cross_entropy_backward(given, gradients, threads);
+        },
+        "grad_loss"_a, "logits"_a, "targets"_a, "lse"_a, "grad_logits"_a, nb::kw_only(),
+        "smoothing"_a = 0.0, "ignored"_a = -1, "threads"_a = 1, "Gradients of cross-entropy.");
+}
+
 std::vector<std::string> isas() {
     std::vector<std::string> names;
     for (Isa isa : runnable_isas()) names.emplace_back(isa_name(isa));
@@ -248,6 +299,8 @@ NB_MODULE(_native, module) {
     bind_observe(module);
     bind_additive(module);
     bind_paged(module);
+    bind_dropout(module);
+    bind_cross_entropy(module);
     module.def("isa", [] { return std::string(isa_name(chosen_isa())); }, "The instruction set in use.");
     module.def("isas", &isas, "The instruction sets that run here, best first.");
     module.def("poison", &Scratch::poison, "on"_a, "Whether scratch memory is filled with NaN before use, for tests.");

@@ -47,6 +47,7 @@ typedef vec<float> vfloat;
 typedef vec<double> vdouble;
 typedef vec<uint32_t> vbits;
 typedef vec<uint64_t> vlong;
+typedef uint16_t halves __attribute__((vector_size(vector_bytes / 2)));  // as many as there are in vbits
 
 struct bfloat16 {
     uint16_t bits;
@@ -154,22 +155,27 @@ REGARD_INLINE uint32_t greater(V a, V b) {
 }
 #endif
 
-// Sums and maxima over lanes, always by halves, so that the order is the same everywhere.
+// Sums and maxima over lanes, always by halves, so that the order is the same everywhere. A copy by memcpy would keep
+// the vector itself in memory, also in the loop that it was summed in.
+template <class T>
+struct Lanes {
+    typedef T vector __attribute__((vector_size(vector_bytes), aligned(sizeof(T)), may_alias));
+    T x[lanes<T>];
+    explicit REGARD_INLINE Lanes(vec<T> v) { *(vector*)x = v; }
+};
 template <class T, class V>
 REGARD_INLINE T sum_of_lanes(V v) {
-    T x[lanes<T>];
-    memcpy(x, &v, sizeof v);
+    Lanes<T> of(v);
     for (int half = lanes<T> / 2; half >= 1; half /= 2)
-        for (int i = 0; i < half; ++i) x[i] += x[i + half];
-    return x[0];
+        for (int i = 0; i < half; ++i) of.x[i] += of.x[i + half];
+    return of.x[0];
 }
 template <class T, class V>
 REGARD_INLINE T largest_lane(V v) {
-    T x[lanes<T>];
-    memcpy(x, &v, sizeof v);
+    Lanes<T> of(v);
     for (int half = lanes<T> / 2; half >= 1; half /= 2)
-        for (int i = 0; i < half; ++i) x[i] = x[i] > x[i + half] ? x[i] : x[i + half];
-    return x[0];
+        for (int i = 0; i < half; ++i) of.x[i] = of.x[i] > of.x[i + half] ? of.x[i] : of.x[i + half];
+    return of.x[0];
 }
 #if defined(__AVX512F__)
 template <>
@@ -306,9 +312,9 @@ REGARD_INLINE vfloat load_wide(const bfloat16* from) {
     memcpy(&half, from, sizeof half);
     return (vfloat)_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16);
 #else
-    vfloat v;
-    for (int i = 0; i < lanes<float>; ++i) v[i] = widen(from[i]);
-    return v;
+    halves half;
+    memcpy(&half, from, sizeof half);
+    return (vfloat)(__builtin_convertvector(half, vbits) << 16);
 #endif
 }
 REGARD_INLINE vfloat load_wide(const float16* from) {
@@ -365,6 +371,14 @@ REGARD_INLINE void narrow(float x, float16* to) {
     to->bits = (uint16_t)(half | sign);
 #endif
 }
+// As store_narrow below, but subnormal numbers stay what they are, which AVX512_BF16 takes for 0.
+REGARD_INLINE void store_rounded(bfloat16* to, vfloat v) {
+    vbits bits = (vbits)v;
+    vbits is_nan = (vbits)((vec<int32_t>)(bits & 0x7fffffffu) > 0x7f800000);
+    vbits rounded = (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16, quiet = bits >> 16 | 0x40u;
+    halves half = __builtin_convertvector((rounded & ~is_nan) | (quiet & is_nan), halves);
+    memcpy(to, &half, sizeof half);
+}
 REGARD_INLINE void store_narrow(float* to, vfloat v) { store(to, v); }
 REGARD_INLINE void store_narrow(double* to, vdouble v) { store(to, v); }
 REGARD_INLINE void store_narrow(bfloat16* to, vfloat v) {
@@ -372,7 +386,7 @@ REGARD_INLINE void store_narrow(bfloat16* to, vfloat v) {
     __m256i half = (__m256i)_mm512_cvtneps_pbh(v);
     memcpy(to, &half, sizeof half);
 #else
-    for (int i = 0; i < lanes<float>; ++i) narrow(v[i], to + i);
+    store_rounded(to, v);
 #endif
 }
 REGARD_INLINE void store_narrow(float16* to, vfloat v) {
@@ -385,6 +399,11 @@ REGARD_INLINE void store_narrow(float16* to, vfloat v) {
 #else
     for (int i = 0; i < lanes<float>; ++i) narrow(v[i], to + i);
 #endif
+}
+
+template <class T, class V>
+REGARD_INLINE void store_rounded(T* to, V v) {
+    store_narrow(to, v);
 }
 
 }  // namespace REGARD_ISA_NAMESPACE

@@ -1,4 +1,5 @@
-// weights = softmax(scale * query . key): computed here, one head at a time, from the vectors the page carries.
+// weights = softmax(scale * score + bias) * bell: computed here, one head at a time, from what the page carries.
+// score = query . key, or vector . tanh(query + key); bias and bell where the layer has them. A head of null is the mean.
 
 const decodedHeads = new Map();
 const computedWeights = new Map();
@@ -12,8 +13,21 @@ function remember(kept, name, compute) {
   return kept.get(name);
 }
 
+// The tokens looked at: the text's own, or those of the other text.
 function keysOf(text) {
-  return text.keys ?? text.tokens;
+  return text.key_tokens ?? text.tokens;
+}
+
+function isAcross(text) {
+  return Boolean(text.key_tokens);
+}
+
+function headsIn(text, layer) {
+  return text.layers[layer].query.length;
+}
+
+function hasOneHead(text) {
+  return text.layers.length === 1 && headsIn(text, 0) === 1;
 }
 
 // Query, key and value of one head as flat arrays, row by row.
@@ -29,6 +43,11 @@ function headOf(text, layerNumber, head) {
       width: layer.head_dim,
       valueWidth: layer.value_dim,
       scale: layer.scale,
+      vector: layer.vector ? fromFloat32(layer.vector[head]) : null,
+      bias: layer.bias ? fromFloat32(layer.bias[head]) : null,
+      centre: layer.bell ? fromFloat32(layer.bell.centre[head]) : null,
+      deviation: layer.bell?.deviation,
+      queries: text.tokens.length,
       allowed: layer.mask === null ? () => true : fromBits(text.masks[layer.mask], keysOf(text).length),
     };
   });
@@ -38,36 +57,70 @@ function vectorOf(numbers, width, row) {
   return numbers.subarray(row * width, (row + 1) * width);
 }
 
+// query . key of one pair, and vector . tanh(query + key) by tanh(x) = 1 - 2 / (1 + e^2x), whose e^2x is a product of
+// what the query and the key make of it alone: one division a number instead of a tanh.
+function scorerOf({ query, key, vector, width }) {
+  if (!vector) {
+    return (q, k) => {
+      let score = 0;
+      for (let c = 0; c < width; c += 1) score += query[q * width + c] * key[k * width + c];
+      return score;
+    };
+  }
+  const grown = (numbers) => Float64Array.from(numbers, (value) => Math.exp(2 * Math.min(175, Math.max(-175, value)))); // no Inf
+  const [ofQuery, ofKey] = [grown(query), grown(key)];
+  return (q, k) => {
+    let score = 0;
+    for (let c = 0; c < width; c += 1) score += vector[c] * (1 - 2 / (1 + ofQuery[q * width + c] * ofKey[k * width + c]));
+    return score;
+  };
+}
+
+// By the distance from query to key, the last query standing on the last key.
+function biasOf({ bias, queries }, query, key) {
+  return bias ? bias[key - query + queries - 1] : 0;
+}
+
+function bellOf({ centre, deviation }, query, key) {
+  return centre ? Math.exp(-((key - centre[query]) ** 2) / (2 * deviation ** 2)) : 1;
+}
+
 // One query's way through the head: scores, scaled scores, powers, their total, weights. Masked keys weigh 0.
 function stepsOf(text, layerNumber, head, query) {
-  const { query: queries, key, width, scale, allowed } = headOf(text, layerNumber, head);
+  const seen = headOf(text, layerNumber, head);
+  seen.score ??= scorerOf(seen);
   const keys = keysOf(text).length;
   const [scores, scaled, powers, weights] = [0, 1, 2, 3].map(() => new Float64Array(keys));
   let highest = -Infinity;
   for (let k = 0; k < keys; k += 1) {
-    let score = 0;
-    for (let c = 0; c < width; c += 1) score += queries[query * width + c] * key[k * width + c];
-    scores[k] = score;
-    scaled[k] = score * scale;
-    if (allowed(query, k) && scaled[k] > highest) highest = scaled[k];
+    scores[k] = seen.score(query, k);
+    scaled[k] = scores[k] * seen.scale + biasOf(seen, query, k);
+    if (seen.allowed(query, k) && scaled[k] > highest) highest = scaled[k];
   }
   let total = 0;
   for (let k = 0; k < keys; k += 1) {
-    powers[k] = allowed(query, k) ? Math.exp(scaled[k] - highest) : 0;
+    powers[k] = seen.allowed(query, k) ? Math.exp(scaled[k] - highest) : 0;
     total += powers[k];
   }
-  for (let k = 0; k < keys; k += 1) weights[k] = total > 0 ? powers[k] / total : 0;
+  for (let k = 0; k < keys; k += 1) weights[k] = total > 0 ? (powers[k] / total) * bellOf(seen, query, k) : 0;
   return { scores, scaled, powers, weights, highest, total };
 }
 
-// All weights of a head, queries x keys, row by row.
+// All weights of a head, or the mean of all heads, queries x keys, row by row.
 function weightsOf(text, layerNumber, head) {
   return remember(computedWeights, `${text.number} ${layerNumber} ${head}`, () => {
     const [queries, keys] = [text.tokens.length, keysOf(text).length];
     const all = new Float32Array(queries * keys);
+    if (head === null) return meanOf(text, layerNumber, all);
     for (let query = 0; query < queries; query += 1) all.set(stepsOf(text, layerNumber, head, query).weights, query * keys);
     return all;
   });
+}
+
+function meanOf(text, layerNumber, all) {
+  const heads = headsIn(text, layerNumber);
+  for (let head = 0; head < heads; head += 1) weightsOf(text, layerNumber, head).forEach((weight, at) => { all[at] += weight / heads; });
+  return all;
 }
 
 // context = sum over keys of weight * value

@@ -17,6 +17,7 @@ function findingText(finding) {
 
 function showFindings() {
   const text = shownText();
+  part("outstanding").hidden = isAcross(text);
   const items = text.findings.map((finding) => {
     const [{ layer, head }] = finding.looks;
     const { query, key } = finding;

@@ -34,23 +34,37 @@ function paintPatches(canvas, { patches, width, height }, mirrored) {
 }
 
 function keysMirrored(text) {
-  return (text.keys ? text.key_direction : text.direction) === "rtl";
+  return text.key_direction === "rtl";
+}
+
+// The heads of a layer, and their mean where there are several.
+function columnsIn(text, layer) {
+  const heads = Array.from({ length: headsIn(text, layer) }, (_, head) => head);
+  return heads.length > 1 ? [...heads, null] : heads;
+}
+
+function thumbnailName(text, layer, head) {
+  const name = `layer ${layer}, ${headName(head)}`;
+  if (head === null) return name;
+  const { entropy, distance } = text.heads.find((one) => one.layer === layer && one.head === head);
+  const far = distance === undefined ? "" : `, distance ${distance.toFixed(1)} tokens`;
+  return `${name}; entropy ${entropy.toFixed(2)} nats${far}`;
 }
 
 function buildGrid() {
   const text = shownText();
   thumbnails = [];
-  const widest = Math.max(...text.layers.map((layer) => layer.query.length));
-  const columns = `18px repeat(${widest}, minmax(18px, 1fr))`;
-  const numbers = Array.from({ length: widest }, (_, head) => make("span", { class: "axis" }, String(head)));
+  const layers = text.layers.map((_, layer) => columnsIn(text, layer));
+  const widest = layers.reduce((longest, one) => (one.length > longest.length ? one : longest));
+  const columns = `18px repeat(${widest.length}, minmax(18px, 1fr))`;
+  const numbers = widest.map((head) => make("span", { class: "axis" }, head === null ? "all" : String(head)));
   const top = make("div", { class: "top", "aria-hidden": "true" }, make("span", { class: "axis" }), ...numbers);
   top.style.gridTemplateColumns = columns;
-  const rows = text.layers.map((layer, number) => {
-    const cells = layer.query.map((_, head) => {
+  const rows = layers.map((heads, number) => {
+    const cells = heads.map((head) => {
       const canvas = make("canvas", { width: 1, height: 1, "aria-hidden": "true" });
       const button = make("button", { type: "button", role: "gridcell", tabindex: -1, onclick: () => go({ layer: number, head }) }, canvas);
-      const { entropy, distance } = text.heads.find((one) => one.layer === number && one.head === head);
-      const name = `layer ${number}, head ${head}; entropy ${entropy.toFixed(2)} nats, distance ${distance.toFixed(1)} tokens`;
+      const name = thumbnailName(text, number, head);
       button.setAttribute("aria-label", name);
       button.title = name;
       thumbnails.push({ layer: number, head, button, canvas });
@@ -100,7 +114,9 @@ part("grid").addEventListener("keydown", (event) => {
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
   if (!step) return;
   event.preventDefault();
-  go({ layer: state.layer + step[0], head: state.head + step[1] });
+  const heads = columnsIn(shownText(), state.layer);
+  const head = heads[bounded(heads.indexOf(state.head) + step[1], heads.length)];
+  go({ layer: state.layer + step[0], head });
   thumbnails.find(({ layer, head }) => layer === state.layer && head === state.head).button.focus();
 });
 

@@ -1,4 +1,4 @@
-// One head large: a row for each token that looks, a column for each token looked at.
+// One head large: a row for each token or word that looks, a column for each one looked at.
 
 let map = null; // where the cells lie, in CSS pixels
 
@@ -10,7 +10,7 @@ function shortened(context, text, room) {
 }
 
 function layoutOf(context, width, text) {
-  const [rows, columns] = [text.tokens, keysOf(text)];
+  const [rows, columns] = [asksOf(text), getsOf(text)];
   const longest = (tokens) => Math.min(96, Math.max(...tokens.slice(0, 300).map(({ surface }) => context.measureText(surface).width)) + 8);
   const [left, top] = [longest(rows), longest(columns)];
   const cell = Math.min(46, (width - left - 2) / columns.length);
@@ -35,23 +35,24 @@ function showMap() {
   labelMap(context, text);
   context.lineWidth = 2;
   context.strokeStyle = colourOf("--accent");
-  context.strokeRect(left - 1, top + state.query * cell - 1, columns * cell + 2, cell + 2);
-  context.strokeRect(left + columnAt(shownKey()) * cell, top + state.query * cell, cell, cell);
-  const [query, key, share] = [text.tokens[state.query], keysOf(text)[shownKey()], shareAt(state.query, shownKey())];
-  part("map-title").textContent = `Layer ${state.layer}, head ${state.head}`;
-  part("map-value").replaceChildren(word(query.surface), " → ", word(key.surface), ` ${percent(share)}`);
-  canvas.setAttribute("aria-label", `Heat map of layer ${state.layer}, head ${state.head}: ${isolated(query.surface)} gives ${isolated(key.surface)} ${percent(share)}`);
+  const [row, column] = [shownRow(), shownColumn()];
+  context.strokeRect(left - 1, top + row * cell - 1, columns * cell + 2, cell + 2);
+  context.strokeRect(left + columnAt(column) * cell, top + row * cell, cell, cell);
+  const [ask, get, share] = [asksOf(text)[row], getsOf(text)[column], shareAt(row, column)];
+  part("map-title").textContent = `Layer ${state.layer}, ${headName()}`;
+  part("map-value").replaceChildren(word(ask.surface), " → ", word(get.surface), ` ${percent(share)}`);
+  canvas.setAttribute("aria-label", `Heat map of layer ${state.layer}, ${headName()}: ${isolated(ask.surface)} gives ${isolated(get.surface)} ${percent(share)}`);
 }
 
-function shareAt(query, key) {
-  return weightsOf(shownText(), state.layer, state.head)[query * keysOf(shownText()).length + key];
+function shareAt(row, column) {
+  return sharesOf(shownText(), state.layer, state.head)[row * getsOf(shownText()).length + column];
 }
 
 // Cells are painted one pixel each, then enlarged without blur.
 function paintCells(context, text) {
   const { left, top, cell, rows, columns } = map;
   const small = document.createElement("canvas");
-  const patches = weightsOf(text, state.layer, state.head);
+  const patches = sharesOf(text, state.layer, state.head);
   paintPatches(small, { patches, width: columns, height: rows }, keysMirrored(text));
   context.imageSmoothingEnabled = false;
   context.drawImage(small, left, top, columns * cell, rows * cell);
@@ -64,7 +65,7 @@ function paintCells(context, text) {
 function labelMap(context, text) {
   const { left, top, cell } = map;
   const every = Math.max(1, Math.ceil(13 / cell));
-  const key = shownKey();
+  const [row, column] = [shownRow(), shownColumn()];
   context.font = `${Math.min(13, Math.max(11, cell))}px ${colourOf("--sans")}`;
   context.textBaseline = "middle";
   const label = (surface, chosen, room) => {
@@ -72,41 +73,46 @@ function labelMap(context, text) {
     return shortened(context, surface, room);
   };
   const near = (at, chosen) => at !== chosen && (at % every !== 0 || Math.abs(at - chosen) * cell < 13);
-  text.tokens.forEach(({ surface }, at) => {
-    if (every > 1 && near(at, state.query)) return;
+  asksOf(text).forEach(({ surface }, at) => {
+    if (every > 1 && near(at, row)) return;
     context.textAlign = "right";
-    context.fillText(label(surface, at === state.query, left - 6), left - 5, top + (at + 0.5) * cell);
+    context.fillText(label(surface, at === row, left - 6), left - 5, top + (at + 0.5) * cell);
   });
-  keysOf(text).forEach(({ surface }, at) => {
-    if (every > 1 && near(at, key)) return;
+  getsOf(text).forEach(({ surface }, at) => {
+    if (every > 1 && near(at, column)) return;
     context.save();
     context.translate(left + (columnAt(at) + 0.5) * cell, top - 5);
     context.rotate(-Math.PI / 2);
     context.textAlign = "left";
-    context.fillText(label(surface, at === key, top - 6), 0, 0);
+    context.fillText(label(surface, at === column, top - 6), 0, 0);
     context.restore();
   });
 }
 
 function cellUnder(event) {
   const box = part("map").getBoundingClientRect();
-  const query = Math.floor((event.clientY - box.top - map.top) / map.cell);
+  const row = Math.floor((event.clientY - box.top - map.top) / map.cell);
   const column = Math.floor((event.clientX - box.left - map.left) / map.cell);
-  const inside = query >= 0 && query < map.rows && column >= 0 && column < map.columns;
-  return inside ? { query, key: columnAt(column) } : null;
+  const inside = row >= 0 && row < map.rows && column >= 0 && column < map.columns;
+  return inside ? { row, column: columnAt(column) } : null;
+}
+
+function goToCell(row, column) {
+  const [asks, gets] = [asksOf(shownText()), getsOf(shownText())];
+  go({ query: asks[bounded(row, asks.length)].tokens[0], key: gets[bounded(column, gets.length)].tokens[0] });
 }
 
 part("map").addEventListener("click", (event) => {
   const cell = cellUnder(event);
-  if (cell) go(cell);
+  if (cell) goToCell(cell.row, cell.column);
 });
 
 part("map").addEventListener("mousemove", (event) => {
   const cell = cellUnder(event);
   if (!cell) return;
-  const share = shareAt(cell.query, cell.key);
-  const [query, key] = [shownText().tokens[cell.query], keysOf(shownText())[cell.key]];
-  part("map-value").replaceChildren(word(query.surface), " → ", word(key.surface), ` ${percent(share)}`);
+  const share = shareAt(cell.row, cell.column);
+  const [ask, get] = [asksOf(shownText())[cell.row], getsOf(shownText())[cell.column]];
+  part("map-value").replaceChildren(word(ask.surface), " → ", word(get.surface), ` ${percent(share)}`);
 });
 
 part("map").addEventListener("mouseleave", showMap);
@@ -116,7 +122,7 @@ part("map").addEventListener("keydown", (event) => {
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -right], ArrowRight: [0, right] }[event.key];
   if (!step) return;
   event.preventDefault();
-  go({ query: state.query + step[0], key: shownKey() + step[1] });
+  goToCell(shownRow() + step[0], shownColumn() + step[1]);
 });
 
-watch(["text", "layer", "head", "query", "key"], showMap);
+watch(["text", "words", "layer", "head", "query", "key"], showMap);

@@ -1,19 +1,19 @@
-// Lines from the tokens that look to the tokens looked at: thicker and stronger for a larger share.
-// Tokens that look stand where reading starts: on the left, or on the right for text written from right to left.
+// Lines from what looks to what is looked at: thicker and stronger for a larger share.
+// What looks stands where reading starts: on the left, or on the right for text written from right to left.
 
 const LINE_ROW = 22;
 const LEAST_SHARE = 0.02;
 let sides = null;
 
-function sideOf(tokens, name, choose) {
-  const nodes = tokens.map((token, at) => make("div", { class: "end", onclick: () => choose(at) }, make("bdi", {}, token.surface)));
+function sideOf(parts, name, choose) {
+  const nodes = parts.map(({ surface, tokens }) => make("div", { class: "end", onclick: () => choose(tokens[0]) }, make("bdi", {}, surface)));
   return { column: make("div", { class: `side ${name}` }, ...nodes), nodes };
 }
 
 function buildLines() {
   const text = shownText();
-  const asks = sideOf(text.tokens, "asks", (query) => go({ query }));
-  const gets = sideOf(keysOf(text), "gets", (key) => go({ key }));
+  const asks = sideOf(asksOf(text), "asks", (query) => go({ query }));
+  const gets = sideOf(getsOf(text), "gets", (key) => go({ key }));
   const canvas = make("canvas", { "aria-hidden": "true" });
   const place = part("lines");
   place.dir = text.direction;
@@ -41,24 +41,24 @@ function drawLinesOf(context, width, query, row, strength) {
 
 function showLines() {
   const text = shownText();
-  const keys = keysOf(text).length;
-  const weights = weightsOf(text, state.layer, state.head);
-  const row = (query) => weights.subarray(query * keys, (query + 1) * keys);
+  const [asks, gets, chosen] = [asksOf(text), getsOf(text), shownRow()];
+  const shares = sharesOf(text, state.layer, state.head);
+  const rowAt = (row) => shares.subarray(row * gets.length, (row + 1) * gets.length);
   const all = part("all-lines").checked;
   const width = Math.max(60, sides.canvas.clientWidth);
-  const context = sized(sides.canvas, width, LINE_ROW * Math.max(text.tokens.length, keys));
+  const context = sized(sides.canvas, width, LINE_ROW * Math.max(asks.length, gets.length));
   context.strokeStyle = colourOf("--link");
-  if (all) text.tokens.forEach((_, query) => drawLinesOf(context, width, query, row(query), 0.45));
+  if (all) asks.forEach((_, row) => drawLinesOf(context, width, row, rowAt(row), 0.45));
   context.strokeStyle = colourOf(all ? "--accent" : "--link");
-  drawLinesOf(context, width, state.query, row(state.query), 1);
-  sides.asks.forEach((node, query) => node.classList.toggle("chosen", query === state.query));
-  sides.gets.forEach((node, key) => tint(node, shade(row(state.query)[key])));
+  drawLinesOf(context, width, chosen, rowAt(chosen), 1);
+  sides.asks.forEach((node, row) => node.classList.toggle("chosen", row === chosen));
+  sides.gets.forEach((node, column) => tint(node, shade(rowAt(chosen)[column])));
   part("lines-how").textContent =
     `Each line is a look: thicker is a larger share. Shares under ${100 * LEAST_SHARE} % are not drawn. ` +
-    `Shown: ${all ? "every token, the chosen one in another colour," : "the chosen token"} in layer ${state.layer}, head ${state.head}.`;
-  keepInSight(part("lines"), state.query * LINE_ROW, LINE_ROW);
+    `Shown: ${all ? "every row, the chosen one in another colour," : "the chosen row"} in layer ${state.layer}, ${headName()}.`;
+  keepInSight(part("lines"), chosen * LINE_ROW, LINE_ROW);
 }
 
 part("all-lines").addEventListener("change", showLines);
-watch(["text"], buildLines);
-watch(["text", "layer", "head", "query"], showLines);
+watch(["text", "words"], buildLines);
+watch(["text", "words", "layer", "head", "query"], showLines);

@@ -1,18 +1,18 @@
-// One token's row of weights over the text itself: each token tinted by its share, with the share below it.
+// One row of weights over what is looked at: each token or word tinted by its share, with the share below it.
 
 const LONG = 90; // tokens from which the text is set smaller, in a box that scrolls
 let chips = [];
 let askingChips = [];
 
-function chipsOf(tokens, choose) {
-  return tokens.map((token, at) =>
+function chipsOf(parts, choose) {
+  return parts.map((token) =>
     make(
       "div",
       {
         class: `token${token.gap ? " gap" : ""}${token.special ? " special" : ""}${token.unknown ? " unknown" : ""}`,
         role: "option",
         tabindex: -1,
-        onclick: () => choose(at),
+        onclick: () => choose(token.tokens[0]),
       },
       make("bdi", {}, token.surface),
       make("small", { "aria-hidden": "true" }),
@@ -40,60 +40,73 @@ function moveByKey(event, direction, size, at, choose) {
 
 function buildRow() {
   const text = shownText();
+  const [asks, gets] = [asksOf(text), getsOf(text)];
   const choose = (query) => go({ query });
-  chips = chipsOf(keysOf(text), text.keys ? (key) => go({ key }) : choose);
-  const line = lineOf(part("row"), chips, text.keys ? text.key_direction : text.direction, "Tokens looked at", chips);
-  part("asking").hidden = !text.keys;
+  chips = chipsOf(gets, isAcross(text) ? (key) => go({ key }) : choose);
+  const line = lineOf(part("row"), gets, text.key_direction, "Tokens looked at", chips);
+  for (const name of ["asking", "asking-name", "row-name"]) part(name).hidden = !isAcross(text);
+  part("asking-name").dir = text.direction;
+  part("row-name").dir = text.key_direction;
   askingChips = chips;
   let asking = line;
-  if (text.keys) {
-    askingChips = chipsOf(text.tokens, choose);
-    asking = lineOf(part("asking"), askingChips, text.direction, "Tokens that look", askingChips);
+  if (isAcross(text)) {
+    askingChips = chipsOf(asks, choose);
+    asking = lineOf(part("asking"), asks, text.direction, "Tokens that look", askingChips);
   }
   asking.setAttribute("aria-label", "Tokens: choose the one that looks");
   asking.addEventListener("keydown", (event) =>
-    moveByKey(event, text.direction, askingChips.length, state.query, (query) => {
-      choose(query);
-      askingChips[query].focus();
+    moveByKey(event, text.direction, askingChips.length, shownRow(), (row) => {
+      choose(asks[row].tokens[0]);
+      askingChips[row].focus();
     }),
   );
 }
 
-function showRow() {
-  const text = shownText();
-  const keys = keysOf(text);
-  const row = weightsOf(text, state.layer, state.head).subarray(state.query * keys.length, (state.query + 1) * keys.length);
-  chips.forEach((chip, key) => {
-    const share = row[key];
-    tint(chip.firstChild, shade(share));
-    chip.lastChild.textContent = share >= 0.005 ? (100 * share).toFixed(1) : keys.length > LONG ? "" : "·";
-    chip.title = `${isolated(text.tokens[state.query].surface)} → ${isolated(keys[key].surface)}: ${share.toFixed(5)} (${isolated(keys[key].piece ?? keys[key].surface)})`;
-    chip.setAttribute("aria-label", `${keys[key].surface}, gets ${percent(share)}`);
-  });
-  askingChips.forEach((chip, query) => {
-    chip.setAttribute("aria-selected", String(query === state.query));
-    chip.tabIndex = query === state.query ? 0 : -1;
-  });
-  const chosen = askingChips[state.query];
-  keepInSight(chosen.parentElement, chosen.offsetTop - chosen.parentElement.offsetTop, chosen.offsetHeight);
-  showSentence(text, keys, row);
+// The tokens of a part, in the vocabulary's spelling.
+function piecesOf(tokens, part) {
+  return part.tokens.map((at) => isolated(tokens[at].piece ?? tokens[at].surface)).join(" ");
 }
 
-function showSentence(text, keys, row) {
-  const [first, second] = largest(row, 2);
-  const parts = [`In layer ${state.layer}, head ${state.head}, `, word(text.tokens[state.query].surface)];
-  if (!(row[first] > 0)) parts.push(" may look at nothing: the mask hides every token.");
+function showRow() {
+  const text = shownText();
+  const [asks, gets, row, shares] = [asksOf(text), getsOf(text), shownRow(), shownShares()];
+  chips.forEach((chip, column) => {
+    const share = shares[column];
+    tint(chip.firstChild, shade(share));
+    chip.lastChild.textContent = share >= 0.005 ? (100 * share).toFixed(1) : gets.length > LONG ? "" : "·";
+    chip.title = `${isolated(asks[row].surface)} → ${isolated(gets[column].surface)}: ${share.toFixed(5)} (${piecesOf(keysOf(text), gets[column])})`;
+    chip.setAttribute("aria-label", `${gets[column].surface}, gets ${percent(share)}`);
+  });
+  askingChips.forEach((chip, at) => {
+    chip.setAttribute("aria-selected", String(at === row));
+    chip.tabIndex = at === row ? 0 : -1;
+  });
+  bringToSight(askingChips[row]);
+  if (isAcross(text)) bringToSight(chips[largest(shares, 1)[0]]);
+  showSentence(text, asks, gets, row, shares);
+}
+
+function bringToSight(chip) {
+  keepInSight(chip.parentElement, chip.offsetTop - chip.parentElement.offsetTop, chip.offsetHeight);
+}
+
+function showSentence(text, asks, gets, row, shares) {
+  const [first, second] = largest(shares, 2);
+  const place = hasOneHead(text) ? "" : `In layer ${state.layer}, ${headName()}, `;
+  const parts = [place, isAcross(text) ? `${place ? "the" : "The"} step that wrote ` : "", word(asks[row].surface)];
+  if (!(shares[first] > 0)) parts.push(" may look at nothing: the mask hides every token.");
   else {
-    const name = (key) => (key === state.query && !text.keys ? "itself" : word(keys[key].surface));
-    parts.push(" looks most at ", name(first), `: ${percent(row[first])}`);
-    if (second !== undefined) parts.push(", then at ", name(second), `: ${percent(row[second])}`);
+    const name = (column) => (column === row && !isAcross(text) ? "itself" : word(gets[column].surface));
+    const share = (column) => make("span", { class: "share" }, percent(shares[column]));
+    parts.push(" looks most at ", name(first), ": ", share(first));
+    if (second !== undefined && shares[second] > 0) parts.push(", then at ", name(second), ": ", share(second));
     parts.push(".");
   }
   const opened = text.findings.find(
     ({ looks: [look], query, pieces }) =>
       look.layer === state.layer && look.head === state.head && query === state.query && Math.max(...pieces) > 1,
   );
-  if (opened) parts.push(" As whole words: ", word(opened.from), " → ", word(opened.to), ` ${percent(opened.looks[0].weight)}.`);
+  if (opened && !state.words) parts.push(" As whole words: ", word(opened.from), " → ", word(opened.to), ` ${percent(opened.looks[0].weight)}.`);
   part("sentence").replaceChildren(...parts);
 }
 
@@ -119,10 +132,11 @@ function showMarks() {
   const notes = [];
   if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; many heads rest there when they find nothing, as far as is known.`);
   if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted: not in the model’s vocabulary, read as one and the same unknown token.");
-  if (keysOf(text).length > LONG) notes.push(`The box holds all ${keysOf(text).length} tokens: scroll in it.`);
+  if (getsOf(text).length > LONG) notes.push(`The box holds all ${getsOf(text).length} ${state.words ? "words" : "tokens"}: scroll in it.`);
+  if (text.layers.some(({ bell }) => bell)) notes.push("The model looks through a window around a predicted place, under a bell curve: shares sum to less than 100 %.");
   part("marks").textContent = notes.join(" ");
 }
 
-watch(["text"], buildRow);
-watch(["text"], showMarks);
-watch(["text", "layer", "head", "query"], showRow);
+watch(["text", "words"], buildRow);
+watch(["text", "words"], showMarks);
+watch(["text", "words", "layer", "head", "query"], showRow);

@@ -3,8 +3,8 @@
 function buildTabs() {
   const tabs = part("texts");
   tabs.hidden = data.texts.length < 2;
-  const nodes = data.texts.map((text, at) =>
-    make("button", { type: "button", role: "tab", title: text.text, onclick: () => go({ text: at }) }, make("bdi", { dir: text.direction }, `${at + 1}. ${text.text}`)),
+  const nodes = data.texts.map(({ title, direction }, at) =>
+    make("button", { type: "button", role: "tab", title, onclick: () => go({ text: at }) }, make("bdi", { dir: direction }, `${at + 1}. ${title}`)),
   );
   tabs.replaceChildren(...nodes);
   tabs.addEventListener("keydown", (event) =>
@@ -21,12 +21,36 @@ function buildTabs() {
   );
 }
 
+// A few names of which one is chosen. Hidden where there is no choice.
+function showSwitch(place, names, chosen, choose) {
+  place.hidden = names.length < 2;
+  const focused = place.contains(document.activeElement);
+  const nodes = names.map((name, at) =>
+    make("button", { type: "button", role: "radio", "aria-checked": String(at === chosen), tabindex: at === chosen ? 0 : -1, onclick: () => choose(at) }, name),
+  );
+  place.onkeydown = (event) => moveByKey(event, "ltr", names.length, chosen, choose);
+  place.replaceChildren(...nodes);
+  if (focused) nodes[chosen].focus();
+}
+
+const KINDS = { alone: "Text", alignment: "Target looks at source", source: "Source at itself", target: "Target at itself" };
+
+function showSwitches() {
+  document.documentElement.dataset.level = state.words ? "words" : "tokens";
+  const kinds = data.texts[state.text].attentions.map(({ kind }) => KINDS[kind]);
+  showSwitch(part("kinds"), kinds, state.kind, (kind) => go({ kind }));
+  const levels = haveWords(shownText()) ? ["words", "tokens"] : [];
+  showSwitch(part("levels"), levels, state.words ? 0 : 1, (at) => go({ words: at === 0 }));
+}
+
 function buildPlace() {
-  for (const name of ["layer", "head", "query"]) part(name).addEventListener("change", ({ target }) => go({ [name]: Number(target.value) }));
+  for (const name of ["layer", "query"]) part(name).addEventListener("change", ({ target }) => go({ [name]: Number(target.value) }));
+  part("head").addEventListener("change", ({ target }) => go({ head: columnsIn(shownText(), state.layer)[Number(target.value)] }));
   const show = () => {
     const text = shownText();
+    const heads = columnsIn(text, state.layer);
     options(part("layer"), text.layers.map((_, at) => String(at)), state.layer);
-    options(part("head"), text.layers[state.layer].query.map((_, at) => String(at)), state.head);
+    options(part("head"), heads.map((head) => (head === null ? "all" : String(head))), heads.indexOf(state.head));
     options(part("query"), text.tokens.map(({ surface }, at) => `${at} ${isolated(surface)}`), state.query);
   };
   watch(["text", "layer", "head", "query"], show);
@@ -38,9 +62,13 @@ function plural(count, name) {
 
 function showAbout() {
   const text = shownText();
+  document.documentElement.dataset.kind = data.texts[state.text].attentions[state.kind].kind;
+  document.documentElement.classList.toggle("one-head", hasOneHead(text));
   const heads = text.layers.reduce((sum, layer) => sum + layer.query.length, 0);
-  part("about").textContent =
-    `How ${data.model || "the model"} reads ${plural(text.tokens.length, "token")}: ${plural(text.layers.length, "layer")}, ${plural(heads, "head")}.`;
+  const size = `${plural(text.layers.length, "layer")}, ${plural(heads, "head")}`;
+  const [model, own, other] = [data.model || "the model", plural(text.tokens.length, "token"), plural(keysOf(text).length, "token")];
+  part("about").textContent = isAcross(text) ? `How ${model} gets from ${other} to ${own}: ${size}.` : `How ${model} reads ${own}: ${size}.`;
+  part("asking-name").textContent = data.texts[state.text].forced ? "Target, as it was given" : "Target, the model’s translation";
   part("cut").hidden = text.dropped === 0;
   part("cut").textContent = `Cut: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were left out, as asked.`;
   part("vocabulary").hidden = !text.vocabulary;
@@ -82,8 +110,9 @@ buildTheme();
 buildTabs();
 buildPlace();
 buildShared();
+watch(["text", "words"], showSwitches);
 watch(["text"], showAbout);
-move(startOf(0));
+move(startOf(0, 0));
 move(readAddress());
 showAll();
 showLegend();

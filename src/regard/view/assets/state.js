@@ -1,22 +1,28 @@
-// Where the reader is: text, layer, head, the token that looks (query) and the one looked at (key).
-// It lives in the address after the #, so a view can be linked. A key of null means the strongest one.
+// Where the reader is: text, kind of attention, words or tokens, layer, head, the token that looks (query) and the one
+// looked at (key). It lives in the address after the #, so a view can be linked.
+// A head of null means the mean of all heads, a key of null the strongest one.
 
 const data = JSON.parse(document.getElementById("data").textContent);
-data.texts.forEach((text, number) => {
-  Object.assign(text, { number, heads: headsOf(text.statistics) });
-});
+data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
+  Object.assign(one, { number: `${number} ${kind}`, heads: headsOf(one.statistics) });
+}));
 
-const state = { text: 0, layer: 0, head: 0, query: 0, key: null };
+const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null };
 const views = [];
 
+// The text on show, as one kind of attention reads it.
 function shownText() {
-  return data.texts[state.text];
+  return data.texts[state.text].attentions[state.kind];
 }
 
 function shownKey() {
   const keys = keysOf(shownText()).length;
   const row = weightsOf(shownText(), state.layer, state.head).subarray(state.query * keys, (state.query + 1) * keys);
   return state.key ?? largest(row, 1)[0];
+}
+
+function headName(head = state.head) {
+  return head === null ? "all heads averaged" : `head ${head}`;
 }
 
 // A view is shown again when one of the named parts of the state changes.
@@ -28,24 +34,31 @@ function bounded(value, size) {
   return Number.isInteger(value) ? Math.min(Math.max(value, 0), size - 1) : 0;
 }
 
-function startOf(textNumber) {
-  const text = data.texts[textNumber];
-  const [finding] = text.findings;
-  if (finding) return { layer: finding.looks[0].layer, head: finding.looks[0].head, query: finding.query };
-  return { layer: 0, head: 0, query: Math.max(0, text.tokens.findIndex((token) => !token.special)) };
+// Another text opens at what stands out; an alignment at the layer and level that alignments are read from.
+function startOf(text, kind) {
+  const { aligning = 0, attentions } = data.texts[text];
+  const one = attentions[kind];
+  const first = Math.max(0, one.tokens.findIndex((token) => !token.special));
+  if (isAcross(one)) return { text, kind, words: haveWords(one), layer: aligning, head: null, query: first };
+  const [finding] = one.findings;
+  const place = finding ? { layer: finding.looks[0].layer, head: finding.looks[0].head, query: finding.query } : { layer: 0, head: 0, query: first };
+  return { text, kind, words: false, ...place };
 }
 
 // Moves to another place, within what there is, without showing it.
 function move(change) {
-  if ("text" in change && change.text !== state.text) Object.assign(state, startOf(bounded(change.text, data.texts.length)));
+  const text = bounded(change.text ?? state.text, data.texts.length);
+  const kind = bounded(change.kind ?? state.kind, data.texts[text].attentions.length);
+  if (text !== state.text || kind !== state.kind) Object.assign(state, startOf(text, kind));
   if (!("key" in change)) state.key = null;
-  Object.assign(state, change);
-  state.text = bounded(state.text, data.texts.length);
-  const text = shownText();
-  state.layer = bounded(state.layer, text.layers.length);
-  state.head = bounded(state.head, text.layers[state.layer].query.length);
-  state.query = bounded(state.query, text.tokens.length);
-  if (state.key !== null) state.key = bounded(state.key, keysOf(text).length);
+  Object.assign(state, change, { text, kind });
+  const shown = shownText();
+  state.layer = bounded(state.layer, shown.layers.length);
+  const heads = headsIn(shown, state.layer);
+  state.head = state.head === null && heads > 1 ? null : bounded(state.head, heads);
+  state.words = state.words && haveWords(shown);
+  state.query = bounded(state.query, shown.tokens.length);
+  if (state.key !== null) state.key = bounded(state.key, keysOf(shown).length);
 }
 
 function go(change) {
@@ -53,13 +66,17 @@ function go(change) {
   move(change);
   const changed = Object.keys(state).filter((name) => state[name] !== before[name]);
   if (!changed.length) return;
+  if (changed.includes("kind")) changed.push("text");
   history.replaceState(null, "", address());
   views.filter(({ parts }) => parts.some((name) => changed.includes(name))).forEach(({ show }) => show());
 }
 
 function address() {
+  const { attentions } = data.texts[state.text];
+  const kind = attentions.length > 1 ? `&kind=${attentions[state.kind].kind}` : "";
+  const level = haveWords(shownText()) ? `&level=${state.words ? "words" : "tokens"}` : "";
   const key = state.key === null ? "" : `&key=${state.key}`;
-  return `#text=${state.text}&layer=${state.layer}&head=${state.head}&token=${state.query}${key}`;
+  return `#text=${state.text}${kind}${level}&layer=${state.layer}&head=${state.head ?? "mean"}&token=${state.query}${key}`;
 }
 
 function readAddress() {
@@ -70,7 +87,11 @@ function readAddress() {
     const value = given.get(name);
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
-  return change;
+  if (given.get("head") === "mean") change.head = null;
+  if (["words", "tokens"].includes(given.get("level"))) change.words = given.get("level") === "words";
+  const { attentions } = data.texts[bounded(change.text ?? state.text, data.texts.length)];
+  const kind = attentions.findIndex((one) => one.kind === given.get("kind"));
+  return kind < 0 ? change : { ...change, kind };
 }
 
 function showAll() {

@@ -1,11 +1,13 @@
-// One token of one head, from query to context, in six steps with the actual numbers.
+// One token of one head, from query to context, step by step with the actual numbers.
 
 const SHOWN_KEYS = 16;
+const SHOWN_NUMBERS = 64;
 let everyKey = false;
 
 function vector(name, numbers) {
-  const largestNumber = Math.max(...Array.from(numbers, Math.abs));
-  const cells = Array.from(numbers, (value, at) => {
+  const largestNumber = numbers.reduce((found, value) => Math.max(found, Math.abs(value)), 0);
+  if (numbers.length > SHOWN_NUMBERS) name.push(`, the first ${SHOWN_NUMBERS} of ${numbers.length} numbers`);
+  const cells = Array.from(numbers.subarray(0, SHOWN_NUMBERS), (value, at) => {
     const cell = make("span", { title: `${at}: ${value}` }, number(value));
     tint(cell, signedShade(value, largestNumber));
     return cell;
@@ -40,21 +42,24 @@ function low(letter, index) {
 
 function showSteps() {
   const text = shownText();
-  const [layer, head, query, key] = [state.layer, state.head, state.query, shownKey()];
+  const key = shownKey();
+  part("steps").replaceChildren(...(state.head === null ? meanSteps(text, key) : headSteps(text, key)));
+  options(part("key"), keysOf(text).map(({ surface }, at) => `${at} ${isolated(surface)}`), key);
+}
+
+function headSteps(text, key) {
+  const { layer, head, query } = state;
   const seen = headOf(text, layer, head);
   const walked = stepsOf(text, layer, head, query);
-  const keys = keysOf(text);
-  const [asks, gets] = [text.tokens[query].surface, keys[key].surface];
+  const [asks, gets] = [text.tokens[query].surface, keysOf(text)[key].surface];
+  const n = keysOf(text).length;
   const [q, k] = [vectorOf(seen.query, seen.width, query), vectorOf(seen.key, seen.width, key)];
-  const v = vectorOf(seen.value, seen.valueWidth, key);
-  const products = Float64Array.from(q, (value, c) => value * k[c]);
-  const context = contextOf(text, layer, head, walked.weights);
-  const share = walked.weights[key];
-  const n = keys.length;
-  part("steps").replaceChildren(
+  return [
     step(
-      "Query: what the token asks for", `q: ${seen.width} numbers`,
-      make("p", {}, `Layer ${layer}, head ${head} makes of `, word(asks), " a vector that says what it is looking for."),
+      isAcross(text) ? "Query: what the step asks for" : "Query: what the token asks for", `q: ${seen.width} numbers`,
+      make("p", {}, ...(isAcross(text)
+        ? ["In the step that wrote ", word(asks), `, layer ${layer}, head ${head} makes of what was written before a vector that says what it is looking for.`]
+        : [`Layer ${layer}, head ${head} makes of `, word(asks), " a vector that says what it is looking for."])),
       ...vector(["q of ", word(asks)], q),
     ),
     step(
@@ -62,33 +67,116 @@ function showSteps() {
       make("p", {}, "Every token gets a key, a vector that says what it has to offer. Here the key of ", word(gets), "."),
       ...vector(["k of ", word(gets)], k),
     ),
-    step(
-      "Score: how well they match", `q · K: ${n} scores`,
-      make("p", {}, "Multiply the two vectors number by number and add up. A large sum is a good match."),
-      ...vector(["products q × k"], products),
-      formula("q · k = ", upright(`${factor(q[0])} × ${factor(k[0])} + ${factor(q[1])} × ${factor(k[1])} + … = `), result(number(walked.scores[key], 4))),
-    ),
-    step(
-      "Scaling: keep the scores moderate", `${n} scores`,
-      make("p", {}, `Sums of ${seen.width} products grow with their number; scaling takes that growth away.`),
-      formula("s = q · k × scale = ", upright(`${factor(walked.scores[key], 4)} × ${scaleText(seen)} = `), result(number(walked.scaled[key], 4))),
-    ),
+    seen.vector ? hiddenStep(seen, walked, q, k, key, n) : dotStep(walked, q, k, key, n),
+    ...scalingStep(seen, walked, query, key, n),
     step(
       "Softmax: shares of attention", `${n} weights, together 1`,
       make("p", {}, "Exponentials make every score positive; dividing by their sum makes them shares. The largest score is taken off first, which changes nothing but keeps the numbers small."),
-      softmaxFormula(walked, key, seen.allowed(query, key)),
+      softmaxFormula(seen, walked, query, key),
       softmaxTable(text, walked, query, key, seen),
     ),
-    step(
-      "Weighted sum: what the token takes home", `c: ${seen.valueWidth} numbers`,
-      make("p", {}, "Every token also has a value, what it passes on. The result is the mean of all values, weighted by the shares."),
-      ...vector(["v of ", word(gets), `, which counts with weight ${share.toFixed(4)}`], v),
-      formula("c = Σ ", ...low("w", "j"), " ", ...low("v", "j"), upright(` over ${n} tokens`)),
-      ...vector(["context c of ", word(asks)], context),
-      make("p", {}, "The layer joins this vector with those of its other heads and adds the mixture to what it knows of ", word(asks), "."),
-    ),
+    ...bellStep(seen, walked, query, key),
+    sumStep(text, seen, walked, key, asks, gets),
+  ];
+}
+
+function dotStep(walked, q, k, key, n) {
+  return step(
+    "Score: how well they match", `q · K: ${n} scores`,
+    make("p", {}, "Multiply the two vectors number by number and add up. A large sum is a good match."),
+    ...vector(["products q × k"], Float64Array.from(q, (value, c) => value * k[c])),
+    formula("q · k = ", upright(`${factor(q[0])} × ${factor(k[0])} + ${factor(q[1] ?? 0)} × ${factor(k[1] ?? 0)} + … = `), result(number(walked.scores[key], 4))),
   );
-  options(part("key"), keys.map(({ surface }, at) => `${at} ${isolated(surface)}`), key);
+}
+
+function hiddenStep({ vector: v }, walked, q, k, key, n) {
+  const hidden = Float64Array.from(q, (value, c) => Math.tanh(value + k[c]));
+  return step(
+    "Score: how well they match", `v · tanh(q + K): ${n} scores`,
+    make("p", {}, "A small network: add the two vectors, bend each sum by tanh, and weigh the results with the trained vector v."),
+    ...vector(["tanh(q + k)"], hidden),
+    ...vector(["v"], v),
+    formula("v · tanh(q + k) = ", upright(`${factor(v[0])} × ${factor(hidden[0])} + ${factor(v[1] ?? 0)} × ${factor(hidden[1] ?? 0)} + … = `), result(number(walked.scores[key], 4))),
+  );
+}
+
+function isScaled({ scale, bias }) {
+  return scale !== 1 || Boolean(bias);
+}
+
+// Scores that are neither scaled nor biased have no such step.
+function scalingStep(seen, walked, query, key, n) {
+  if (!isScaled(seen)) return [];
+  const bias = biasOf(seen, query, key);
+  const parts = [`Sums of ${seen.width} products grow with their number; scaling takes that growth away.`];
+  if (seen.bias) parts.push(" This head also adds a number that depends on the distance of the two tokens.");
+  return [
+    step(
+      seen.bias ? "Scaling and distance" : "Scaling: keep the scores moderate", `${n} scores`,
+      make("p", {}, ...parts),
+      formula(
+        seen.bias ? "s = q · k × scale + b = " : "s = q · k × scale = ",
+        upright(`${factor(walked.scores[key], 4)} × ${scaleText(seen)}${seen.bias ? ` + ${factor(bias, 4)}` : ""} = `),
+        result(number(walked.scaled[key], 4)),
+      ),
+    ),
+  ];
+}
+
+function bellStep(seen, walked, query, key) {
+  if (!seen.centre) return [];
+  const height = bellOf(seen, query, key);
+  return [
+    step(
+      "Bell curve: near the place that is predicted", `centre ${seen.centre[query].toFixed(2)}, deviation ${seen.deviation}`,
+      make("p", {}, `The model predicts where in the source to look, here at token ${seen.centre[query].toFixed(2)}. Shares count the less the further away they are, and nothing outside the window; so they sum to less than 1.`),
+      formula("w = share × e", make("sup", {}, "−(place − centre)² / 2 deviation²"), " = ", upright(`${(height > 0 ? walked.weights[key] / height : 0).toFixed(4)} × ${height.toFixed(4)} = `), result(walked.weights[key].toFixed(4))),
+    ),
+  ];
+}
+
+function sumStep(text, seen, walked, key, asks, gets) {
+  const context = contextOf(text, state.layer, state.head, walked.weights);
+  const after = isAcross(text)
+    ? ["With this vector the step goes on to write ", word(asks), "."]
+    : ["The layer joins this vector with those of its other heads and adds the mixture to what it knows of ", word(asks), "."];
+  return step(
+    isAcross(text) ? "Weighted sum: what the step takes home" : "Weighted sum: what the token takes home", `c: ${seen.valueWidth} numbers`,
+    make("p", {}, "Every token also has a value, what it passes on. The result is the mean of all values, weighted by the shares."),
+    ...vector(["v of ", word(gets), `, which counts with weight ${walked.weights[key].toFixed(4)}`], vectorOf(seen.value, seen.valueWidth, key)),
+    formula("c = Σ ", ...low("w", "j"), " ", ...low("v", "j"), upright(` over ${keysOf(text).length} tokens`)),
+    ...vector(["context c of ", word(asks)], context),
+    make("p", {}, ...after),
+  );
+}
+
+// The mean of all heads has no vectors of its own: what each head gave, and their mean.
+function meanSteps(text, key) {
+  const { layer, query } = state;
+  const at = query * keysOf(text).length + key;
+  const shares = Array.from({ length: headsIn(text, layer) }, (_, head) => weightsOf(text, layer, head)[at]);
+  const mean = weightsOf(text, layer, null)[at];
+  const rows = shares.map((share, head) => {
+    const name = make("button", { type: "button" }, `head ${head}`);
+    return make("tr", { onclick: () => go({ head, key }) }, make("td", {}, name), make("td", {}, share.toFixed(4)), barOf(share));
+  });
+  const titles = ["head", "weight w", ""].map((title) => make("th", { scope: "col" }, title));
+  const foot = make("tr", {}, make("td", {}, "mean"), make("td", {}, mean.toFixed(4)), barOf(mean));
+  const table = make("table", {}, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows), make("tfoot", {}, foot));
+  return [
+    step(
+      "Mean of all heads", `${shares.length} heads`,
+      make("p", {}, "Each head weighs for itself; what is shown is the mean of their shares. What ", word(text.tokens[query].surface), " gives ", word(keysOf(text)[key].surface), " in each, and how it comes about: choose a head."),
+      make("div", { class: "sum" }, table),
+      formula("w = 1/", String(shares.length), " Σ ", ...low("w", "head"), " = ", result(mean.toFixed(4))),
+    ),
+  ];
+}
+
+function barOf(share) {
+  const bar = make("span", {});
+  bar.style.width = `${100 * share}%`;
+  return make("td", { class: "bar" }, bar);
 }
 
 function scaleText({ scale, width }) {
@@ -96,11 +184,13 @@ function scaleText({ scale, width }) {
   return `${scale.toFixed(5)}${usual ? ` (1/√${width})` : ""}`;
 }
 
-function softmaxFormula(walked, key, allowed) {
-  if (!allowed) return formula("w = ", result("0"), upright(": the mask does not allow this look"));
+// Under a bell curve shares come before weights.
+function softmaxFormula(seen, walked, query, key) {
+  const name = seen.centre ? "share" : "w";
+  if (!seen.allowed(query, key)) return formula(`${name} = `, result("0"), upright(seen.centre ? ": outside the window" : ": the mask does not allow this look"));
   return formula(
-    "w = e", make("sup", {}, "s − max"), " / Σ e", make("sup", {}, "s − max"), " = ",
-    upright(`${walked.powers[key].toFixed(4)} / ${walked.total.toFixed(4)} = `), result(walked.weights[key].toFixed(4)),
+    `${name} = e`, make("sup", {}, "s − max"), " / Σ e", make("sup", {}, "s − max"), " = ",
+    upright(`${walked.powers[key].toFixed(4)} / ${walked.total.toFixed(4)} = `), result((walked.powers[key] / walked.total).toFixed(4)),
   );
 }
 
@@ -110,21 +200,20 @@ function softmaxTable(text, walked, query, key, seen) {
   const strongest = few ? new Set([...largest(walked.weights, SHOWN_KEYS), key]) : null;
   const rows = keys.flatMap(({ surface }, at) => {
     if (strongest && !strongest.has(at)) return [];
-    const bar = make("span", {});
-    bar.style.width = `${100 * walked.weights[at]}%`;
     const masked = !seen.allowed(query, at);
-    const numbers = [number(walked.scores[at], 4), number(walked.scaled[at], 4), masked ? "masked" : walked.powers[at].toFixed(4), walked.weights[at].toFixed(4)];
+    const scores = isScaled(seen) ? [walked.scores, walked.scaled] : [walked.scores];
+    const numbers = [...scores.map((one) => number(one[at], 4)), masked ? "masked" : walked.powers[at].toFixed(4), walked.weights[at].toFixed(4)];
     return make(
       "tr",
       { class: at === key ? "chosen" : undefined, onclick: () => go({ key: at }) },
       make("td", {}, make("button", { type: "button" }, make("bdi", {}, surface))),
       ...numbers.map((cell) => make("td", {}, cell)),
-      make("td", { class: "bar" }, bar),
+      barOf(walked.weights[at]),
     );
   });
-  const titles = ["token", "score q·k", "scaled s", "e^(s − max)", "weight w", ""].map((title) => make("th", { scope: "col" }, title));
-  const foot = make("tr", {}, make("td", { colspan: 3 }, `sum over all ${keys.length} tokens`), make("td", {}, walked.total.toFixed(4)),
-    make("td", {}, walked.total > 0 ? "1.0000" : "0.0000"), make("td", {}));
+  const titles = ["token", seen.vector ? "score s" : "score q·k", ...(isScaled(seen) ? ["scaled s"] : []), "e^(s − max)", "weight w", ""].map((title) => make("th", { scope: "col" }, title));
+  const foot = make("tr", {}, make("td", { colspan: isScaled(seen) ? 3 : 2 }, `sum over all ${keys.length} tokens`), make("td", {}, walked.total.toFixed(4)),
+    make("td", {}, walked.weights.reduce((sum, weight) => sum + weight, 0).toFixed(4)), make("td", {}));
   const table = make("table", {}, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows), make("tfoot", {}, foot));
   const more = make("button", { type: "button", onclick: () => { everyKey = true; showSteps(); } }, `Show all ${keys.length} tokens`);
   return make("div", { class: "sum" }, table, ...(few ? [make("p", {}, `The ${SHOWN_KEYS} strongest are shown. `, more)] : []));

@@ -1,0 +1,33 @@
+// Cross-entropy: some rows of logits are a task.
+#include "drivers.h"
+#include "isa.h"
+#include "parallel.h"
+
+namespace regard {
+
+namespace {
+
+constexpr int64_t together = 16384;  // logits in a task, about: less would not be worth another thread
+
+template <class Work>
+void for_rows(const Entropies& given, int threads, Work&& work) {
+    const int64_t in_task = divided_up(together, given.classes);
+    parallel_for(divided_up(given.rows, in_task), threads, [&](int64_t task, int) {
+        const int64_t stop = (task + 1) * in_task < given.rows ? (task + 1) * in_task : given.rows;
+        for (int64_t row = task * in_task; row < stop; ++row) work(row);
+    });
+}
+
+}  // namespace
+
+void cross_entropy(const Entropies& given, const EntropyResults& results, int threads) {
+    const Kernels& k = kernels_for(given.logits.dtype);
+    for_rows(given, threads, [&](int64_t row) { k.cross_entropy(given, results, row); });
+}
+
+void cross_entropy_backward(const Entropies& given, const EntropyGradients& gradients, int threads) {
+    const Kernels& k = kernels_for(given.logits.dtype);
+    for_rows(given, threads, [&](int64_t row) { k.cross_entropy_backward(given, gradients, row); });
+}
+
+}  // namespace regard

@@ -1,0 +1,35 @@
+// Dropout of an array: output_i = token_i / (1 - p) where coin i keeps it, and 0 where it does not, whatever the token is.
+//
+// Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting", section 10. A block of
+// numbers has coins of its own, so that a number's coin depends on the seed and its index alone. The gradient is the same
+// function of the output's gradient.
+#pragma once
+
+#include "isa.h"
+#include "random.h"
+#include "simd.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+template <class T>
+struct Dropout {
+    typedef decltype(widen(T())) number;
+
+    static void run(const Dropping& dropping, int64_t block) {
+        const int64_t first = block * dropped_together, left = dropping.count - first;
+        const int64_t count = left < dropped_together ? left : dropped_together;
+        const T* from = (const T*)dropping.tokens.data + first;
+        T* to = (T*)dropping.output.data + first;
+        const Coins coins(dropping.seed, 0, (uint64_t)block);
+        const uint32_t threshold = drop_threshold(dropping.probability);
+        const number scale = (number)(1 / (1 - dropping.probability));
+        int64_t i = 0;
+        for (; i + lanes<number> <= count; i += lanes<number>)
+            store_rounded(to + i, keep(coins, (uint32_t)i, threshold, load_wide(from + i) * broadcast(scale)));
+        for (; i < count; ++i) narrow(coins.number((uint32_t)i) < threshold ? 0 : widen(from[i]) * scale, to + i);
+    }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard

@@ -1,0 +1,95 @@
+"""regard::dropout, the native kernel as a torch operator.
+
+    y_i = m_i x_i / (1 - p),    m_i = 0 with probability p, else 1        Srivastava et al. 2014, "Dropout", section 10
+
+m is a function of the seed and the index i, counted along rows, so that it is the same for any number of threads, in
+every instruction set and in every layout, and the backward pass draws it again in place of keeping it. Where m_i is 0,
+y_i and the gradient of x_i are 0, even if x_i, or the gradient of y_i, is NaN or infinite.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter, functional
+
+from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, out_of_reach, untraced
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+_SEEDS = 2**63 - 1
+
+LIBRARY.define("dropout(Tensor input, float probability, Tensor seed) -> Tensor", tags=TAGS)
+
+
+def drop(tokens: Tensor, probability: float) -> Tensor:
+    """Dropout with a probability of 0 <= p < 1, its seed drawn from the generator that ``torch.manual_seed`` sets.
+
+    By the native kernel where there is one for these tokens: on a CPU, of a dtype that kernels have, and neither a
+    subclass of Tensor nor under torch.func. Elsewhere by torch, which has other random numbers for the same seed.
+    """
+    plain = tokens.dtype in _DTYPES and type(tokens) in (Tensor, Parameter)
+    if not plain or out_of_reach(tokens) is not None:
+        return functional.dropout(tokens, probability, training=True)
+    seed = torch.randint(_SEEDS, (), device="cpu")
+    if not untraced(tokens):
+        dropped: Tensor = torch.ops.regard.dropout.default(tokens, probability, seed)
+    elif any_requires_grad(tokens):
+        dropped = _Dropout.apply(tokens, probability, seed)  # type: ignore[no-untyped-call]
+    else:
+        dropped = _dropout(tokens, probability, seed)
+    return dropped
+
+
+@final
+class _Dropout(torch.autograd.Function):
+    """The short way, differentiable."""
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        """The output."""
+        output = _dropout(*given)
+        _remember(ctx, given, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """A gradient for each input."""
+        return _differentiate(ctx, *gradients)
+
+
+def _dropout(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
+    """regard::dropout on a CPU."""
+    output = _output(tokens, probability, seed)
+    if tokens.numel() > 0:
+        given = tokens.contiguous().view(-1)
+        threads = torch.get_num_threads()
+        native.dropout(given, output.view(-1), probability=probability, seed=int(seed), threads=threads)
+    return output
+
+
+def _output(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
+    """The output, yet to be filled."""
+    del probability, seed
+    return torch.empty_like(tokens, memory_format=torch.contiguous_format)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    """Keep what the mask is drawn from."""
+    del output
+    _, ctx.probability, seed = inputs
+    ctx.save_for_backward(seed)
+
+
+def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+    """The same mask on the gradient; differentiable again."""
+    (gradient,), (seed,) = gradients, ctx.saved_tensors
+    short = not torch.is_grad_enabled() and untraced(gradient)
+    dropout = _dropout if short else torch.ops.regard.dropout.default
+    return dropout(gradient, ctx.probability, seed), None, None
+
+
+LIBRARY.impl("dropout", _dropout, "CPU")
+torch.library.register_fake("regard::dropout", _output, lib=LIBRARY)
+torch.library.register_autograd("regard::dropout", _differentiate, setup_context=_remember, lib=LIBRARY)

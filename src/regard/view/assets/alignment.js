@@ -1,0 +1,41 @@
+// An alignment, word by word: what was written, and the source words that were looked at for it. Choosing one goes there.
+
+const LEAST_LINK = 0.05;
+const MOST_LINKS = 3;
+const MANY = 60; // cards from which they stand in a box that scrolls
+
+function showAlignment() {
+  const text = shownText();
+  part("alignment").hidden = !isAcross(text);
+  if (!isAcross(text)) return;
+  const [asks, gets, shares] = [asksOf(text), getsOf(text), sharesOf(text, state.layer, state.head)];
+  const cards = asks.map((ask, row) => {
+    const own = shares.subarray(row * gets.length, (row + 1) * gets.length);
+    const [first, ...rest] = largest(own, MOST_LINKS);
+    const links = [first, ...rest.filter((column) => own[column] >= LEAST_LINK)].map((column) => linkTo(gets[column], own[column]));
+    return make("li", {}, make("button", { type: "button", onclick: () => go({ query: ask.tokens[0] }) }, word(ask.surface), ...links));
+  });
+  const list = part("links");
+  list.classList.toggle("many", cards.length > MANY);
+  list.dir = text.direction;
+  list.replaceChildren(...cards);
+  part("alignment-title").textContent = state.words ? "Word by word" : "Token by token";
+  showAlignmentPlace();
+}
+
+function linkTo({ surface }, share) {
+  const name = make("bdi", {}, surface);
+  tint(name, shade(share));
+  return make("span", {}, name, " ", make("span", { dir: "ltr" }, percent(share)));
+}
+
+function showAlignmentPlace() {
+  if (!isAcross(shownText())) return;
+  const row = shownRow();
+  part("links").querySelectorAll("button").forEach((card, at) => card.setAttribute("aria-current", String(at === row)));
+  const card = part("links").children[row];
+  keepInSight(part("links"), card.offsetTop - part("links").offsetTop, card.offsetHeight);
+}
+
+watch(["text", "words", "layer", "head"], showAlignment);
+watch(["query"], showAlignmentPlace);

@@ -1,0 +1,131 @@
+"""One attention layer of a reading, as plain NumPy arrays, and the weights that follow from them.
+
+    weights = softmax(scale * score + bias) * bell
+
+    score   = query . key                                  Vaswani et al. 2017, equation 1; Luong et al. 2015
+            = vector . tanh(query + key)                   Bahdanau et al. 2015, A.1.2: W_q q and W_k k are kept
+    bell    = exp(-(place - centre)^2 / (2 deviation^2))   Luong et al. 2015, equation 10; else 1
+
+Queries, keys and values are kept, so memory is linear in the number of tokens. Weights are computed on request, and
+never stored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from jaxtyping import Bool, Float32, Float64
+
+from regard.errors import DataError, ShapeError
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Bell:
+    """A bell curve over the places of keys, counted from 0: ``centre`` (heads, queries), ``deviation`` in places."""
+
+    centre: Float32[np.ndarray, "_heads _queries"]
+    deviation: float
+
+    def heights(self, keys: int) -> Float64[np.ndarray, "heads queries keys"]:
+        """Its height at every key, 1 at the centre."""
+        away = np.arange(keys) - self.centre.astype(np.float64)[:, :, None]
+        return np.asarray(np.exp(-(away**2) / (2 * self.deviation**2)))
+
+
+@dataclass(frozen=True, eq=False)
+class LayerReading:
+    """What one attention layer saw: query (heads, queries, head_dim), key and value (heads, keys, head_dim).
+
+    ``allowed`` is True where a query may attend to a key; None allows everything. ``vector`` (heads, head_dim) is that
+    of a score with a hidden layer; None is the dot product. ``bias`` (heads, queries + keys - 1) goes by the distance
+    from query to key: its first number is that of the last query and the first key, its last that of the reverse.
+    Raises ShapeError where the arrays do not fit together, DataError where a number is not finite.
+    """
+
+    name: str
+    query: Float32[np.ndarray, "_heads _queries _head_dim"]
+    key: Float32[np.ndarray, "_heads _keys _head_dim"]
+    value: Float32[np.ndarray, "_heads _keys _value_dim"]
+    scale: float
+    allowed: Bool[np.ndarray, "_queries _keys"] | None = None
+    vector: Float32[np.ndarray, "_heads _head_dim"] | None = None
+    bias: Float32[np.ndarray, "_heads _distances"] | None = None
+    bell: Bell | None = None
+
+    def __post_init__(self) -> None:
+        heads, queries, head_dim = self.query.shape
+        keys = self.key.shape[1]
+        self._check("key", self.key, (heads, keys, head_dim))
+        self._check("value", self.value, (heads, keys, self.value.shape[2]))
+        self._check("allowed", self.allowed, (queries, keys))
+        self._check("vector", self.vector, (heads, head_dim))
+        self._check("bias", self.bias, (heads, queries + keys - 1))
+        self._check("centre", None if self.bell is None else self.bell.centre, (heads, queries))
+        if not all(np.isfinite(array).all() for array in self._numbers):
+            raise DataError(
+                f"{self.name} holds numbers that are not finite",
+                expected="finite queries, keys and values",
+                got="NaN or Inf",
+                do="check the model's weights",
+            )
+
+    def _check(self, part: str, array: np.ndarray | None, shape: tuple[int, ...]) -> None:
+        if array is not None and array.shape != shape:
+            raise ShapeError(
+                f"the arrays of {self.name} do not fit together",
+                expected=f"{part} {shape}, to go with query {self.query.shape} and key {self.key.shape}",
+                got=f"{part} {array.shape}",
+                do="repeat grouped key heads to the number of query heads, and cut padding from all alike",
+            )
+
+    @property
+    def _numbers(self) -> tuple[np.ndarray, ...]:
+        centre = None if self.bell is None else self.bell.centre
+        given = (self.query, self.key, self.value, self.vector, self.bias, centre)
+        return tuple(array for array in given if array is not None)
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return int(self.query.shape[0])
+
+    def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
+        """Attention weights in float64; a query that may attend to nothing gets a row of zeros."""
+        scores = self._scores()
+        if self.allowed is None:
+            powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        else:
+            highest = np.max(scores, axis=-1, keepdims=True, where=self.allowed, initial=-np.inf)
+            highest[np.isneginf(highest)] = 0.0
+            powers = np.where(self.allowed, np.exp(np.where(self.allowed, scores - highest, 0.0)), 0.0)
+        total = powers.sum(axis=-1, keepdims=True)
+        weights = np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
+        return weights if self.bell is None else np.asarray(weights * self.bell.heights(self.key.shape[1]))
+
+    def _scores(self) -> Float64[np.ndarray, "heads queries keys"]:
+        """scale * score + bias."""
+        query, key = self.query.astype(np.float64), self.key.astype(np.float64)
+        scores = self.scale * (query @ key.swapaxes(1, 2) if self.vector is None else _hidden(query, key, self.vector))
+        return scores if self.bias is None else np.asarray(scores + self._bias_of_pairs(self.bias))
+
+    def _bias_of_pairs(
+        self, bias: Float32[np.ndarray, "_heads _distances"]
+    ) -> Float64[np.ndarray, "heads queries keys"]:
+        queries, keys = self.query.shape[1], self.key.shape[1]
+        distance = np.arange(keys)[None, :] - np.arange(queries)[:, None] + queries - 1
+        return np.asarray(bias[:, distance], dtype=np.float64)
+
+
+def _hidden(
+    query: Float64[np.ndarray, "heads queries inner"],
+    key: Float64[np.ndarray, "heads keys inner"],
+    vector: Float32[np.ndarray, "heads inner"],
+) -> Float64[np.ndarray, "heads queries keys"]:
+    """vector . tanh(query + key), a query at a time: all at once would be queries x keys x inner numbers."""
+    scores = np.empty((*query.shape[:2], key.shape[1]))
+    for head, row in np.ndindex(*query.shape[:2]):
+        scores[head, row] = np.tanh(query[head, row] + key[head]) @ vector[head]
+    return scores

@@ -1,0 +1,233 @@
+"""What a page carries, as JSON: each text, the attentions it was read by, and their queries, keys and values.
+
+A text alone has one attention. A translation has up to three: of the target to its source, and of each side to itself.
+All have the same form, queries x keys, and the page computes weights from any of them in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float32
+
+from regard.view.compare import shared_words
+from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, weight_of_pair, word_pairs
+from regard.view.layer_reading import LayerReading
+from regard.view.pack import ALPHABET, pack_bits, pack_fixed, pack_float32, rounded_to_fixed
+from regard.view.reading import PairReading, Reading, Tokens
+from regard.view.statistics import HeadStatistics, statistics_of
+from regard.view.visible import direction_of, visible
+from regard.view.words import Word, vocabulary_gap, words_of
+
+FLOAT32 = 0  # letters a number, for the encoding without rounding
+MOST_ERROR = 0.01  # of a weight, beyond which two letters a number are too few
+SHARED_LIMIT = 200  # pairs of texts and words that a page lists
+
+Json = dict[str, Any]
+OfTexts = Mapping[int, tuple[Reading, WordPairs]]
+"""By the number of the text: how it looks at itself, by one kind of attention, and the pairs of its words."""
+
+
+def data_of(readings: Sequence[Reading | PairReading], model: str, room: int) -> Json:
+    """Everything that the page's script reads, its vectors within ``room`` characters where that can be."""
+    everything = [reading for one in readings for reading in one.attentions.values()]
+    letters, largest_error = _encoding(everything, room)
+    shared = shared_words([one for one in readings if isinstance(one, Reading)])
+    return {
+        "model": visible(model),
+        "letters": letters,
+        "alphabet": ALPHABET,
+        "largest_error": largest_error,
+        "texts": _texts(readings, letters),
+        "shared": [
+            {
+                "word": visible(one.word),
+                "first": one.first,
+                "second": one.second,
+                "cosines": [round(cosine, 5) for cosine in one.cosines],
+            }
+            for one in shared[:SHARED_LIMIT]
+        ],
+    }
+
+
+def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json]:
+    found: list[Json] = [{"attentions": []} for _ in readings]
+    for kind in dict.fromkeys(kind for one in readings for kind in one.attentions):
+        own = {number: one.attentions[kind] for number, one in enumerate(readings) if kind in one.attentions}
+        pairs = {number: (reading, word_pairs(reading)) for number, reading in own.items() if reading.keys is None}
+        for number, reading in own.items():
+            found[number]["attentions"].append(
+                {"kind": kind, **_attention(reading, letters), "findings": _findings(number, pairs)}
+            )
+    for text, one in zip(found, readings, strict=True):
+        text |= {"title": visible(one.title), "direction": direction_of(one.title)}
+        if isinstance(one, PairReading):
+            text |= {"aligning": one.aligning, "forced": one.forced}
+    return found
+
+
+def _attention(reading: Reading, letters: int) -> Json:
+    masks: list[str] = []
+    words = [*words_of(reading.tokens), *([] if reading.keys is None else words_of(reading.keys))]
+    return {
+        "direction": direction_of(reading.tokens.text),
+        "key_direction": direction_of(reading.key_tokens.text),
+        **_tokens("", reading.tokens),
+        **({} if reading.keys is None else _tokens("key_", reading.keys)),
+        "dropped": reading.dropped,
+        "vocabulary": vocabulary_gap(words),
+        "layers": [_layer(layer, masks, letters) for layer in reading.layers],
+        "masks": masks,
+        "statistics": _statistics(reading),
+    }
+
+
+def _tokens(prefix: str, tokens: Tokens) -> Json:
+    """The tokens, and the words that several of them make up."""
+    words = [word for word in words_of(tokens) if len(word.pieces) > 1]
+    return {
+        f"{prefix}tokens": _shown(tokens, words),
+        f"{prefix}words": [visible(word.text) for word in words],
+    }
+
+
+def _shown(tokens: Tokens, words: Sequence[Word]) -> list[Json]:
+    word_of = {token: number for number, word in enumerate(words) for token in word.pieces}
+    end = 0
+    shown = []
+    for token, (start, stop) in enumerate(tokens.spans):
+        special = tokens.special[token]
+        gap = special or (token > 0 and tokens.special[token - 1]) or any(map(str.isspace, tokens.text[end:start]))
+        end = end if special else stop
+        surface, piece = visible(tokens.surface(token)), visible(tokens.pieces[token])
+        one: Json = {"surface": surface}
+        one |= {"piece": piece} if piece != surface else {}
+        one |= {"gap": 1} if gap and token else {}
+        one |= {"special": 1} if special else {}
+        one |= {"word": word_of[token]} if token in word_of else {}
+        one |= {"unknown": 1} if tokens.unknown(token) else {}
+        shown.append(one)
+    return shown
+
+
+def _layer(layer: LayerReading, masks: list[str], letters: int) -> Json:
+    def pack(heads: Float32[np.ndarray, "heads tokens head_dim"]) -> list[str]:
+        return [pack_fixed(head, letters) if letters else pack_float32(head) for head in heads]
+
+    packed: Json = {
+        "name": layer.name,
+        "scale": layer.scale,
+        "head_dim": int(layer.query.shape[2]),
+        "value_dim": int(layer.value.shape[2]),
+        "query": pack(layer.query),
+        "key": pack(layer.key),
+        "value": pack(layer.value),
+        "mask": None if layer.allowed is None else _mask(layer.allowed, masks),
+    }
+    # One row a head, and always exact: they are few.
+    if layer.vector is not None:
+        packed["vector"] = [pack_float32(head[None]) for head in layer.vector]
+    if layer.bias is not None:
+        packed["bias"] = [pack_float32(head[None]) for head in layer.bias]
+    if layer.bell is not None:
+        packed["bell"] = {
+            "centre": [pack_float32(head[None]) for head in layer.bell.centre],
+            "deviation": layer.bell.deviation,
+        }
+    return packed
+
+
+def _mask(allowed: Bool[np.ndarray, "queries keys"], masks: list[str]) -> int:
+    packed = pack_bits(allowed)
+    if packed not in masks:
+        masks.append(packed)
+    return masks.index(packed)
+
+
+def _statistics(reading: Reading) -> Json:
+    """A table, one row a head: columns are named once, since a row's names would weigh more than its numbers."""
+    heads = statistics_of(reading)
+    # Between two texts places are not those of one line, so that there is no distance and no neighbour.
+    places = ("distance", "itself", "previous", "next") if reading.keys is None else ()
+    names = ("layer", "head", "entropy", *places)
+    special = list(heads[0].special) if heads else []
+    return {
+        "columns": [*names, *map(visible, special)],
+        "rows": [_numbers(one, names, special) for one in heads],
+    }
+
+
+def _numbers(one: HeadStatistics, names: Sequence[str], special: Sequence[str]) -> list[int | float]:
+    numbers: list[int | float] = [getattr(one, name) for name in names] + [one.special[name] for name in special]
+    return [round(number, 5) for number in numbers]
+
+
+def _findings(number: int, texts: OfTexts) -> list[Json]:
+    """What stands out in a text that looks at itself; between two texts the whole alignment is shown instead."""
+    return [_finding(one, number, texts) for one in findings(texts[number][1])] if number in texts else []
+
+
+def _finding(finding: Finding, number: int, texts: OfTexts) -> Json:
+    reading, pairs = texts[number]
+    query, key = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
+    # Of a word of several tokens the one is opened that shows the finding best.
+    asks, gets = strongest_pieces(reading, query, key, finding.looks[0].layer, finding.looks[0].head)
+    return {
+        "from": visible(query.label),
+        "to": visible(key.label),
+        "query": asks,
+        "key": gets,
+        "pieces": [len(query.pieces), len(key.pieces)],
+        "looks": [
+            {"layer": look.layer, "head": look.head, "weight": round(look.weight, 6), "usual": round(look.usual, 6)}
+            for look in finding.looks
+        ],
+        "first_choice": finding.first_choice,
+        "heads": finding.heads,
+        "elsewhere": _elsewhere(finding, number, texts),
+    }
+
+
+def _elsewhere(finding: Finding, number: int, texts: OfTexts) -> list[Json]:
+    """What the finding's head gives the same two words, each by its first occurrence, in up to three other texts."""
+    query = texts[number][1].query_words[finding.query_word].text.casefold()
+    key = texts[number][1].key_words[finding.key_word].text.casefold()
+    strongest = finding.looks[0]
+    shown: list[Json] = []
+    for other, (reading, words) in texts.items():
+        asks = next((word for word in words.query_words if word.text.casefold() == query), None)
+        gets = next((word for word in words.key_words if word.text.casefold() == key), None)
+        if other == number or asks is None or gets is None or len(shown) == 3:
+            continue
+        weight = weight_of_pair(reading, asks, gets, strongest.layer, strongest.head)
+        shown.append({"text": other, "weight": round(weight, 6)})
+    return shown
+
+
+def _encoding(readings: Sequence[Reading], room: int) -> tuple[int, float]:
+    """Letters a number, and the largest error that makes in a weight.
+
+    The finest encoding that fits in the room; beyond it the coarsest, unless weights would then not be those of the
+    model, as where scores are very large.
+    """
+    numbers = sum(
+        layer.query.size + layer.key.size + layer.value.size for reading in readings for layer in reading.layers
+    )
+    if numbers * 16 // 3 <= room:
+        return FLOAT32, 0.0
+    error = _largest_error(readings, 2) if numbers * 3 > room else np.inf
+    return (2, error) if error <= MOST_ERROR else (3, _largest_error(readings, 3))
+
+
+def _largest_error(readings: Sequence[Reading], letters: int) -> float:
+    """The largest difference that rounding makes to any weight."""
+    errors = [0.0]
+    for layer in (layer for reading in readings for layer in reading.layers):
+        query, key = rounded_to_fixed(layer.query, letters), rounded_to_fixed(layer.key, letters)
+        rounded = replace(layer, query=query, key=key)
+        errors.append(float(np.abs(rounded.weights() - layer.weights()).max(initial=0.0)))
+    return max(errors)

@@ -1,0 +1,146 @@
+"""A sentence and a translator to a reading: what the target looked at in the source, and each side in itself.
+
+row t of the alignment      the step that read y_1 .. y_t-1 and wrote y_t; the last row wrote </s>
+row t within the target     the token y_t-1 that this step read; the first is <s>
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.errors import DataError, RefusedError
+from regard.record import record
+from regard.text.placeholders import protect
+from regard.text.subword_training import SPECIAL
+from regard.translation import Translator
+from regard.view.layer_reading import LayerReading
+from regard.view.reading import ALIGNMENT, SOURCE, TARGET, PairReading, Reading, Tokens
+from regard.view.seen_layer import layers_of
+from regard.view.subword_tokens import tokens_of
+
+_KINDS = {
+    ALIGNMENT: re.compile(r"decoder\.(\d+\.cross_)?attention"),
+    SOURCE: re.compile(r"encoder\.\d+\.attention"),
+    TARGET: re.compile(r"decoder\.\d+\.attention"),
+}
+"""Kinds of attention by the names of the layers that models of ``SequenceToSequence`` give them."""
+
+
+def read_pair(
+    translator: Translator,
+    source: str,
+    target: str | None = None,
+    *,
+    source_name: str = "the source",
+    target_name: str = "the target",
+) -> PairReading:
+    """What every attention layer saw while ``source`` became ``target``; None is the model's own translation.
+
+    Raises DataError for a text that is empty or too long for the model (``source_name`` and ``target_name`` name them),
+    RefusedError for a model without attention, or attention that the views cannot compute again.
+    """
+    check_attention(translator)
+    translator.check(source, source_name)
+    found = _found(translator, source) if target is None else _forced(translator, source, target)
+    _check_some(found.source, source_name)
+    if target is not None:
+        _check_some(found.target, target_name)
+        _check_length(found.target, target_name, translator.limit)
+    layers, attended = _seen(translator, found)
+    return _reading(translator, found, layers, attended, forced=target is not None)
+
+
+def check_attention(translator: Translator) -> None:
+    """Raise RefusedError for a translator that never looks at its source."""
+    if not translator.model.attends:
+        raise RefusedError(
+            "this model translates without attention, so there is nothing to see",
+            expected="a model whose target looks at its source",
+            got="attention='none'",
+            do="train one with attention: regard train translate --model gru --attention additive",
+        )
+
+
+@final
+@dataclass(frozen=True)
+class _Pair:
+    """Ids without start and end, and what the placeholders among them stand for."""
+
+    source: list[int]
+    target: list[int]
+    kept: tuple[str, ...]
+
+
+def _found(translator: Translator, source: str) -> _Pair:
+    protected = protect(source)
+    (ids,) = translator.source.encode([protected.text])
+    (translation,) = translator.translate([source])
+    return _Pair(ids, list(translation.renderings[0].ids), protected.kept)
+
+
+def _forced(translator: Translator, source: str, target: str) -> _Pair:
+    pair = protect(source, target)
+    (read,), (written,) = translator.source.encode([pair.source]), translator.target.encode([pair.target])
+    return _Pair(read, written, pair.kept)
+
+
+def _check_some(ids: Sequence[int], name: str) -> None:
+    if not ids:
+        raise DataError(f"{name} is empty", expected="some words", got="none", do="give a sentence in quotes")
+
+
+def _check_length(ids: Sequence[int], name: str, limit: int) -> None:
+    if len(ids) + 1 > limit:
+        raise DataError(
+            f"{name} is too long for the model",
+            expected=f"at most {limit - 1:,} subwords",
+            got=f"{len(ids):,}",
+            do="split it into sentences",
+        )
+
+
+def _seen(translator: Translator, pair: _Pair) -> tuple[tuple[LayerReading, ...], Float[Tensor, "target source"]]:
+    """All layers, and the weights that alignments are read from."""
+    with torch.no_grad(), record(translator.model) as seen:
+        attended = translator.weights(pair.source, pair.target)
+    return layers_of(seen), attended.cpu()
+
+
+def _reading(
+    translator: Translator,
+    pair: _Pair,
+    layers: Sequence[LayerReading],
+    attended: Float[Tensor, "target source"],
+    *,
+    forced: bool,
+) -> PairReading:
+    start, end = SPECIAL[translator.model.start_id], SPECIAL[translator.model.end_id]
+    source = tokens_of(translator.source, pair.source, pair.kept, end=end)
+    written = tokens_of(translator.target, pair.target, pair.kept, end=end)
+    read = tokens_of(translator.target, pair.target, pair.kept, start=start)
+    of = {kind: tuple(layer for layer in layers if name.fullmatch(layer.name)) for kind, name in _KINDS.items()}
+    return PairReading(
+        alignment=Reading(written, of[ALIGNMENT], keys=source),
+        aligning=_aligning(of[ALIGNMENT], attended),
+        source=_within(source, of[SOURCE]),
+        target=_within(read, of[TARGET]),
+        forced=forced,
+    )
+
+
+def _within(tokens: Tokens, layers: tuple[LayerReading, ...]) -> Reading | None:
+    return Reading(tokens, layers) if layers else None
+
+
+def _aligning(layers: Sequence[LayerReading], attended: Float[Tensor, "target source"]) -> int:
+    """The layer whose average over heads is what the model gives as its alignment."""
+    differences = [np.abs(layer.weights().mean(axis=0) - attended.double().numpy()).max() for layer in layers]
+    return int(np.argmin(differences))

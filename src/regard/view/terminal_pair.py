@@ -1,0 +1,108 @@
+"""A translation in the terminal: its alignment first, by words and by tokens, then each side as it looks at itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float64
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from regard.view.reading import PairReading, Reading, Tokens
+from regard.view.terminal_words import WORDS_SHOWN, bar, print_rest, print_words
+from regard.view.visible import isolated, visible
+from regard.view.words import Word, by_words, words_of
+
+LEAST, MOST = 0.05, 2
+"""Of what a word looked at beside its first: the least share that is shown, and how many."""
+
+
+def print_pair(pair: PairReading, console: Console, *, number: int | None = None) -> None:
+    """Prints source, target and all that looked. ``number``, from 1, names the pair among several."""
+    plain = console.options.ascii_only
+    _print_title(pair, console, number)
+    words, tokens = _words(pair.alignment), _tokens(pair.alignment)
+    layer, heads = pair.alignment.layers[pair.aligning], pair.alignment.layers[pair.aligning].heads
+    weights = layer.weights().mean(axis=0, keepdims=True)
+    console.print(_table("written", words, by_words(weights, *words)[0], plain=plain))
+    print_rest(len(words[0]), "words", console)
+    console.print(
+        f"What was written, and the part of the source that got most attention then: layer {pair.aligning}, "
+        f"{'its one head' if heads == 1 else f'the mean of its {heads} heads'}. Layers count from 0.",
+        style="dim",
+    )
+    if [len(one) for one in words] != [len(one) for one in tokens]:
+        console.print(Text("\nToken by token", style="bold"))
+        console.print(_table("written", tokens, by_words(weights, *tokens)[0], plain=plain))
+        print_rest(len(tokens[0]), "tokens", console)
+    for name, reading in (("Source at itself", pair.source), ("Target at itself", pair.target)):
+        if reading is not None:
+            console.print(Text(f"\n{name}", style="bold"))
+            print_words(reading, console)
+
+
+def pair_line(pair: PairReading, *, plain: bool) -> Text:
+    """Each word that was written, with what it looked at most."""
+    asks, gets = _words(pair.alignment)
+    weights = by_words(pair.alignment.layers[pair.aligning].weights().mean(axis=0, keepdims=True), asks, gets)[0]
+    line = Text()
+    for ask, row in zip(asks, weights, strict=True):
+        line.append(isolated(ask.text), style="bold").append(" <- " if plain else " ← ")
+        line.append(f"{isolated(gets[int(row.argmax())].text)}  ")
+    return line
+
+
+def _print_title(pair: PairReading, console: Console, number: int | None) -> None:
+    start = "" if number is None else f"{number}. "
+    arrow = "->" if console.options.ascii_only else "→"
+    console.print(Text(start + visible(pair.alignment.key_tokens.text), style="bold"))
+    target = Text(f"{arrow} {visible(pair.alignment.tokens.text)}", style="bold")
+    console.print(target.append("  (as given)" if pair.forced else "", style="not bold dim"))
+
+
+def _words(reading: Reading) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    """The words of target and source, each end mark as one of its own."""
+    return _with_special(reading.tokens), _with_special(reading.key_tokens)
+
+
+def _with_special(tokens: Tokens) -> tuple[Word, ...]:
+    special = [one for at, one in enumerate(_each(tokens)) if tokens.special[at]]
+    return tuple(sorted([*words_of(tokens), *special], key=lambda word: word.pieces))
+
+
+def _tokens(reading: Reading) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    return _each(reading.tokens), _each(reading.key_tokens)
+
+
+def _each(tokens: Tokens) -> tuple[Word, ...]:
+    """Each token as a word of its own."""
+    return tuple(Word(tokens.surface(at), (at,), is_word=False) for at in range(len(tokens)))
+
+
+def _table(
+    name: str,
+    parts: tuple[Sequence[Word], Sequence[Word]],
+    weights: Float64[np.ndarray, "queries keys"],
+    *,
+    plain: bool,
+) -> Table:
+    asks, gets = parts
+    table = Table(box=None, pad_edge=False)
+    table.add_column(name)
+    table.add_column("looked at")
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("then at")
+    for ask, row in list(zip(asks, weights, strict=True))[:WORDS_SHOWN]:
+        first, *others = np.argsort(-row, kind="stable")[: MOST + 1].tolist()
+        then = [f"{isolated(gets[key].label)} {100 * row[key]:.1f} %" for key in others if row[key] >= LEAST]
+        table.add_row(
+            Text(isolated(ask.label), style="bold"),
+            Text(isolated(gets[first].label)),
+            Text(f"{100 * row[first]:.1f} %"),
+            bar(float(row[first]), plain=plain),
+            Text(", ".join(then), style="dim"),
+        )
+    return table

@@ -1,0 +1,107 @@
+"""Tables of words in the terminal: what each attends to most, and what stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from regard.view.findings import Finding, WordPairs, attended_most, findings, word_pairs
+from regard.view.reading import Reading
+from regard.view.visible import isolated
+from regard.view.words import vocabulary_gap
+
+BAR_WIDTH = 20  # characters of a share of 100 %
+WORDS_SHOWN = 40
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def print_words(reading: Reading, console: Console) -> None:
+    """Prints how a text looks at itself: its table of words and its findings."""
+    pairs = word_pairs(reading)
+    gap = vocabulary_gap(pairs.words)
+    if gap:
+        console.print(f"{gap} Such words are read as one unknown token, and left out here.", style="yellow")
+    looks = attended_most(pairs)
+    if not looks:
+        console.print("There are no two words here that could look at each other.")
+        return
+    console.print(_words_table(looks[:WORDS_SHOWN], pairs, plain=console.options.ascii_only))
+    print_rest(len(looks), "words", console)
+    console.print(
+        "The word it attends to most beyond what that head usually gives at that distance, and its share. "
+        "Layers and heads count from 0.",
+        style="dim",
+    )
+    _print_findings(findings(pairs), pairs, console)
+
+
+def print_rest(count: int, name: str, console: Console) -> None:
+    """Says how many of ``count`` rows a table of words left out, if any."""
+    if count > WORDS_SHOWN:
+        console.print(f"… and {count - WORDS_SHOWN} more {name}.", style="dim")
+
+
+def bar(share: float, *, plain: bool) -> Text:
+    """A bar of blocks, in eighths of a character; of # where the terminal has only ASCII."""
+    if plain:
+        return Text("#" * round(share * BAR_WIDTH), style="cyan")
+    eighths = round(share * BAR_WIDTH * 8)
+    return Text("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip(), style="cyan")
+
+
+def pair_of(finding: Finding, pairs: WordPairs, *, plain: bool) -> Text:
+    """The two words of a finding."""
+    pair = Text(isolated(pairs.query_words[finding.query_word].label), style="bold")
+    return pair.append(" -> " if plain else " → ").append(isolated(pairs.key_words[finding.key_word].label))
+
+
+def _words_table(looks: Sequence[Finding], pairs: WordPairs, *, plain: bool) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("word")
+    table.add_column("attends to")
+    table.add_column("share", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("layer", justify="right")
+    table.add_column("head", justify="right")
+    for finding in looks:
+        strongest = finding.looks[0]
+        table.add_row(
+            Text(isolated(pairs.query_words[finding.query_word].label)),
+            Text(isolated(pairs.key_words[finding.key_word].label)),
+            Text(f"{100 * strongest.weight:.1f} %"),
+            bar(strongest.weight, plain=plain),
+            str(strongest.layer),
+            str(strongest.head),
+        )
+    return table
+
+
+def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console) -> None:
+    if not found:
+        return
+    console.print(Text("\nWhat stands out", style="bold"))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("pair of words")
+    for name in ("share", "layer", "head", "usual", "also", "first in"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for finding in found:
+        first, *others = finding.looks
+        table.add_row(
+            pair_of(finding, pairs, plain=console.options.ascii_only),
+            f"{100 * first.weight:.1f} %",
+            str(first.layer),
+            str(first.head),
+            f"{100 * first.usual:.1f} %",
+            ", ".join(f"{100 * look.weight:.1f} % in {look.layer}·{look.head}" for look in others),
+            f"{finding.first_choice} of {finding.heads}",
+        )
+    console.print(table)
+    console.print(
+        'Ranked by share less what that head usually gives at that distance ("usual"), averaged over the two '
+        'strongest heads (the second, layer·head, under "also"). "first in": how many heads choose this word first. '
+        "Attention shows where a head looks, not why the model decides.",
+        style="dim",
+    )

@@ -1,0 +1,307 @@
+"""The cross-entropy kernel, against torch's in float64.
+
+With wide the dtype that sums are taken in, x the logits and n the classes: lse is the logarithm of a sum of n terms and
+the mean a sum of n, so that a loss is off by at most (n + 16) eps(wide) max(1, max |x - max x|). A gradient is a
+difference of numbers of at most 1, each off by (n + 16) eps(wide) max(1, max |x|), and is rounded to its dtype.
+"""
+
+from functools import partial
+
+import pytest
+import torch
+from torch.nn import functional
+
+from regard.errors import RefusedError
+from regard.kernels import cross_entropy as module
+from regard.kernels import library
+from regard.kernels.cross_entropy import cross_entropy
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+OPERATOR = torch.ops.regard.cross_entropy.default
+IGNORED = 0
+
+
+def given(dtype=torch.float32, rows=29, classes=1009, scale=3.0):
+    """Logits, and targets of which some are ignored."""
+    logits = (scale * torch.randn(rows, classes)).to(dtype)
+    targets = torch.randint(classes, (rows,))
+    targets[::5] = IGNORED
+    return logits, targets
+
+
+def exact(logits, targets, smoothing, upstream=None):
+    """The losses in float64, and the gradient of the logits."""
+    wide = logits.detach().double().requires_grad_()
+    losses = functional.cross_entropy(wide, targets, label_smoothing=smoothing, ignore_index=IGNORED, reduction="none")
+    upstream = torch.ones_like(losses) if upstream is None else upstream.double()
+    return losses.detach(), *torch.autograd.grad(losses, wide, upstream)
+
+
+def tolerance(logits, upstream=1.0):
+    eps, classes = torch.finfo(library.wide(logits.dtype)).eps, logits.shape[1]
+    return (classes + 16) * eps * max(1.0, 2 * logits.detach().double().abs().max().item()) * upstream
+
+
+@pytest.fixture(params=["kernel", "torch"])
+def way(request, monkeypatch):
+    """Both ways there are."""
+    if request.param == "torch":
+        monkeypatch.setattr(module, "is_portable", lambda: True)
+    elif library.is_portable():
+        monkeypatch.setattr(module, "is_portable", lambda: False)
+    return request.param
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.usefixtures("way")
+class TestValues:
+    @pytest.mark.parametrize(("rows", "classes"), [(29, 1009), (7, 31), (13, 17), (11, 3), (3, 8209)])
+    def test_of_losses_and_gradients(self, rows, classes, dtype, smoothing):
+        logits, targets = given(dtype, rows, classes)
+        logits.requires_grad_()
+        upstream = torch.randn(rows).to(library.wide(dtype))
+        losses = cross_entropy(logits, targets, smoothing=smoothing, ignored=IGNORED)
+        (gradient,) = torch.autograd.grad(losses, logits, upstream)
+        expected, expected_gradient = exact(logits, targets, smoothing, upstream)
+        assert losses.dtype == library.wide(dtype)
+        assert gradient.dtype == dtype
+        torch.testing.assert_close(losses.double(), expected, rtol=0, atol=tolerance(logits))
+        torch.testing.assert_close(
+            gradient.double(),
+            expected_gradient,
+            rtol=torch.finfo(dtype).eps,
+            atol=tolerance(logits, upstream.abs().max().item()) + torch.finfo(dtype).smallest_normal,
+        )
+
+    def test_one_class_is_certain(self, dtype, smoothing):
+        logits = torch.randn(5, 1).to(dtype).requires_grad_()
+        losses = cross_entropy(logits, torch.zeros(5, dtype=torch.long), smoothing=smoothing, ignored=-100)
+        assert torch.equal(losses, torch.zeros_like(losses))
+        assert not torch.autograd.grad(losses.sum(), logits)[0].any()
+
+    def test_no_rows(self, dtype, smoothing):
+        logits, targets = given(dtype, rows=0)
+        logits.requires_grad_()
+        losses = cross_entropy(logits, targets, smoothing=smoothing, ignored=IGNORED)
+        assert losses.shape == (0,)
+        assert torch.autograd.grad(losses.sum(), logits)[0].shape == logits.shape
+
+
+@pytest.mark.usefixtures("way")
+class TestIgnoredRows:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_may_hold_anything(self, dtype):
+        logits, targets = given(dtype)
+        clean = logits.clone().requires_grad_()
+        logits[::5] = torch.tensor([torch.nan, torch.inf, -torch.inf, 1.0, 0.0])[:, None].repeat(2, 1)[:6].to(dtype)
+        logits.requires_grad_()
+        for one in (clean, logits):
+            one.losses = cross_entropy(one, targets, smoothing=0.1, ignored=IGNORED)
+            one.losses.sum().backward()
+        assert torch.equal(logits.losses, clean.losses)
+        assert torch.equal(logits.grad, clean.grad)
+        assert not logits.grad[::5].any()
+        assert logits.grad[1::5].any()
+
+    def test_need_be_no_class(self):
+        logits, targets = given()
+        expected = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
+        targets[targets == IGNORED] = -100
+        assert torch.equal(cross_entropy(logits, targets, smoothing=0.1, ignored=-100), expected)
+
+    def test_may_be_all(self):
+        logits = torch.full((5, 7), torch.nan, requires_grad=True)
+        losses = cross_entropy(logits, torch.zeros(5, dtype=torch.long), smoothing=0.1, ignored=0)
+        assert not losses.any()
+        assert not torch.autograd.grad(losses.sum(), logits)[0].any()
+
+
+@pytest.mark.usefixtures("way")
+class TestExtremes:
+    @pytest.mark.parametrize("scale", [1e-30, 1e4, 1e30])
+    def test_large_and_small_logits_do_not_overflow(self, scale):
+        logits, targets = given(scale=scale)
+        logits.requires_grad_()
+        losses = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
+        (gradient,) = torch.autograd.grad(losses.sum(), logits)
+        expected, expected_gradient = exact(logits, targets, 0.1)
+        torch.testing.assert_close(losses.double(), expected, rtol=1e-6, atol=tolerance(logits))
+        torch.testing.assert_close(gradient.double(), expected_gradient, rtol=0, atol=tolerance(logits))
+
+    def test_a_class_that_cannot_be(self):
+        """-Inf, as of words that are forbidden. Without smoothing it counts for nothing."""
+        logits, targets = given()
+        logits[:, 7] = -torch.inf
+        targets[targets == 7] = 8
+        logits.requires_grad_()
+        losses = cross_entropy(logits, targets, smoothing=0.0, ignored=IGNORED)
+        (gradient,) = torch.autograd.grad(losses.sum(), logits)
+        others = torch.cat((logits[:, :7], logits[:, 8:]), dim=1)
+        expected, expected_gradient = exact(others, targets - (targets > 7).long(), 0.0)
+        torch.testing.assert_close(losses.double(), expected, rtol=0, atol=tolerance(others))
+        assert not gradient[:, 7].any()
+        torch.testing.assert_close(gradient[:, 8:].double(), expected_gradient[:, 7:], rtol=0, atol=tolerance(others))
+        smoothed = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
+        assert smoothed[targets != IGNORED].eq(torch.inf).all()
+
+    @pytest.mark.parametrize("wild", [torch.nan, torch.inf])
+    @pytest.mark.parametrize("place", [0, 500, 1008])
+    def test_a_wild_logit_stays_in_its_row(self, place, wild):
+        logits, targets = given()
+        clean = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
+        logits[3, place] = wild
+        losses = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
+        assert losses[3].isnan()
+        losses[3] = clean[3]
+        torch.testing.assert_close(losses, clean, rtol=0, atol=0)
+
+
+class TestKernel:
+    @pytest.fixture(autouse=True)
+    def _one_thread_after(self):
+        yield
+        torch.set_num_threads(1)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_the_same_bits_for_any_number_of_threads(self, dtype):
+        found = []
+        logits, targets = given(dtype, rows=211)
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            loss, lse = OPERATOR(logits, targets, 0.1, IGNORED)
+            backward = torch.ops.regard.cross_entropy_backward.default
+            found.append((loss, lse, backward(loss, logits, targets, lse, 0.1, IGNORED)))
+        assert all(torch.equal(*pair) for other in found for pair in zip(found[0], other, strict=True))
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_every_element_is_written_and_no_other(self, dtype):
+        for rows, classes in ((1, 1), (3, 7), (5, 33), (2, 17000)):
+            logits, targets = given(dtype, rows, classes)
+            around = torch.full((rows * classes + 64,), torch.nan, dtype=dtype)
+            loss, lse = (torch.full((rows + 2,), torch.nan, dtype=library.wide(dtype)) for _ in range(2))
+            library.native.cross_entropy(logits, targets, loss[1:-1], lse[1:-1], smoothing=0.1, ignored=IGNORED)
+            library.native.cross_entropy_backward(
+                torch.ones_like(loss[1:-1]),
+                logits,
+                targets,
+                lse[1:-1],
+                around[32:-32].view(rows, classes),
+                smoothing=0.1,
+                ignored=IGNORED,
+            )
+            for whole, edge in ((around, 32), (loss, 1), (lse, 1)):
+                assert whole[edge:-edge].isfinite().all()
+                assert whole[:edge].isnan().all()
+                assert whole[-edge:].isnan().all()
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"targets": torch.tensor([1, 2, 7])}, "targets: one is out of range"),
+            ({"targets": torch.tensor([1, 2, -2])}, "targets: one is out of range"),
+            ({"targets": torch.ones(3)}, "targets: expected dtype int64, got float32"),
+            ({"targets": torch.ones(2, dtype=torch.long)}, "targets: expected shape"),
+            ({"targets": torch.ones(6, dtype=torch.long)[::2]}, "targets: expected contiguous"),
+            ({"logits": torch.ones(7, 3).t()}, "logits: expected contiguous"),
+            ({"logits": torch.ones(3, 7, dtype=torch.long)}, "logits: expected a floating dtype, got int64"),
+            ({"logits": torch.ones(3, 0)}, "logits: expected at least one class"),
+            ({"logits": torch.ones(2, 3, 7)}, "logits: expected shape"),
+            ({"loss": torch.empty(3, dtype=torch.float64)}, "loss: expected dtype float32, got float64"),
+            ({"loss": torch.empty(6)[::2]}, "loss: expected contiguous"),
+            ({"lse": torch.empty(2)}, "lse: expected shape"),
+            ({"smoothing": 1.5}, "smoothing: expected 0 <= smoothing <= 1"),
+            ({"smoothing": float("nan")}, "smoothing: expected 0 <= smoothing <= 1"),
+            ({"threads": 0}, "threads: expected at least 1"),
+        ],
+    )
+    def test_it_refuses_what_does_not_fit(self, change, message):
+        targets = torch.ones(3, dtype=torch.long)
+        arrays = {"logits": torch.ones(3, 7), "targets": targets, "loss": torch.empty(3), "lse": torch.empty(3)}
+        with pytest.raises((ValueError, TypeError), match=message):
+            library.native.cross_entropy(**arrays | change)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"grad_loss": torch.ones(2)}, "grad_loss: expected shape"),
+            ({"grad_loss": torch.ones(1).expand(3)}, "grad_loss: expected contiguous"),
+            ({"lse": torch.ones(3, dtype=torch.float64)}, "lse: expected dtype float32"),
+            ({"grad_logits": torch.ones(3, 8)}, "grad_logits: expected shape"),
+            ({"grad_logits": torch.ones(3, 7).bfloat16()}, "grad_logits: expected dtype float32"),
+            ({"grad_logits": torch.ones(7, 3).t()}, "grad_logits: expected contiguous"),
+        ],
+    )
+    def test_its_gradient_refuses_what_does_not_fit(self, change, message):
+        arrays = {
+            "grad_loss": torch.ones(3),
+            "logits": torch.ones(3, 7),
+            "targets": torch.ones(3, dtype=torch.long),
+            "lse": torch.ones(3),
+            "grad_logits": torch.empty(3, 7),
+        }
+        with pytest.raises((ValueError, TypeError), match=message):
+            library.native.cross_entropy_backward(**arrays | change)
+
+
+class TestOperator:
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_keeps_the_contract(self, dtype, as_users_call):
+        logits, targets = given(dtype, rows=5, classes=7)
+        torch.library.opcheck(OPERATOR, (logits, targets, 0.1, IGNORED))
+        torch.library.opcheck(OPERATOR, (logits.requires_grad_(), targets, 0.1, IGNORED))
+
+    def test_that_of_its_gradient_keeps_it_too(self, as_users_call):
+        logits, targets = given(rows=5, classes=7)
+        loss, lse = OPERATOR(logits, targets, 0.1, IGNORED)
+        torch.library.opcheck(
+            torch.ops.regard.cross_entropy_backward.default, (loss, logits, targets, lse, 0.1, IGNORED)
+        )
+
+    @pytest.mark.parametrize("route", ["operator", "short"])
+    @pytest.mark.parametrize("smoothing", [0.0, 0.1])
+    def test_gradients_are_those_of_finite_differences(self, smoothing, route, as_users_call):
+        logits, targets = given(torch.float64, rows=7, classes=19)
+        function = OPERATOR if route == "operator" else module._CrossEntropy.apply
+        assert torch.autograd.gradcheck(
+            lambda one: function(one, targets, smoothing, IGNORED)[0], logits.requires_grad_()
+        )
+
+    def test_strided_logits_and_gradients(self):
+        logits, targets = given(rows=29, classes=31)
+        upstream = torch.tensor(3.0).expand(29)
+        found = []
+        for one in (logits, logits.t().contiguous().t(), torch.stack((logits, logits), dim=2)[:, :, 0]):
+            leaf = one.detach().requires_grad_()
+            losses = cross_entropy(leaf, targets, smoothing=0.1, ignored=IGNORED)
+            found.append((losses, *torch.autograd.grad(losses, leaf, upstream)))
+        assert all(torch.equal(*pair) for other in found for pair in zip(found[0], other, strict=True))
+
+    def test_nothing_else_of_the_logits_size_is_kept(self):
+        logits, targets = given(torch.bfloat16)
+        kept = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda same: same):
+            module._CrossEntropy.apply(logits.requires_grad_(), targets, 0.1, IGNORED)
+        assert sorted(tensor.numel() for tensor in kept) == [29, 29, 29 * 1009]
+        assert any(tensor.data_ptr() == logits.data_ptr() for tensor in kept)
+
+    def test_there_is_no_second_derivative(self, as_users_call):
+        logits, targets = given()
+        losses, _ = module._CrossEntropy.apply(logits.requires_grad_(), targets, 0.1, IGNORED)
+        (first,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
+        with pytest.raises(RefusedError, match=r"(?s)no second derivatives.*one backward pass.*functional"):
+            first.sum().backward()
+
+    @pytest.mark.parametrize("target", [-1, 1009])
+    def test_a_target_out_of_range_is_refused(self, target, way):
+        logits, targets = given()
+        targets[1] = target
+        with pytest.raises((ValueError, IndexError), match=r"out of (range|bounds)"):
+            cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
+
+
+def test_under_transforms_torch_computes():
+    logits, targets = given(torch.float64, rows=5, classes=7)
+    loss = partial(cross_entropy, targets=targets, smoothing=0.1, ignored=IGNORED)
+    _, expected = exact(logits, targets, 0.1)
+    torch.testing.assert_close(torch.func.grad(lambda one: loss(one).sum())(logits), expected, rtol=0, atol=1e-15)

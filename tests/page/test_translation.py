@@ -1,0 +1,342 @@
+"""A translation on the page, in a real browser: three attentions, words and tokens, and their numbers in float64."""
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from opened import Opened, random_reading, tokens_of
+from test_page import CONTRAST, HOSTILE
+
+from regard.text.alignments import word_weights
+from regard.view.layer_reading import Bell, LayerReading
+from regard.view.read_pair import read_pair
+from regard.view.reading import PairReading, Reading, Tokens
+from small_translators import SOURCE, TARGET, recurrent, transformer
+
+GERMAN, ENGLISH = ["Ein", "Hund", "bellt", "laut", "."], ["A", "dog", "barks", "."]
+Show = Callable[..., Opened]
+
+
+def ended(words: list[str], *, start: bool = False, groups: list[int] | None = None) -> Tokens:
+    """The words and </s>, or <s> and the words; ``groups`` counts the tokens of each word."""
+    plain = tokens_of(words)
+    spans = plain.spans[1:-1]
+    names = tuple(words)
+    words_of_tokens = None
+    if groups is not None:
+        bounds = np.cumsum([start, *groups])
+        words_of_tokens = tuple(
+            ("".join(words[one - start : other - start]), tuple(range(one, other))) for one, other in pairwise(bounds)
+        )
+    if start:
+        return Tokens(plain.text, ("<s>", *names), ((0, 0), *spans), (True, *[False] * len(words)), words_of_tokens)
+    return Tokens(plain.text, (*names, "</s>"), (*spans, (0, 0)), (*[False] * len(words), True), words_of_tokens)
+
+
+def random_pair(
+    source: list[str] = GERMAN,
+    target: list[str] = ENGLISH,
+    *,
+    heads: int = 3,
+    source_words: list[int] | None = None,
+    target_words: list[int] | None = None,
+) -> PairReading:
+    """Two layers of ``heads`` random heads in each attention; the target sees no later token.
+
+    ``source_words`` and ``target_words`` are the numbers of tokens that words are made of.
+    """
+    generator = np.random.default_rng(23)
+    looked_at = ended(source, groups=source_words)
+    written = ended(target, groups=target_words)
+    read = ended(target, start=True, groups=target_words)
+
+    def normal(length: int, size: int) -> np.ndarray:
+        return generator.standard_normal((heads, length, size)).astype(np.float32)
+
+    def layers(name: str, queries: int, keys: int, allowed: np.ndarray | None = None) -> tuple[LayerReading, ...]:
+        vectors = [(2 * normal(queries, 5), 2 * normal(keys, 5), normal(keys, 7)) for _ in range(2)]
+        return tuple(LayerReading(f"{name}.{at}", *one, 5**-0.5, allowed) for at, one in enumerate(vectors))
+
+    n, m = len(written), len(looked_at)
+    return PairReading(
+        alignment=Reading(written, layers("cross", n, m), keys=looked_at),
+        aligning=0,
+        source=Reading(looked_at, layers("encoder", m, m)),
+        target=Reading(read, layers("decoder", n, n, np.tril(np.ones((n, n), dtype=bool)))),
+        forced=False,
+    )
+
+
+def row_of(reading: Reading, layer: int, head: int | None, query: int) -> np.ndarray:
+    weights = reading.layers[layer].weights()
+    return (weights.mean(axis=0) if head is None else weights[head])[query]
+
+
+def exact(opened: Opened) -> list[float]:
+    """The shares in the titles of the chips, to five places."""
+    titles = opened.page.locator("#row .token").evaluate_all("chips => chips.map((chip) => chip.title)")
+    return [float(re.search(r": (\d\.\d{5}) \(", title)[1]) for title in titles]
+
+
+def surfaces(opened: Opened, place: str) -> list[str]:
+    return opened.page.locator(f"#{place} bdi").all_text_contents()
+
+
+def test_the_alignment_comes_first(show: Show) -> None:
+    pair = random_pair()
+    opened = show(pair)
+    assert surfaces(opened, "asking") == [*ENGLISH, "</s>"]
+    assert surfaces(opened, "row") == [*GERMAN, "</s>"]
+    weights = pair.alignment.layers[0].weights().mean(axis=0)
+    cards = opened.page.locator("#links button")
+    assert cards.count() == len(ENGLISH) + 1
+    for row, weighed in enumerate(weights):
+        name, *links = cards.nth(row).locator("bdi").all_text_contents()
+        order = np.argsort(-weighed)
+        assert name == [*ENGLISH, "</s>"][row]
+        assert links == [[*GERMAN, "</s>"][at] for at in order[:3] if weighed[at] >= 0.05]
+        shares = [float(text) for text in re.findall(r"(\d+\.\d) %", cards.nth(row).inner_text())]
+        np.testing.assert_allclose(shares, 100 * weighed[order[: len(links)]], atol=0.051)
+    assert opened.sentence().startswith("In layer 0, all heads averaged, the step that wrote A looks most at ")
+    cards.nth(2).click()
+    assert "the step that wrote barks looks most at" in opened.sentence()
+    np.testing.assert_allclose(exact(opened), weights[2], atol=6e-6)
+    assert not opened.page.locator("#outstanding").is_visible()
+
+
+def test_a_switch_between_the_three_kinds(show: Show) -> None:
+    pair = random_pair()
+    opened = show(pair)
+    kinds = opened.page.locator("#kinds [role=radio]")
+    assert kinds.all_inner_texts() == ["Target looks at source", "Source at itself", "Target at itself"]
+    kinds.nth(1).click()
+    assert surfaces(opened, "row") == [*GERMAN, "</s>"]
+    assert not opened.page.locator("#asking").is_visible()
+    assert not opened.page.locator("#alignment").is_visible()
+    assert opened.page.locator("#outstanding").is_visible()
+    opened.page.keyboard.press("ArrowRight")
+    assert surfaces(opened, "row") == ["<s>", *ENGLISH]
+    assert "kind=target" in opened.page.url
+    assert kinds.nth(2).get_attribute("aria-checked") == "true"
+    assert opened.page.locator(".causal").is_visible()
+    kinds.nth(0).click()
+    assert opened.sentence().startswith("In layer 0, all heads averaged, the step that wrote A looks")
+
+
+@pytest.mark.parametrize("kind", ["alignment", "source", "target"])
+@pytest.mark.parametrize("head", [1, None])
+def test_numbers_are_the_softmax_in_float64(show: Show, kind: str, head: int | None) -> None:
+    pair = random_pair()
+    reading = pair.attentions[kind]
+    opened = show(pair)
+    for layer, query in [(1, 2), (0, 3)]:
+        name = "mean" if head is None else head
+        opened.page.evaluate(f"location.hash = 'kind={kind}&layer={layer}&head={name}&token={query}'")
+        opened.until(f"document.getElementById('map-title').innerText.startsWith('Layer {layer}, ')")
+        opened.until(f"document.getElementById('query').value === '{query}'")
+        np.testing.assert_allclose(exact(opened), row_of(reading, layer, head, query), atol=6e-6)
+
+
+def test_the_address_holds_kind_level_and_mean(show: Show) -> None:
+    pair = random_pair(["Hun", "de", "bell", "en"], source_words=[2, 2])
+    opened = show(pair, at="#text=0&kind=alignment&level=tokens&layer=1&head=mean&token=2&key=3")
+    assert opened.sentence().startswith("In layer 1, all heads averaged, the step that wrote barks")
+    assert surfaces(opened, "row") == ["Hun", "de", "bell", "en", "</s>"]
+    opened.page.get_by_role("radio", name="words").click()
+    assert surfaces(opened, "row") == ["Hunde", "bellen", "</s>"]
+    assert opened.page.url.endswith("#text=0&kind=alignment&level=words&layer=1&head=mean&token=2")
+
+
+def test_words_are_the_mean_of_rows_and_the_sum_of_columns(show: Show) -> None:
+    pair = random_pair(["Hun", "de", "bell", "en", "."], ["Dog", "s", "bark"], source_words=[2, 3], target_words=[2, 1])
+    opened = show(pair, at="#kind=alignment&level=words&layer=1&head=2&token=1")
+    weights = pair.alignment.layers[1].weights()[2]
+    expected = np.array([weights[:2].mean(axis=0), weights[2], weights[3]])
+    expected = np.stack([expected[:, :2].sum(1), expected[:, 2:5].sum(1), expected[:, 5]], axis=1)
+    assert surfaces(opened, "asking") == ["Dogs", "bark", "</s>"]
+    assert surfaces(opened, "row") == ["Hunde", "bellen.", "</s>"]
+    np.testing.assert_allclose(exact(opened), expected[0], atol=6e-6)
+    assert opened.page.locator("#asking [aria-selected=true]").inner_text() == "Dogs"
+    opened.page.locator("#asking .token").nth(1).click()
+    np.testing.assert_allclose(exact(opened), expected[1], atol=6e-6)
+    assert opened.page.locator("#lines .asks .end").all_inner_texts() == ["Dogs", "bark", "</s>"]
+    opened.page.locator("#asking [tabindex='0']").focus()
+    opened.page.keyboard.press("ArrowRight")
+    np.testing.assert_allclose(exact(opened), expected[2], atol=6e-6)
+
+
+def test_a_translators_words_are_aligned_as_it_says(show: Show) -> None:
+    translator = transformer()
+    opened = show(read_pair(translator, SOURCE, TARGET))
+    aligned = translator.aligned_pair(SOURCE, TARGET)
+    assert surfaces(opened, "asking") == [*aligned.target_words, "</s>"]
+    assert surfaces(opened, "row") == [*aligned.source_words, "</s>"]
+    for row, weights in enumerate(aligned.weights.numpy()):
+        opened.page.locator("#asking .token").nth(row).click()
+        np.testing.assert_allclose(exact(opened)[:-1], weights, atol=2e-5)
+
+
+@pytest.mark.parametrize("attention", ["additive", "luong_general", "local_p"])
+def test_a_recurrent_model_has_one_head_and_no_switch(show: Show, attention: str) -> None:
+    translator = recurrent(attention)
+    opened = show(read_pair(translator, SOURCE, TARGET), at="#level=tokens")
+    source, target = (translator.source.encode([text])[0] for text in (SOURCE, TARGET))
+    weights = translator.weights(source, target).numpy()
+    assert not opened.page.locator("#kinds").is_visible()
+    assert not opened.page.locator("#glance").is_visible()
+    assert opened.sentence().startswith("The step that wrote ")
+    for row in (0, len(weights) - 1):
+        opened.page.locator("#asking .token").nth(row).click()
+        np.testing.assert_allclose(exact(opened), weights[row], atol=3e-5)
+    assert ("under a bell curve" in opened.page.inner_text("#marks")) == (attention == "local_p")
+
+
+def results(opened: Opened) -> list[float]:
+    return [float(text.replace("−", "-")) for text in opened.page.locator("#steps .result").all_inner_texts()]
+
+
+def one_layer(**parts) -> PairReading:
+    """A pair whose alignment is one layer of two heads with a hidden layer, a bias or a bell curve."""
+    pair = random_pair(heads=2)
+    first = pair.alignment.layers[0]
+    layer = LayerReading(**{**first.__dict__, "scale": 1.0, **parts})
+    return PairReading(Reading(pair.alignment.tokens, (layer,), keys=pair.alignment.keys), 0, None, None, True)
+
+
+def test_steps_of_a_hidden_layer(show: Show) -> None:
+    vector = np.random.default_rng(3).standard_normal((2, 5)).astype(np.float32)
+    pair = one_layer(vector=vector)
+    opened = show(pair, at="#layer=0&head=1&token=2&key=3")
+    (layer,) = pair.alignment.layers
+    hidden = np.tanh(layer.query[1, 2].astype(np.float64) + layer.key[1, 3])
+    np.testing.assert_allclose(results(opened), [hidden @ vector[1], layer.weights()[1, 2, 3]], atol=5.1e-5)
+    shown = opened.page.locator("#steps .vector").nth(2).locator("span").all_inner_texts()
+    np.testing.assert_allclose([float(text.replace("−", "-")) for text in shown], hidden, atol=0.00501)
+    np.testing.assert_allclose(exact(opened), layer.weights()[1, 2], atol=6e-6)
+
+
+def test_steps_with_a_bias_by_distance(show: Show) -> None:
+    bias = np.random.default_rng(4).standard_normal((2, len(ENGLISH) + len(GERMAN) + 1)).astype(np.float32)
+    pair = one_layer(bias=bias, scale=0.5)
+    opened = show(pair, at="#layer=0&head=1&token=2&key=3")
+    (layer,) = pair.alignment.layers
+    product = layer.query[1, 2].astype(np.float64) @ layer.key[1, 3]
+    distance = 3 - (2 + len(GERMAN) - len(ENGLISH))
+    biased = 0.5 * product + bias[1, distance + len(GERMAN)]
+    np.testing.assert_allclose(results(opened), [product, biased, layer.weights()[1, 2, 3]], atol=5.1e-5)
+    np.testing.assert_allclose(exact(opened), layer.weights()[1, 2], atol=6e-6)
+
+
+def test_steps_under_a_bell_curve(show: Show) -> None:
+    centre = np.array([[0.5, 1.5, 2.5, 3.5, 4.5], [4.25, 3.25, 2.25, 1.25, 0.25]], dtype=np.float32)
+    pair = one_layer(bell=Bell(centre, 1.5))
+    opened = show(pair, at="#layer=0&head=1&token=2&key=3")
+    (layer,) = pair.alignment.layers
+    scores = layer.key[1].astype(np.float64) @ layer.query[1, 2]
+    share = np.exp(scores[3] - scores.max()) / np.exp(scores - scores.max()).sum()
+    height = np.exp(-((3 - 2.25) ** 2) / (2 * 1.5**2))
+    np.testing.assert_allclose(results(opened), [scores[3], share, share * height], atol=5.1e-5)
+    np.testing.assert_allclose(exact(opened), layer.weights()[1, 2], atol=6e-6)
+    assert sum(exact(opened)) < 1
+
+
+def test_the_mean_lists_its_heads(show: Show) -> None:
+    pair = random_pair()
+    opened = show(pair, at="#kind=alignment&layer=1&head=mean&token=1&key=2")
+    shares = pair.alignment.layers[1].weights()[:, 1, 2]
+    shown = [float(text) for text in opened.page.locator("#steps td:nth-child(2)").all_inner_texts()]
+    np.testing.assert_allclose(shown, [*shares, shares.mean()], atol=5.1e-5)
+    opened.page.get_by_role("button", name="head 2", exact=True).click()
+    assert opened.sentence().startswith("In layer 1, head 2, the step that wrote dog")
+    assert opened.page.url.endswith("head=2&token=1&key=2")
+
+
+def test_several_translations_have_tabs_that_keep_the_kind(show: Show) -> None:
+    opened = show(random_pair(), random_pair(["Katze", "miaut"], ["Cat", "meows"]))
+    opened.page.locator("#kinds [role=radio]").nth(2).click()
+    tabs = opened.page.locator("[role=tab]")
+    assert tabs.all_inner_texts() == ["1. Ein Hund bellt laut . → A dog barks .", "2. Katze miaut → Cat meows"]
+    tabs.nth(1).click()
+    assert surfaces(opened, "row") == ["<s>", "Cat", "meows"]
+    assert "text=1&kind=target" in opened.page.url
+
+
+def test_right_to_left_looks_at_left_to_right(show: Show) -> None:
+    opened = show(random_pair(["הילד", "אכל", "תפוח"], ["我", "吃", "苹果"]))
+
+    def places(part: str, count: int) -> list[float]:
+        return [opened.page.locator(f"#{part} .token").nth(at).bounding_box()["x"] for at in range(count)]
+
+    assert places("row", 4) == sorted(places("row", 4), reverse=True)
+    assert places("asking", 4) == sorted(places("asking", 4))
+    # The map's columns run as the source is read: what comes next stands on the left.
+    opened.page.evaluate("location.hash = 'layer=0&head=1&token=1&key=1'")
+    opened.until("document.getElementById('key').value === '1'")
+    opened.page.locator("#map").focus()
+    opened.page.keyboard.press("ArrowLeft")
+    assert opened.page.url.endswith("&key=2")
+
+
+def test_hostile_text_is_text_on_both_sides(show: Show) -> None:
+    opened = show(random_pair(HOSTILE, HOSTILE[::-1]))
+    assert surfaces(opened, "row")[:7] == HOSTILE[:7]
+    for kind in range(3):
+        opened.page.locator("#kinds [role=radio]").nth(kind).click()
+        opened.painted()
+    assert opened.page.evaluate("document.scripts.length") == 2
+    assert opened.page.evaluate("document.querySelectorAll('img, svg, iframe, object, embed, link').length") == 0
+    for code in (0x202E, 0x2066, 0x2028, 0x0000, 0x001B):
+        assert not opened.page.evaluate(f"document.body.innerText.includes(String.fromCodePoint({code}))")
+
+
+def test_a_source_of_500_tokens_stays_usable(show: Show) -> None:
+    source, target = ([f"{letter}{at}" for at in range(499)] for letter in "st")
+    pair = random_pair(source, target, heads=8)
+    opened = show(pair)
+    assert opened.page.locator("#links button").count() == 500
+    assert opened.page.locator("#links").bounding_box()["height"] < 450
+    opened.page.locator("#links button").nth(250).scroll_into_view_if_needed()
+    opened.page.locator("#links button").nth(250).click()
+    assert "wrote t250 looks" in opened.sentence()
+    opened.painted()
+    weights = row_of(pair.alignment, 0, None, 250)
+    np.testing.assert_allclose(exact(opened), weights, atol=2e-3)
+    # Both boxes have scrolled to what the sentence speaks of.
+    for box, chip in (("asking", 250), ("row", int(weights.argmax()))):
+        edges = opened.page.locator(f"#{box} .tokens").bounding_box()
+        place = opened.page.locator(f"#{box} .token").nth(chip).bounding_box()
+        assert edges["y"] <= place["y"] + 1
+        assert place["y"] + place["height"] <= edges["y"] + edges["height"] + 1
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("kind", ["alignment", "target"])
+def test_contrast_is_enough_to_read(show: Show, scheme: str, kind: str) -> None:
+    opened = show(random_pair(), scheme=scheme, at=f"#kind={kind}")
+    opened.page.wait_for_timeout(300)
+    assert opened.page.evaluate(CONTRAST) >= 4.5
+
+
+def test_fits_a_telephone(show: Show) -> None:
+    opened = show(
+        random_pair([f"Wort{at}" for at in range(41)], [f"word{at}" for at in range(37)], heads=12), width=400
+    )
+    opened.painted()
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def test_a_text_alone_has_words_too(show: Show) -> None:
+    plain = random_reading(["un", "affable", "dogs"])
+    words = (("unaffable", (1, 2)), ("dogs", (3,)))
+    tokens = Tokens(plain.tokens.text, plain.tokens.pieces, plain.tokens.spans, plain.tokens.special, words)
+    opened = show(Reading(tokens, plain.layers, plain.hidden), at="#layer=1&head=2&token=1")
+    assert not opened.page.locator("#kinds").is_visible()
+    assert surfaces(opened, "row") == ["[CLS]", "un", "affable", "dogs", "[SEP]"]
+    opened.page.get_by_role("radio", name="words").click()
+    assert surfaces(opened, "row") == ["[CLS]", "unaffable", "dogs", "[SEP]"]
+    import torch
+
+    expected = word_weights(torch.from_numpy(plain.layers[1].weights()[2]), [0, 1, 1, 2, 3], [0, 1, 1, 2, 3])
+    np.testing.assert_allclose(exact(opened), expected[1].numpy(), atol=6e-6)
