@@ -25,7 +25,10 @@ def measured(config: Config, data: Path, model: Path) -> dict[str, Any]:
     translator = Translator.load(model)
     pairs = list(Tally().count(read_pairs(files_of(config, config.test, data, model))))
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
-    searches = {"greedy": Greedy(), f"beam {config.beam}": Beam(width=config.beam, length_penalty=config.length_penalty)}
+    searches = {
+        "greedy": Greedy(),
+        f"beam {config.beam}": Beam(width=config.beam, length_penalty=config.length_penalty),
+    }
     scores = {}
     for name, search in searches.items():
         began = time.monotonic()

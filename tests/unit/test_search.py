@@ -164,3 +164,18 @@ def test_likeliest_is_what_sorting_gives(vocabulary, count):
     assert np.array_equal(top.numpy(), np.take_along_axis(values.numpy(), order, axis=1))
     assert torch.equal(values.gather(1, ids), top)
     assert all(len(set(row)) == len(row) for row in ids.tolist())
+
+
+def test_a_target_has_no_more_tokens_than_the_model_has_positions():
+    from regard.models import Transformer, TransformerConfig
+
+    torch.manual_seed(3)
+    model = Transformer(
+        TransformerConfig(vocabulary=23, width=8, layers=1, heads=2, inner=7, position="learned", max_length=11)
+    ).eval()
+    with torch.no_grad():
+        model.output.weight[model.end_id] = 0  # so that it hardly ends by itself
+    source = torch.tensor([[5, 6, 7, 8, 9, 10, 3]])
+    for search in (Greedy(), Beam(width=3)):
+        (found,) = search.search(model, source, torch.tensor([7]))
+        assert len(found[0].ids) <= 11
