@@ -1,6 +1,7 @@
 """``python -m benchmarks.translation NAME``: train a translator as configs/NAME.toml says, measure it, keep the result.
 
-The data is not part of the repository: --data names the folder that holds it. A run that was cut off goes on where it was.
+The data is not part of the repository: --data names the folder that holds it. A run that was cut off goes on where it
+was.
 """
 
 from __future__ import annotations

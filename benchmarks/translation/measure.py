@@ -1,7 +1,7 @@
 """Scores of a translator: sacreBLEU with its signature, and BLEU on the footing of the papers beside it.
 
-That footing: texts made lower case and cut into tokens by the rules of Moses, BLEU over those tokens, as multi-bleu.perl
-does.
+That footing: texts made lower case and cut into tokens by the rules of Moses, BLEU over those tokens, as
+multi-bleu.perl does.
 """
 
 from __future__ import annotations

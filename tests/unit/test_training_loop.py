@@ -144,7 +144,7 @@ def test_shares_make_up_the_whole():
     assert torch.allclose(sum(task.loss(task.model, batch, Share(rank, 3)) for rank in range(3)), whole)
 
 
-class Cut(Exception):
+class CutError(Exception):
     """As a kill would: at any step, nothing after it is done."""
 
 
@@ -159,10 +159,10 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, cut_at):
         def loss(self, model, batch, share):
             self.steps += 1
             if self.steps > cut_at:
-                raise Cut
+                raise CutError
             return super().loss(model, batch, share)
 
-    with pytest.raises(Cut):
+    with pytest.raises(CutError):
         trainer(Breaking(), tmp_path / "cut", settings(steps=31, save_seconds=0.0, average=1)).run()
     torch.manual_seed(12345)
     again = Regression(seed=99)  # other weights, which the checkpoint replaces
