@@ -252,3 +252,23 @@ def test_other_data_does_not_go_on_with_a_run(data):
     done = train(data, "m", "--steps", 40, "--resume")
     assert done.returncode == 5
     assert "another pairs" in done.stderr
+
+
+def test_what_was_trained_leaves_for_another_program(data):
+    import ctranslate2
+    import tokenizers
+
+    assert train(data, "m", "--steps", 150, "--rate", 4e-3, "--set", "dropout=0").returncode == 0
+    done = run(data, "export", "m", "--format", "ctranslate2", "--out", "ct2")
+    assert done.returncode == 0, done.stderr
+    sources = [source for source, _ in pairs(23, seed=42)]
+    (data / "in.txt").write_text("\n".join(sources) + "\n", encoding="utf-8")
+    ours = run(data, "translate", "--model", "m", "--data", "in.txt", "--beam", "1").stdout.splitlines()
+    tokenizer = tokenizers.Tokenizer.from_file(str(data / "ct2" / "tokenizer.json"))
+    other = ctranslate2.Translator(str(data / "ct2"))
+    found = other.translate_batch([tokenizer.encode(text).tokens for text in sources], beam_size=1)
+    theirs = [tokenizer.decode([tokenizer.token_to_id(token) for token in one.hypotheses[0]]) for one in found]
+    assert sum(one == two for one, two in zip(ours, theirs, strict=True)) >= 21  # rounding may turn a tie
+    assert run(data, "export", "m", "--format", "ctranslate2", "--out", "ct2").returncode == 5
+    assert run(data, "export", "m", "--format", "onnx", "--out", "other").returncode == 2
+    assert run(data, "export", "m", "--format", "pegasus", "--out", "other").returncode == 2

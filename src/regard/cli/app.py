@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
-from regard.cli import embed, evaluate, train, translate, view
+from regard.cli import embed, evaluate, export, train, translate, view
 from regard.cli import list as list_verb
 from regard.cli.pipe import leave_quietly
 from regard.errors import OutputError, RegardError
@@ -74,6 +74,7 @@ embed.register(app)
 train.register(app)
 translate.register(app)
 evaluate.register(app)
+export.register(app)
 list_verb.register(app)
 
 

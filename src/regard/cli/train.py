@@ -139,7 +139,7 @@ def translate(
     ] = 10,
     validate_every: Annotated[
         int | None,
-        typer.Option("--validate-every", min=1, help="Steps; else an epoch, 50 to 2,000 steps.", show_default=False),
+        typer.Option("--validate-every", min=1, help="Steps; else an epoch, 200 to 2,000 steps.", show_default=False),
     ] = None,
     average: Annotated[int, typer.Option("--average", min=1, help="How many of the best weights to average.")] = 5,
     save_seconds: Annotated[float, typer.Option("--save-seconds", min=0.0, help="Between checkpoints.")] = 120.0,

@@ -17,10 +17,10 @@ from regard.shapes import check_dropout
 
 @final
 class Dropout(nn.Module):
-    """As ``torch.nn.Dropout``, several times as fast on a CPU: threads share the work, and no mask is kept.
+    """As ``torch.nn.Dropout``. On a CPU it is faster: threads share the work, and no mask is kept.
 
-    There, for one seed, the bits depend on neither the number of threads nor the processor, but are not those of torch.
-    A number that is dropped becomes 0 even if it is NaN or infinite.
+    There, for one seed, the bits depend on neither the number of threads nor the processor, but are not those of torch;
+    and a number that is dropped becomes 0 even if it is NaN or infinite, which torch's does not.
     """
 
     def __init__(self, p: float = 0.0) -> None:

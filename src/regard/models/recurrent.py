@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.catalogue import mechanism
 from regard.errors import DataError, OptionError, RefusedError, ShapeError, check_count, unknown
+from regard.layers import Dropout
 from regard.layers.projection import project
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
@@ -120,7 +121,7 @@ class Recurrent(SequenceToSequence):
             config.cell, config.width, config.hidden, layers=config.layers, dropout=config.dropout
         )
         self.decoder = _decoder(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         size = self.decoder.size if config.shared == "none" else config.width
         self.fit = nn.Identity() if size == self.decoder.size else nn.Linear(self.decoder.size, size, bias=False)
         self.output = nn.Linear(size, self.vocabularies[1], bias=False)

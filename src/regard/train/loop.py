@@ -36,7 +36,7 @@ from regard.train.run_folder import Checkpoint, RunFolder
 from regard.train.settings import Settings
 from regard.train.task import Task, Validation
 
-_FEWEST, _MOST = 50, 2000
+_FEWEST, _MOST = 200, 2000
 """Steps between validations, where an epoch is shorter or longer."""
 _REPORT_EVERY = 10
 _MOST_BROKEN = 10

@@ -27,7 +27,7 @@ class Settings:
         epochs: the most passes over the data; steps: the most steps; minutes: the most time, of all runs that
             continue one another. None is no bound.
         patience: validations without a better score after which training ends; 0 is never.
-        validate_every: steps between validations; None is an epoch, but 50 to 2,000 steps.
+        validate_every: steps between validations; None is an epoch, but 200 to 2,000 steps.
         save_seconds: time between checkpoints, about.
         average: how many of the best validated weights are averaged at the end; 1 is none.
     """

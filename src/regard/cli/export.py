@@ -1,0 +1,41 @@
+"""``regard export``: a trained translator for programs that are not regard."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+NOTES = """
+[bold]Formats.[/bold] ctranslate2: for CTranslate2, which translates fast on CPUs and GPUs. marian: MarianMTModel of \
+transformers, for models with norms after the sublayers, as published. pegasus: its \
+PegasusForConditionalGeneration, for those with norm=pre. What a format has no place for is refused.
+
+[bold]Examples[/bold]
+
+  regard export de-en/ --format ctranslate2 --out de-en-ct2/
+
+  regard export de-en/ --format marian --out de-en-marian/
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the verb to the command."""
+    app.command("export", epilog=NOTES)(export)
+
+
+def export(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder that `regard train translate` wrote.")],
+    form: Annotated[str, typer.Option("--format", help="ctranslate2, marian or pegasus.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write, a new one.", show_default=False)],
+) -> None:
+    """Write a trained translator in the form that another program reads, to translate as it did."""
+    from regard.translation import Translator
+    from regard.translation.export import export as exported
+    from regard.view.visible import visible
+
+    translator = Translator.load(model)
+    exported(translator.model, (translator.source, translator.target), out, form=form)
+    print(visible(f"{out}: written for {form}"), file=sys.stderr)
