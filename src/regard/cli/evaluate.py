@@ -65,7 +65,7 @@ def translate(
     columns: Annotated[str, typer.Option("--columns", help="Of a table: source,target, counted from 1.")] = "1,2",
     fields: Annotated[str | None, typer.Option("--fields", help="Of JSON: source,target.", show_default=False)] = None,
     beam: Annotated[int, typer.Option("--beam", min=1, help="Width of the search; 1 is greedy.")] = 5,
-    length_penalty: Annotated[float, typer.Option("--length-penalty", help="alpha of Wu et al. 2016.")] = 1.0,
+    length_penalty: Annotated[float, typer.Option("--length-penalty", help="alpha of Wu et al. 2016.")] = 0.6,
     tokenize: Annotated[
         str | None, typer.Option("--tokenize", help="How BLEU finds words; else by --target.", show_default=False)
     ] = None,
@@ -84,10 +84,12 @@ def translate(
 ) -> None:
     """BLEU and chrF of translations, and the error rate of alignments."""
     from regard.text.pairs import Where
+    from regard.train.allocator import keep_memory
     from regard.train.translation_job import read
     from regard.translation import Translator, score
 
     _check(model, hypotheses, gold, form)
+    keep_memory()
     where = Where(source, target, columns=columns_of(columns), fields=fields_of(fields))
     pairs = read(data, where, _say)
     translator = None if model is None else Translator.load(model, device=device)

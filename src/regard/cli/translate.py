@@ -72,7 +72,7 @@ def translate(
     beam: Annotated[int, typer.Option("--beam", min=1, help="Width of the search; 1 is greedy.")] = 5,
     length_penalty: Annotated[
         float, typer.Option("--length-penalty", help="alpha of Wu et al. 2016; more favours longer ones.")
-    ] = 1.0,
+    ] = 0.6,
     coverage_penalty: Annotated[
         float, typer.Option("--coverage-penalty", min=0.0, help="beta of Wu et al. 2016; more leaves less out.")
     ] = 0.0,
@@ -92,8 +92,10 @@ def translate(
         beam, length_penalty, coverage_penalty, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p,
         seed=seed, best=best,
     )  # fmt: skip
+    from regard.train.allocator import keep_memory
     from regard.translation import Translator
 
+    keep_memory()
     translator = Translator.load(model, device=device)
     if not texts and data is None and sys.stdin is not None and sys.stdin.isatty():
         _converse(translator, search)
@@ -101,6 +103,8 @@ def translate(
     with _lines(texts or [], data) as lines, _opened(out) as file:
         for number, found in enumerate(_translated(translator, lines, search, skip_bad=skip_bad), start=1):
             file.write(_written(translator, found, number, form))
+            if found.renderings[0].missing:
+                _say(f"translation {number} lacks {' '.join(found.renderings[0].missing)}")
     if out is not None:
         _say(f"{out}: written")
 
