@@ -217,6 +217,15 @@ def test_the_mean_of_the_best_is_kept_where_it_is_better(tmp_path):
         assert torch.equal(weight, ((snapshots[0][name].double() + snapshots[1][name].double()) / 2).float())
 
 
+def test_a_run_that_has_ended_is_not_measured_again(tmp_path):
+    """Going on with nothing left to do: the last weights are among the best once, and are not averaged twice."""
+    trainer(Regression(), tmp_path / "m", settings(steps=9)).run()
+    report = Listening()
+    progress = trainer(Regression(), tmp_path / "m", settings(steps=9), begin=False, report=report).run()
+    assert sorted(one.step for one in progress.best) == [7, 9]
+    assert [step for step, kind, values in report.heard if "averaged" not in values] == []
+
+
 def test_averages_are_means():
     states = [{"a": torch.tensor([1.0, 2.0])}, {"a": torch.tensor([2.0, 6.0])}, {"a": torch.tensor([6.0, 1.0])}]
     assert averaged(states)["a"].tolist() == [3.0, 3.0]

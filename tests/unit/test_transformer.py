@@ -192,3 +192,9 @@ def test_numbers_that_do_not_fit_are_refused(options, words):
 def test_ids_that_do_not_fit_are_refused(source, target, error):
     with pytest.raises(error):
         built()(source, target)
+
+
+def test_separate_embeddings_start_the_same_each_time():
+    """The order in which they draw is not left to the addresses of objects, which differ among so many."""
+    models = [built(shared="target", target_vocabulary=VOCABULARY + 2) for _ in range(40)]
+    assert len({model.source_words.weight.sum().item() for model in models}) == 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from regard.cli.progress import reading
+from regard.cli.say import say
 from regard.errors import OptionError, OutputError, OutputExistsError, RegardError, unknown
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def embed(
             kind = model if dtype == "float32" else f"{model} in {dtype}"
             kind += ", last layer" if tokens else f", {embedder.pooling}"
             rows, vectors = amount(summary.rows, "row"), amount(summary.vectors, "vector")
-            _say(f"{out}: {rows}, {vectors} of {written.width} float32 ({kind})")
+            say(f"{out}: {rows}, {vectors} of {written.width} float32 ({kind})")
     _report(summary, out)
 
 
@@ -250,7 +251,7 @@ def _begun(parts: Parts, asked: dict[str, object], *, resume: bool) -> Record | 
         return None
     after = parts.resume(asked)
     if after is not None:
-        _say(f"resuming after line {after.lines:,}")
+        say(f"resuming after line {after.lines:,}")
     return after
 
 
@@ -292,12 +293,12 @@ def _explained(parts: Parts | None) -> Iterator[None]:
         raise  # no failure to explain: the reader left, and ``app`` ends quietly
     except KeyboardInterrupt:
         kept = _kept(parts)
-        _say("regard: interrupted" + (kept and f"; {kept}"))
+        say("regard: interrupted" + (kept and f"; {kept}"))
         sys.exit(130)
     except RegardError:
         kept = _kept(parts)
         if kept:
-            _say(kept)
+            say(kept)
         raise
     except OSError as error:
         _stop_writing(error, parts)
@@ -328,25 +329,19 @@ def _report(summary: Summary, out: Path | None) -> None:
     from regard.text.embedding_job import amount, skipped_path
 
     if summary.truncated:
-        _say(
+        say(
             f"cut at the model's limit: {amount(summary.truncated, 'text')}, "
             + _numbers(summary.first_truncated, summary.truncated)
         )
     if summary.skipped:
         first = [skipped.line for skipped in summary.first_skipped]
-        _say(f"left out: {amount(summary.skipped, 'line')}, {_numbers(first, summary.skipped)}")
+        say(f"left out: {amount(summary.skipped, 'line')}, {_numbers(first, summary.skipped)}")
         for skipped in summary.first_skipped[:3]:
-            _say("  " + skipped.problem.splitlines()[0])
+            say("  " + skipped.problem.splitlines()[0])
         if out is not None:
-            _say(f"  all of them: {skipped_path(out)}")
+            say(f"  all of them: {skipped_path(out)}")
 
 
 def _numbers(first: list[int], count: int) -> str:
     more = f" and {count - len(first):,} more" if count > len(first) else ""
     return f"line{'s' if count > 1 else ''} " + ", ".join(map(str, first)) + more
-
-
-def _say(message: str) -> None:
-    from regard.view.visible import visible
-
-    print(visible(message), file=sys.stderr)

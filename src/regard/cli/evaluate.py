@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.asked import columns_of, fields_of, languages_of
+from regard.cli.say import say
 from regard.errors import OptionError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def translate(
     _check(model, hypotheses, gold, form)
     keep_memory()
     where = Where(source, target, columns=columns_of(columns), fields=fields_of(fields))
-    pairs = read(data, where, _say)
+    pairs = read(data, where, say)
     translator = None if model is None else Translator.load(model, device=device)
     target = target or (None if translator is None else languages_of(translator.model)[1])
     texts = _translated(translator, pairs, beam, length_penalty) if translator else _read_lines(hypotheses)
@@ -140,7 +140,7 @@ def _aligned(
     lengths = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
     wanted = read_alignments(gold, form=form, first=first, lengths=lengths)
     if wanted.null_links:
-        _say(f"left out {wanted.null_links:,} links to no word")
+        say(f"left out {wanted.null_links:,} links to no word")
     found = [translator.aligned_pair(pair.source, pair.target, split=token_spans).alignment for pair in pairs]
     return alignment_scores(found, wanted.alignments)
 
@@ -170,9 +170,3 @@ def _text(found: dict[str, Any]) -> str:
             f"recall {100 * aligned['recall']:.2f}, {aligned['links']:,} links"
         )
     return "\n".join(lines)
-
-
-def _say(message: str) -> None:
-    from regard.view.visible import visible
-
-    print(visible(message), file=sys.stderr)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from regard.cli.say import say
 
 NOTES = """
 [bold]Formats.[/bold] ctranslate2: for CTranslate2, which translates fast on CPUs and GPUs. marian: MarianMTModel of \
@@ -34,8 +35,7 @@ def export(
     """Write a trained translator in the form that another program reads, to translate as it did."""
     from regard.translation import Translator
     from regard.translation.export import export as exported
-    from regard.view.visible import visible
 
     translator = Translator.load(model)
     exported(translator.model, (translator.source, translator.target), out, form=form)
-    print(visible(f"{out}: written for {form}"), file=sys.stderr)
+    say(f"{out}: written for {form}")

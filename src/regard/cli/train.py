@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.asked import columns_of, fields_of
-from regard.errors import OptionError, OutputError, OutputExistsError, RegardError
+from regard.cli.say import say
+from regard.errors import OptionError, OutputError, OutputExistsError
 
 if TYPE_CHECKING:
     from regard.train.processes import Processes
@@ -220,8 +221,8 @@ def _train(
             after=after,
         ).run()
     if progress.best and processes.is_main:
-        _say(f"{out}: BLEU {progress.best[0].score:.2f} on held-out pairs, after {progress.step:,} steps")
-        _say(f'try: regard translate --model {out} "..."')
+        say(f"{out}: BLEU {progress.best[0].score:.2f} on held-out pairs, after {progress.step:,} steps")
+        say(f'try: regard translate --model {out} "..."')
 
 
 def _prepared(
@@ -303,24 +304,22 @@ def _with_files(report: Report, folder: RunFolder, processes: Processes, after: 
 def _explained(folder: RunFolder, report: Report) -> Iterator[None]:
     """Whatever ends the run early: say how to go on."""
     try:
-        yield
+        with closing(report):
+            yield
     except KeyboardInterrupt:
-        report.close()
         kept = f"; a checkpoint is in {folder.path}: the same command with --resume goes on from there"
-        _say("regard: interrupted" + (kept if folder.saved else ""))
+        say("regard: interrupted" + (kept if folder.saved else ""))
         sys.exit(130)
+    except OutputExistsError:
+        raise
     except OSError as error:
-        report.close()
-        if isinstance(error, RegardError):
-            raise
+        ours = error if isinstance(error, OutputError) else None
         raise OutputError(
-            f"{error.filename or folder.path} cannot be written",
+            ours.what if ours else f"{error.filename or folder.path} cannot be written",
             expected="room on the disk and the right to write",
-            got=error.strerror or str(error),
+            got=ours.got if ours else error.strerror or str(error),
             do="make room; then the same command with --resume goes on from the last checkpoint",
         ) from error
-    finally:
-        report.close()
 
 
 def _numbers(given: list[str]) -> dict[str, Any]:
@@ -335,9 +334,3 @@ def _numbers(given: list[str]) -> dict[str, Any]:
         except ValueError:
             found[name] = value
     return found
-
-
-def _say(message: str) -> None:
-    from regard.view.visible import visible
-
-    print(visible(message), file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from regard.cli.progress import reading
+from regard.cli.say import say
 from regard.errors import DataError, OptionError, OutputError, OutputExistsError, RegardError, unknown
 
 if TYPE_CHECKING:
@@ -104,9 +105,9 @@ def translate(
         for number, found in enumerate(_translated(translator, lines, search, skip_bad=skip_bad), start=1):
             file.write(_written(translator, found, number, form))
             if found.renderings[0].missing:
-                _say(f"translation {number} lacks {' '.join(found.renderings[0].missing)}")
+                say(f"translation {number} lacks {' '.join(found.renderings[0].missing)}")
     if out is not None:
-        _say(f"{out}: written")
+        say(f"{out}: written")
 
 
 def _check(
@@ -220,7 +221,7 @@ def _usable(translator: Translator, lines: Iterable[Line], *, skip_bad: bool) ->
         except DataError as problem:
             if not skip_bad:
                 raise
-            _say(f"left empty: {problem.what}")
+            say(f"left empty: {problem.what}")
             yield ""
         else:
             yield line.text
@@ -306,9 +307,3 @@ def _in_words(aligned: Aligned) -> str:
     heaviest = aligned.weights.argmax(dim=1).tolist() if aligned.weights.numel() else []
     pairs = zip(aligned.target_words, heaviest, strict=True)
     return "  ".join(f"{word} ← {aligned.source_words[index]}" for word, index in pairs)
-
-
-def _say(message: str) -> None:
-    from regard.view.visible import visible
-
-    print(visible(message), file=sys.stderr)

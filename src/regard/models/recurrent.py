@@ -32,19 +32,18 @@ from regard.models.indices import check_indices
 from regard.models.luong_local import LocalPredictive
 from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
 from regard.models.recurrent_decoders import AttendingFirst, AttendingLast, Decoder, RecurrentState, Summarized
-from regard.models.sequence_to_sequence import SequenceOutput, SequenceToSequence
+from regard.models.sequence_to_sequence import SequenceOutput
+from regard.models.token_model import TokenConfig, TokenModel
 from regard.record import record
 from regard.shapes import check_dropout, check_mask
 
 ATTENTIONS = ("additive", "luong_dot", "luong_general", "luong_concat", "local_p", "none")
 """How the decoder looks at the source: Bahdanau's way, Luong's, or not at all."""
-SHARED = ("all", "target", "none")
-"""Which embeddings are one matrix: source, target and output; target and output; none."""
 
 
 @final
 @dataclass(frozen=True)
-class RecurrentConfig:
+class RecurrentConfig(TokenConfig):
     """The numbers of a recurrent model. Defaults are RNNsearch of 2015.
 
     ``vocabulary`` and ``target_vocabulary`` (None: the same) count tokens; ``width`` is the size of an embedded token,
@@ -54,7 +53,6 @@ class RecurrentConfig:
     """
 
     vocabulary: int = 30000
-    target_vocabulary: int | None = None
     width: int = 620
     hidden: int = 1000
     layers: int = 1
@@ -64,9 +62,6 @@ class RecurrentConfig:
     input_feeding: bool = True
     dropout: float = 0.0
     shared: str = "none"
-    pad_id: int = 0
-    start_id: int = 2
-    end_id: int = 3
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "hidden", "layers", "window"):
@@ -76,7 +71,6 @@ class RecurrentConfig:
         for kind, name, valid in (
             ("cell", self.cell, CELLS),
             ("attention of a recurrent model", self.attention, ATTENTIONS),
-            ("way of sharing embeddings", self.shared, SHARED),
         ):
             if name not in valid:
                 raise unknown(kind, name, valid)
@@ -87,22 +81,11 @@ class RecurrentConfig:
                 got=str(self.hidden),
                 do=f"hidden={self.hidden + 1}",
             )
-        if self.shared == "all" and self.vocabulary != self.vocabulary_of_target:
-            raise OptionError(
-                "two vocabularies cannot share one matrix",
-                expected="one vocabulary for both languages, or shared='target'",
-                got=f"{self.vocabulary} and {self.target_vocabulary} tokens",
-                do="train a joint tokenizer, or pass shared='target'",
-            )
-
-    @property
-    def vocabulary_of_target(self) -> int:
-        """Tokens that can be written."""
-        return self.vocabulary if self.target_vocabulary is None else self.target_vocabulary
+        super().__post_init__()
 
 
 @final
-class Recurrent(SequenceToSequence):
+class Recurrent(TokenModel):
     """A recurrent encoder-decoder from its numbers, with weights to be trained."""
 
     model_type = "regard-recurrent"
@@ -110,13 +93,6 @@ class Recurrent(SequenceToSequence):
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(config)
-        self.config = config
-        self.vocabularies = config.vocabulary, config.vocabulary_of_target
-        self.start_id, self.end_id = config.start_id, config.end_id
-        self.source_words = nn.Embedding(self.vocabularies[0], config.width)
-        self.target_words = (
-            self.source_words if config.shared == "all" else nn.Embedding(self.vocabularies[1], config.width)
-        )
         self.encoder = BidirectionalLayers(
             config.cell, config.width, config.hidden, layers=config.layers, dropout=config.dropout
         )
@@ -126,24 +102,12 @@ class Recurrent(SequenceToSequence):
         self.fit = nn.Identity() if size == self.decoder.size else nn.Linear(self.decoder.size, size, bias=False)
         self.output = nn.Linear(size, self.vocabularies[1], bias=False)
         self.tie()
-        self._start()
+        self._start_words()
 
     @property
     def attends(self) -> bool:
         """Whether the decoder looks at the source; with attention "none" it has the last state alone."""
         return self.config.attention != "none"
-
-    @property
-    def tied(self) -> dict[str, str]:
-        """The names of weights that are another weight, and that one's name."""
-        if self.config.shared == "all":
-            return dict.fromkeys(("target_words.weight", "output.weight"), "source_words.weight")
-        return {"output.weight": "target_words.weight"} if self.config.shared == "target" else {}
-
-    def tie(self) -> None:
-        """Make the output one with the target's embeddings, where they are shared."""
-        if self.config.shared != "none":
-            self.output.weight = self.target_words.weight
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
         """Logits for every place of a target that is known. See ``SequenceToSequence.forward``.
@@ -208,15 +172,6 @@ class Recurrent(SequenceToSequence):
                 got="attention='none'",
                 do="train a model with attention='additive'",
             )
-
-    def _start(self) -> None:
-        """Layers start as they are; embeddings so that a token has a length near 1."""
-        for words in {self.source_words, self.target_words}:
-            nn.init.normal_(words.weight, std=self.config.width**-0.5)
-            with torch.no_grad():
-                words.weight[self.config.pad_id] = 0
-        if self.config.shared == "none":
-            nn.init.xavier_uniform_(self.output.weight)
 
 
 def _decoder(config: RecurrentConfig) -> Decoder:

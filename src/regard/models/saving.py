@@ -51,16 +51,21 @@ def write_folder(
         for name, content in files.items():
             (aside / name).parent.mkdir(exist_ok=True)
             (aside / name).write_text(content, encoding="utf-8")
-        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        try:
-            save_file(plain, aside / WEIGHTS, metadata={"format": "pt"})
-        except SafetensorError as error:  # no OSError, whatever the disk said
-            raise OutputError(
-                f"{folder} cannot be written",
-                expected="room on the disk and the right to write",
-                got=str(error),
-                do="make room, or choose another place",
-            ) from error
+        write_tensors(aside / WEIGHTS, tensors)
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file. Raises OutputError where that fails, for which the library has no OSError."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        save_file(plain, path, metadata={"format": "pt"})
+    except SafetensorError as error:
+        raise OutputError(
+            f"{path} cannot be written",
+            expected="room on the disk and the right to write",
+            got=str(error),
+            do="make room, or choose another place",
+        ) from error
 
 
 @contextmanager
@@ -77,7 +82,7 @@ def written_aside(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         yield aside
         for path in aside.rglob("*"):
             if path.is_file():
-                _sync(path)
+                sync_file(path)
         aside.chmod(0o755)  # mkdtemp makes it private
         _swap(aside, folder)
     except BaseException:
@@ -110,7 +115,7 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
         )
 
 
-def _sync(path: Path) -> None:
+def sync_file(path: Path) -> None:
     """Wait until the disk has it: the rename that follows must not come first."""
     with path.open("rb") as file:
         os.fsync(file.fileno())

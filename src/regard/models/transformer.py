@@ -21,13 +21,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard import masks
-from regard.errors import OptionError, unknown
+from regard.errors import unknown
 from regard.layers import DecoderBlock, Dropout, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
 from regard.layers.projection import project
 from regard.masks import Mask
 from regard.models.groups import Groups
 from regard.models.indices import check_indices
-from regard.models.sequence_to_sequence import SequenceOutput, SequenceToSequence
+from regard.models.sequence_to_sequence import SequenceOutput
+from regard.models.token_model import TokenConfig, TokenModel
 from regard.positions import ALiBi, Learned, Rotary, Sinusoidal, T5Buckets
 from regard.positions.base import AbsolutePosition, PairBias, Rotation
 from regard.record import record
@@ -36,13 +37,11 @@ _ABSOLUTE = ("sinusoidal", "learned")
 _IN_HEADS = ("rotary", "alibi", "t5")
 POSITIONS = (*_ABSOLUTE, *_IN_HEADS, "none")
 """Added to embeddings; turned or added in the heads of self-attention; none."""
-SHARED = ("all", "target", "none")
-"""Which embeddings are one matrix: source, target and output; target and output; none."""
 
 
 @final
 @dataclass(frozen=True)
-class TransformerConfig:
+class TransformerConfig(TokenConfig):
     """The numbers of a Transformer. Defaults are the base model of 2017.
 
     ``vocabulary`` and ``target_vocabulary`` (None: the same) count tokens; ``inner`` is the size inside the
@@ -51,8 +50,6 @@ class TransformerConfig:
     """
 
     vocabulary: int = 37000
-    target_vocabulary: int | None = None
-    width: int = 512
     layers: int = 6
     decoder_layers: int | None = None
     heads: int = 8
@@ -63,29 +60,12 @@ class TransformerConfig:
     position: str = "sinusoidal"
     max_length: int = 1024
     mechanism: str = "dot_product"
-    shared: str = "all"
     epsilon: float = 1e-5
-    pad_id: int = 0
-    start_id: int = 2
-    end_id: int = 3
 
     def __post_init__(self) -> None:
         if self.position not in POSITIONS:
             raise unknown("position of a Transformer", self.position, POSITIONS)
-        if self.shared not in SHARED:
-            raise unknown("way of sharing embeddings", self.shared, SHARED)
-        if self.shared == "all" and self.vocabulary != self.vocabulary_of_target:
-            raise OptionError(
-                "two vocabularies cannot share one matrix",
-                expected="one vocabulary for both languages, or shared='target'",
-                got=f"{self.vocabulary} and {self.target_vocabulary} tokens",
-                do="train a joint tokenizer, or pass shared='target'",
-            )
-
-    @property
-    def vocabulary_of_target(self) -> int:
-        """Tokens that can be written."""
-        return self.vocabulary if self.target_vocabulary is None else self.target_vocabulary
+        super().__post_init__()
 
 
 @final
@@ -141,7 +121,7 @@ class TransformerState:
 
 
 @final
-class Transformer(SequenceToSequence):
+class Transformer(TokenModel):
     """A Transformer from its numbers, with weights to be trained."""
 
     model_type = "regard-transformer"
@@ -149,13 +129,6 @@ class Transformer(SequenceToSequence):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
-        self.config = config
-        self.vocabularies = config.vocabulary, config.vocabulary_of_target
-        self.start_id, self.end_id = config.start_id, config.end_id
-        self.source_words = nn.Embedding(self.vocabularies[0], config.width)
-        self.target_words = (
-            self.source_words if config.shared == "all" else nn.Embedding(self.vocabularies[1], config.width)
-        )
         self.output = nn.Linear(config.width, self.vocabularies[1], bias=False)
         self.tie()
         self.positions = _absolute(config)
@@ -165,24 +138,12 @@ class Transformer(SequenceToSequence):
             _block(decoder_block, config, bidirectional=False) for _ in range(config.decoder_layers or config.layers)
         )
         self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
-        self._start()
+        self._start_words()
 
     @property
     def most_tokens(self) -> int | None:
         """The longest sequence that there are positions for; None is any."""
         return self.config.max_length if self.config.position == "learned" else None
-
-    @property
-    def tied(self) -> dict[str, str]:
-        """The names of weights that are another weight, and that one's name."""
-        if self.config.shared == "all":
-            return dict.fromkeys(("target_words.weight", "output.weight"), "source_words.weight")
-        return {"output.weight": "target_words.weight"} if self.config.shared == "target" else {}
-
-    def tie(self) -> None:
-        """Make the output one with the target's embeddings, where they are shared."""
-        if self.config.shared != "none":
-            self.output.weight = self.target_words.weight
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
         """Logits for every place of a target that is known. See ``SequenceToSequence.forward``."""
@@ -261,15 +222,6 @@ class Transformer(SequenceToSequence):
             tokens = tokens + self.positions(ids.shape[1], offset=offset)
         dropped: Tensor = self.dropout(tokens)
         return dropped
-
-    def _start(self) -> None:
-        """Layers start as they are; embeddings so that sqrt(width) of them has a deviation of 1."""
-        for words in {self.source_words, self.target_words}:
-            nn.init.normal_(words.weight, std=self.config.width**-0.5)
-            with torch.no_grad():
-                words.weight[self.config.pad_id] = 0
-        if self.config.shared == "none":
-            nn.init.xavier_uniform_(self.output.weight)
 
 
 def _absolute(config: TransformerConfig) -> AbsolutePosition | None:

@@ -30,7 +30,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 
 from regard.errors import DataError, MissingPackageError, OptionError, check_count, unknown
 from regard.text.placeholders import TOKENS
-from regard.text.tokenizer import is_unicode
+from regard.text.tokenizer import check_text
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
@@ -113,15 +113,7 @@ def checked(texts: Iterable[str]) -> Iterator[str]:
     if isinstance(texts, str):
         raise OptionError("one text is no list of texts", expected="a list of strings", got="a string", do="[text]")
     for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise OptionError(f"text {index} is not a string", expected="str", got=type(text).__name__, do="decode it")
-        if not is_unicode(text):
-            raise DataError(
-                f"text {index} is not Unicode text",
-                expected="characters that UTF-8 can write",
-                got="a lone surrogate, half of a character",
-                do="decode the source as UTF-8 (or with errors='replace')",
-            )
+        check_text(text, index)
         yield normalized(text)
 
 

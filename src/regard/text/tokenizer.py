@@ -155,7 +155,7 @@ class Tokenizer:
         Raises DataError for a text that is not Unicode text, and OptionError for what is no text at all.
         """
         for index, text in enumerate(texts):
-            _check_text(text, index)
+            check_text(text, index)
         plain = self._backend.encode_batch(list(texts), add_special_tokens=False)
         return tuple(self._finished(text, encoding, truncate) for text, encoding in zip(texts, plain, strict=True))
 
@@ -210,7 +210,8 @@ def _pad_id_of(backend: tokenizers.Tokenizer) -> int:
     return 0
 
 
-def _check_text(text: object, index: int) -> None:
+def check_text(text: object, index: int) -> None:
+    """Raise OptionError for what is no text, DataError for half a character; ``index`` says which of several."""
     if not isinstance(text, str):
         raise OptionError(f"text {index} is not a string", expected="str", got=type(text).__name__, do="decode bytes")
     if not is_unicode(text):

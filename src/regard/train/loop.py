@@ -75,8 +75,9 @@ class Trainer:
         if after is not None:
             self._take(after)
         self._autocast = autocast_dtype(settings.precision, processes.device)
-        self._validate_every = settings.validate_every or min(max(len(self._steps(0)), _FEWEST), _MOST)
-        self._loss, self._tokens, self._broken, self._validated = 0.0, 0, 0, -1
+        self._epoch_steps = len(self._steps(0))
+        self._validate_every = settings.validate_every or min(max(self._epoch_steps, _FEWEST), _MOST)
+        self._loss, self._tokens, self._broken = 0.0, 0, 0
         self._earlier, self._began = self.progress.seconds, time.monotonic()
         self._saved = self._reported = self._began
 
@@ -89,7 +90,7 @@ class Trainer:
         with Interruption() as interruption:
             self._train(interruption)
             if self._processes.agreed(interruption.asked):
-                self._save()
+                self._save(self._weights())
                 raise KeyboardInterrupt
         self._finish()
         return self.progress
@@ -201,22 +202,17 @@ class Trainer:
         done = min(1.0, max(shares))
         return done, self._seconds * (1 - done) / done if done > 0 else None
 
-    @property
-    def _epoch_steps(self) -> int:
-        return len(self._steps(0))
-
     def _now_and_then(self) -> None:
         """Validate and save, when it is time."""
         if self.progress.step % self._validate_every == 0:
             self._validate()
         elif self._processes.agreed(time.monotonic() - self._saved >= self.settings.save_seconds):
-            self._save()
+            self._save(self._weights())
 
     def _validate(self) -> None:
         """Measure the model, keep its weights if they are among the best, and write a checkpoint."""
-        weights = states.weights_of(self._bare, self._tied)
+        weights = self._weights()
         result = self._measured(weights)
-        self._validated = self.progress.step
         before = self.progress.best[:1]
         self.progress = self.progress.validated(result.score, self.settings.average)
         if self._processes.is_main:
@@ -227,7 +223,7 @@ class Trainer:
                     self.folder.save_snapshot(snapshot.name, weights)
             if self.progress.best[:1] != before:
                 self._keep(result)
-        self._save()
+        self._save(weights)
         self._reported = time.monotonic()
 
     def _measured(self, weights: dict[str, Tensor]) -> Validation:
@@ -247,7 +243,7 @@ class Trainer:
 
     def _finish(self) -> None:
         """Measure the last weights and the mean of the best, and keep what is best."""
-        if self.progress.step and self._validated != self.progress.step:
+        if self.progress.step != self.progress.validated_at:
             self._validate()
         best = self.progress.best
         if self._processes.is_main and len(best) > 1:
@@ -259,12 +255,15 @@ class Trainer:
                 self._keep(result)
         self._processes.wait()
 
-    def _save(self) -> None:
+    def _weights(self) -> dict[str, Tensor]:
+        return states.weights_of(self._bare, self._tied)
+
+    def _save(self, weights: dict[str, Tensor]) -> None:
         """Write a checkpoint."""
         self.progress = replace(self.progress, seconds=self._seconds)
         checkpoint = Checkpoint(
             progress=self.progress,
-            weights=states.weights_of(self._bare, self._tied),
+            weights=weights,
             optimizer=states.optimizer_of(self._bare, self.optimizer),
             random=self._processes.gathered(states.random_of(self._processes.device)),
         )

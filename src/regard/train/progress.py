@@ -25,7 +25,8 @@ class Snapshot:
 class Progress:
     """What was done: ``step`` steps; of ``epoch`` (from 0) ``batch`` batches; in ``seconds``; ``tokens`` in all.
 
-    ``best`` are the snapshots kept, the best first; ``stale`` counts validations since a better one.
+    ``best`` are the snapshots kept, the best first; ``stale`` counts validations since a better one; the last was at
+    step ``validated_at``, 0 where there was none.
     """
 
     step: int = 0
@@ -35,12 +36,14 @@ class Progress:
     tokens: int = 0
     best: tuple[Snapshot, ...] = field(default_factory=tuple)
     stale: int = 0
+    validated_at: int = 0
 
     def validated(self, score: float, keep: int) -> Progress:
         """After a validation. Of equal scores the earlier is the better."""
         better = not self.best or score > self.best[0].score
         ranked = sorted((*self.best, Snapshot(self.step, score)), key=lambda one: (-one.score, one.step))
-        return replace(self, best=tuple(ranked[:keep]), stale=0 if better else self.stale + 1)
+        stale = 0 if better else self.stale + 1
+        return replace(self, best=tuple(ranked[:keep]), stale=stale, validated_at=self.step)
 
     def fields(self) -> dict[str, Any]:
         """For a file of JSON."""

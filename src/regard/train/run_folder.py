@@ -15,7 +15,6 @@ there. Nothing in the folder is a pickle.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,10 +22,12 @@ from pathlib import Path
 from typing import Any, final
 
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
-from regard.errors import CheckpointError, OutputError, OutputExistsError
+from regard.errors import CheckpointError, OutputExistsError
+from regard.models.saving import sync_file, write_tensors
+from regard.text.parts import sync_folder
 from regard.train.progress import Progress
 
 _KEPT = 2
@@ -73,7 +74,7 @@ class RunFolder:
             folder.mkdir(parents=True)
         for name, text in files.items():
             (self.path / name).write_text(text, encoding="utf-8")
-            _sync(self.path / name)
+            sync_file(self.path / name)
         _write_json(self._run, asked)  # the last: with it the run has begun
 
     def check_same(self, asked: Mapping[str, Any]) -> None:
@@ -98,13 +99,13 @@ class RunFolder:
             for kind in ("weights", "optimizer", "random"):
                 _write_tensors(aside / f"{kind}.safetensors", getattr(checkpoint, kind))
             _write_json(aside / "progress.json", checkpoint.progress.fields())
-            _sync(aside)
+            sync_folder(aside)
             shutil.rmtree(self._checkpoints / name, ignore_errors=True)
             aside.rename(self._checkpoints / name)
         except BaseException:
             shutil.rmtree(aside, ignore_errors=True)
             raise
-        _sync(self._checkpoints)
+        sync_folder(self._checkpoints)
         for old in self._complete()[:-_KEPT]:
             shutil.rmtree(old)
         self._keep_snapshots()
@@ -181,16 +182,8 @@ def _step_of(line: str) -> float:
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:  # no OSError, whatever the disk said
-        raise OutputError(
-            f"{path} cannot be written",
-            expected="room on the disk and the right to write",
-            got=str(error),
-            do="make room; then the same command with --resume goes on from the last checkpoint",
-        ) from error
-    _sync(path)
+    write_tensors(path, tensors)
+    sync_file(path)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -202,7 +195,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 def _write_json(path: Path, fields: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    _sync(path)
+    sync_file(path)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -222,12 +215,3 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
         got=str(error),
         do="remove its folder: --resume then takes the checkpoint before",
     )
-
-
-def _sync(path: Path) -> None:
-    """Wait until the disk has it: the rename that follows must not come first."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

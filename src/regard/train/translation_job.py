@@ -10,12 +10,12 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, NamedTuple, TypeVar, final
 
 from regard.errors import DataError, OptionError, unknown
 from regard.models import Recurrent, RecurrentConfig, SequenceToSequence, Transformer, TransformerConfig, sequence_files
 from regard.text.pairs import Pair, Tally, Where, read_pairs
-from regard.text.placeholders import protect
+from regard.text.placeholders import ProtectedPair, protect
 from regard.text.subword_training import least_size
 from regard.text.subwords import Subwords
 from regard.train.batches import Batches
@@ -91,6 +91,14 @@ class Prepared:
         return sequence_files.subword_texts(self.task.model.subwords)
 
 
+@final
+class _Guarded(NamedTuple):
+    """A pair, and its texts with placeholders for what is to be copied."""
+
+    pair: Pair
+    text: ProtectedPair
+
+
 def subwords_of(folder: RunFolder) -> Subword | None:
     """The subwords that a run was begun with."""
     return sequence_files.read_subwords(folder.path)
@@ -117,7 +125,7 @@ def prepared(plan: Plan, say: Callable[[str], None], *, subwords: Subword | None
 
     Raises DataError for data that cannot be used, OptionError for a plan that makes no sense.
     """
-    learnt, measured = _split(plan, say)
+    learnt, measured = (_guarded(pairs) for pairs in _split(plan, say))
     warning = warning_for(len(learnt))
     if warning:
         say(warning)
@@ -170,17 +178,20 @@ def _start(plan: Plan) -> SequenceToSequence | None:
     return Translator.load(plan.model).model
 
 
-def _trained(plan: Plan, pairs: Sequence[Pair], say: Callable[[str], None]) -> Subword:
+def _guarded(pairs: Sequence[Pair]) -> list[_Guarded]:
+    return [_Guarded(pair, protect(pair.source, pair.target)) for pair in pairs]
+
+
+def _trained(plan: Plan, pairs: Sequence[_Guarded], say: Callable[[str], None]) -> Subword:
     """Subwords learnt from the pairs."""
     if plan.sharing not in SHARING:
         raise unknown("way of sharing subwords", plan.sharing, SHARING)
-    sides = [[pair.source for pair in pairs], [pair.target for pair in pairs]]
+    sides = [[one.text.source for one in pairs], [one.text.target for one in pairs]]
     joint = plan.sharing == "joint" or (plan.sharing == "auto" and _alike(*sides))
     groups = [sides[0] + sides[1]] if joint else sides
-    protected = [[protect(text).text for text in texts] for texts in groups]
     found = [
         Subwords.train(texts, size=plan.vocabulary or _size_of(texts, len(pairs)), algorithm=plan.algorithm)
-        for texts in protected
+        for texts in groups
     ]
     say(
         f"{found[0].vocabulary:,} subwords for both languages"
@@ -251,16 +262,15 @@ def _described(plan: Plan, size: Size, model: SequenceToSequence) -> str:
 
 
 def _encoded(
-    pairs: Sequence[Pair], subwords: Subword, most: int, say: Callable[[str], None]
+    pairs: Sequence[_Guarded], subwords: Subword, most: int, say: Callable[[str], None]
 ) -> tuple[Corpus, list[Pair]]:
     """The pairs as tokens, without those with a side that is too long."""
-    guarded = [protect(pair.source, pair.target) for pair in pairs]
-    sources = subwords[0].encode([one.source for one in guarded])
-    targets = subwords[1].encode([one.target for one in guarded])
+    sources = subwords[0].encode([one.text.source for one in pairs])
+    targets = subwords[1].encode([one.text.target for one in pairs])
     fits = [max(len(source), len(target)) <= most for source, target in zip(sources, targets, strict=True)]
-    kept = [pair for pair, fit in zip(pairs, fits, strict=True) if fit]
+    kept = [one.pair for one, fit in zip(pairs, fits, strict=True) if fit]
     if len(kept) < len(pairs):
-        long = [pair.place for pair, fit in zip(pairs, fits, strict=True) if not fit]
+        long = [one.pair.place for one, fit in zip(pairs, fits, strict=True) if not fit]
         more = f" and {len(long) - 5:,} more" if len(long) > 5 else ""
         say(f"left out {len(long):,}, where a side has more than {most} tokens: {', '.join(long[:5])}{more}")
     if not kept:

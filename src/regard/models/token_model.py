@@ -1,0 +1,88 @@
+"""What models share that have one matrix for each kind of token: source, target, output; some of them the same one.
+
+shared="all"      source, target and output: Vaswani et al. 2017, section 3.4
+shared="target"   target and output: Press and Wolf 2017
+shared="none"     none
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from regard.errors import OptionError, unknown
+from regard.models.sequence_to_sequence import SequenceToSequence
+
+SHARED = ("all", "target", "none")
+
+
+@dataclass(frozen=True)
+class TokenConfig:
+    """The numbers of tokens: how many (``target_vocabulary`` None: as many as ``vocabulary``), and how wide."""
+
+    vocabulary: int
+    target_vocabulary: int | None = None
+    width: int = 512
+    shared: str = "all"
+    pad_id: int = 0
+    start_id: int = 2
+    end_id: int = 3
+
+    def __post_init__(self) -> None:
+        if self.shared not in SHARED:
+            raise unknown("way of sharing embeddings", self.shared, SHARED)
+        if self.shared == "all" and self.vocabulary != self.vocabulary_of_target:
+            raise OptionError(
+                "two vocabularies cannot share one matrix",
+                expected="one vocabulary for both languages, or shared='target'",
+                got=f"{self.vocabulary} and {self.target_vocabulary} tokens",
+                do="train a joint tokenizer, or pass shared='target'",
+            )
+
+    @property
+    def vocabulary_of_target(self) -> int:
+        """Tokens that can be written."""
+        return self.vocabulary if self.target_vocabulary is None else self.target_vocabulary
+
+
+class TokenModel(SequenceToSequence, ABC):
+    """``source_words`` and ``target_words`` embed tokens; ``output``, which a subclass adds, gives logits."""
+
+    output: nn.Linear
+
+    @abstractmethod
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.config = config
+        self.vocabularies = config.vocabulary, config.vocabulary_of_target
+        self.start_id, self.end_id = config.start_id, config.end_id
+        self.source_words = nn.Embedding(self.vocabularies[0], config.width)
+        self.target_words = (
+            self.source_words if config.shared == "all" else nn.Embedding(self.vocabularies[1], config.width)
+        )
+
+    @property
+    def tied(self) -> dict[str, str]:
+        """The names of weights that are another weight, and that one's name."""
+        if self.config.shared == "all":
+            return dict.fromkeys(("target_words.weight", "output.weight"), "source_words.weight")
+        return {"output.weight": "target_words.weight"} if self.config.shared == "target" else {}
+
+    def tie(self) -> None:
+        """Make the output one with the target's embeddings, where they are shared."""
+        if self.config.shared != "none":
+            self.output.weight = self.target_words.weight
+
+    def _start_words(self) -> None:
+        """Embeddings so that a token has a length near 1, which is 0 for padding; an output of its own as layers."""
+        # A dict and not a set: the order in which they draw must be the same in every process.
+        for words in dict.fromkeys((self.source_words, self.target_words)):
+            nn.init.normal_(words.weight, std=self.config.width**-0.5)
+            with torch.no_grad():
+                words.weight[self.config.pad_id] = 0
+        if self.config.shared == "none":
+            nn.init.xavier_uniform_(self.output.weight)
