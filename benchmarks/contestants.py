@@ -37,6 +37,7 @@ LABELS = {
     "flex": "torch FlexAttention",
     "broadcast": "torch, written with broadcasting",
     "transformers": "transformers",
+    "joeynmt": "JoeyNMT",
     "onnxruntime": "ONNX Runtime",
 }
 """What contestants are called in tables."""

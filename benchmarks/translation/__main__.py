@@ -12,11 +12,10 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
 from benchmarks.translation.measure import measured
 from benchmarks.translation.train import trained
-
-RESULTS = Path(__file__).parent / "results"
 
 
 def options() -> argparse.Namespace:
@@ -46,8 +45,7 @@ def main() -> int:
         print(f"trained in {(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
         found = measured(config, asked.data, model)
         print(json.dumps(found, indent=2, ensure_ascii=False))
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{name}.json").write_text(json.dumps(found, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        results.write(name, found)
     return 0
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.translation import results
 from benchmarks.translation.config import NAMES
 
-_RESULTS = Path(__file__).parent / "results"
 _PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 
+_NAMES = {"regard": "regard", "transformers": "transformers, generate", "ctranslate2": "CTranslate2"}
 _INTRODUCTION = """\
 <!-- Written by `python -m benchmarks.translation.report` from benchmarks/translation/results. Do not edit. -->
 
@@ -33,14 +33,9 @@ python -m benchmarks.translation multi30k-de-en --data data/
 
 def main() -> None:
     """Write the page."""
-    results = [(name, _read(name)) for name in NAMES if (_RESULTS / f"{name}.json").exists()]
-    parts = [_INTRODUCTION, *(line for name, result in results for line in _result(name, result))]
+    found = [(name, result) for name in NAMES if (result := results.read(name)) is not None]
+    parts = [_INTRODUCTION, *(line for name, result in found for line in _result(name, result))]
     _PAGE.write_text("\n".join(parts), encoding="utf-8")
-
-
-def _read(name: str) -> dict[str, Any]:
-    result: dict[str, Any] = json.loads((_RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return result
 
 
 def _result(name: str, result: dict[str, Any]) -> Iterator[str]:
@@ -61,8 +56,26 @@ def _result(name: str, result: dict[str, Any]) -> Iterator[str]:
     yield f"Signature: `{signature}`.\n"
     yield "| source | translation |\n|---|---|"
     yield from (f"| {_cell(source)} | {_cell(target)} |" for source, target in result["examples"])
+    if "decoding" in result:
+        yield from _decoding(result["decoding"])
     versions = result["versions"]
     yield f"\n<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
+
+
+def _decoding(decoding: dict[str, Any]) -> Iterator[str]:
+    contestants = decoding["contestants"]
+    ours = contestants["regard"]["seconds"]
+    yield (
+        f"\nThe first {decoding['sentences']} sentences by a beam of {decoding['beam']}, "
+        f"{decoding['batch']} at a time, in float32, in turns:\n"
+    )
+    yield "| | seconds | tokens a second | time beside regard's | sacreBLEU |\n|---|--:|--:|--:|--:|"
+    for name, one in contestants.items():
+        half = (one["high"] - one["low"]) / 2
+        yield (
+            f"| {_NAMES[name]} | {one['seconds']:.2f} ± {half:.2f} | {one['tokens a second']:,} "
+            f"| {one['seconds'] / ours:.2f} | {one['sacrebleu']:.2f} |"
+        )
 
 
 def _promised(result: dict[str, Any]) -> str:

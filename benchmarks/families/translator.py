@@ -1,0 +1,110 @@
+"""A step of training a translator, Transformer 3 + 3 of width 256, by regard, transformers (Marian) and JoeyNMT.
+
+    a step     loss with smoothed labels, its gradient, cut to norm 1, and the optimizer, each contestant's own
+    fp32       float32 throughout
+    bf16       torch.autocast: weights and optimizer float32
+
+Before any timing, without dropout, the loss and the gradient of the matrix of words are held
+against transformers in float64 (norms of rows: contestants order the width differently).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.answers import Deviation, deviation
+from benchmarks.case import Case, Contestant, Family, Prepared, Work
+from benchmarks.learners import FIRST, PAIRS, TOKENS, Batch, Learner, joeynmt, marian, native, transformers
+from benchmarks.targets import Faster
+from regard.train.allocator import keep_memory
+
+_SMOOTHING, _CLIP = 0.1, 1.0
+_SHORT = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+_ALLOWED = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (1e-2, 5e-2)}
+"""Six layers in that dtype: the loss, and the gradient."""
+
+
+def _case(dtype: torch.dtype, by: float) -> Case:
+    peers = ("transformers", "joeynmt")
+    return Case(
+        f"{_SHORT[dtype]} {PAIRS} x {TOKENS}",
+        f"{PAIRS} pairs of {TOKENS} tokens on each side",
+        partial(_prepare, dtype),
+        ("native", *peers),
+        tuple(Faster(peer, by) for peer in peers),
+        quick=True,
+    )
+
+
+def _prepare(dtype: torch.dtype) -> Prepared:
+    keep_memory()
+    batch = Batch.random()
+    makers = {"native": native, "transformers": transformers, "joeynmt": joeynmt}
+    contestants = {name: partial(_contestant, dtype, make, batch) for name, make in makers.items()}
+    return Prepared(Work(PAIRS * TOKENS, "tokens/s", step=1.0), contestants)
+
+
+def _contestant(dtype: torch.dtype, make: Callable[[Batch], Learner], batch: Batch) -> Contestant:
+    learner = make(batch)
+    return Contestant(partial(_step, learner, dtype), partial(_deviations, learner, dtype, batch))
+
+
+def _step(learner: Learner, dtype: torch.dtype) -> None:
+    """What is timed."""
+    learner.model.train()
+    with _multiplying(dtype):
+        loss = learner.loss(_SMOOTHING)
+    loss.backward()
+    nn.utils.clip_grad_norm_(learner.model.parameters(), _CLIP)
+    learner.optimizer.step()
+    learner.optimizer.zero_grad()
+
+
+def _deviations(learner: Learner, dtype: torch.dtype, batch: Batch) -> list[Deviation]:
+    expected_loss, expected = _expected(batch)
+    learner.model.eval()
+    with _multiplying(dtype):
+        loss = learner.loss(0.0)
+    loss.backward()
+    assert learner.words.grad is not None
+    rows = learner.words.grad[FIRST:].double().norm(dim=1)
+    learner.optimizer.zero_grad()
+    allowed = _ALLOWED[dtype]
+    return [
+        Deviation("loss", abs(float(loss.detach()) / expected_loss - 1), allowed[0]),
+        deviation("gradient of the words", rows, expected, allowed[1]),
+    ]
+
+
+@cache
+def _expected(batch: Batch) -> tuple[float, Tensor]:
+    """The loss without smoothing, and the norms of the rows of its gradient, by transformers in float64."""
+    model = marian(torch.float64).eval()
+    words = model.get_input_embeddings().weight
+    logits = model(input_ids=batch.source, decoder_input_ids=batch.given).logits
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch.wanted.flatten())
+    (gradient,) = torch.autograd.grad(loss, [words])
+    return float(loss.detach()), gradient[FIRST:].norm(dim=1)
+
+
+def _multiplying(dtype: torch.dtype) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype == torch.float32 else torch.autocast("cpu", dtype=dtype)
+
+
+FAMILY = Family(
+    name="translator",
+    title="Training a translator",
+    question="How long does a step take, with the loss, its gradient and the optimizer?",
+    cases=(_case(torch.float32, 2.5), _case(torch.bfloat16, 4.0)),
+    notes=(
+        "Transformer 3 + 3 of width 256, 8,000 subwords shared by both sides, dropout 0.3, smoothed labels. "
+        "In bf16 all take torch.autocast.",
+        "For all of them the allocator keeps freed memory, as `regard train` asks it to.",
+    ),
+)

@@ -1,0 +1,204 @@
+"""Translators that learn one batch, each the way its own trainer does, all from the same weights, which regard exports.
+
+native         regard.models.Transformer; AdamW, fused
+transformers   MarianMTModel with the loss of its Trainer; AdamW, fused, which is the Trainer's default
+joeynmt        JoeyNMT's model, batch and loss; Adam
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from regard import masks
+from regard.errors import MissingPackageError
+from regard.models.layout import Layout
+from regard.models.transformer import Transformer, TransformerConfig
+from regard.train.loss import smoothed_cross_entropy
+from regard.translation.export import hugging_face
+
+CONFIG = TransformerConfig(vocabulary=8000, width=256, layers=3, heads=8, inner=1024, dropout=0.3)
+PAIRS, TOKENS = 128, 16
+FIRST = 4
+"""Tokens before it stand for no text."""
+_RATE = 1e-6
+
+
+@dataclass(frozen=True)
+class Learner:
+    """A model that learns: ``loss(smoothing)`` is the mean over tokens, ``words`` what all tokens share."""
+
+    model: nn.Module
+    words: nn.Parameter
+    loss: Callable[[float], Tensor]
+    optimizer: torch.optim.Optimizer
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Pairs of full length: sources (pairs, tokens), what the decoder is given and what it is to say."""
+
+    source: Tensor
+    given: Tensor
+    wanted: Tensor
+
+    @classmethod
+    def random(cls) -> Batch:
+        """Random tokens; each target ends."""
+        numbers = torch.Generator().manual_seed(2017)
+        source, target = torch.randint(FIRST, CONFIG.vocabulary, (2, PAIRS, TOKENS), generator=numbers)
+        source[:, -1] = target[:, -1] = CONFIG.end_id
+        start = torch.full((PAIRS, 1), CONFIG.start_id)
+        return cls(source, torch.cat([start, target[:, :-1]], dim=1), target)
+
+
+@cache
+def _weights() -> dict[str, Tensor]:
+    torch.manual_seed(2017)
+    return Transformer(CONFIG).state_dict()
+
+
+def _ours() -> Transformer:
+    model = Transformer(CONFIG)
+    model.load_state_dict(_weights())
+    return model
+
+
+def native(batch: Batch) -> Learner:
+    model, lengths = _ours(), torch.full((PAIRS,), TOKENS)
+
+    def loss(smoothing: float) -> Tensor:
+        output = model(batch.source, batch.given, mask=masks.padding(lengths))
+        return smoothed_cross_entropy(output.logits, batch.wanted, smoothing=smoothing) / batch.wanted.numel()
+
+    return Learner(model, model.source_words.weight, loss, _adamw(model))
+
+
+def _adamw(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(model.parameters(), lr=_RATE, betas=(0.9, 0.98), eps=1e-9, fused=True)
+
+
+def marian(dtype: torch.dtype) -> Any:
+    """The same weights in transformers' code."""
+    try:
+        import transformers
+        from safetensors.torch import save_file
+    except ImportError:
+        raise _missing("transformers", "'regard[bench]'") from None
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    model = _ours()
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in hugging_face.configurations(model, hugging_face.MARIAN).items():
+            (Path(folder) / name).write_text(content, encoding="utf-8")
+        tensors = {name: tensor.contiguous() for name, tensor in hugging_face.tensors(model).items()}
+        save_file(tensors, Path(folder) / "model.safetensors", metadata={"format": "pt"})
+        return transformers.MarianMTModel.from_pretrained(folder, dtype=dtype)
+
+
+def transformers(batch: Batch) -> Learner:
+    model = marian(torch.float32)
+    from transformers.trainer_pt_utils import LabelSmoother
+
+    tokens = torch.ones_like(batch.source)
+
+    def loss(smoothing: float) -> Tensor:
+        output = model(input_ids=batch.source, attention_mask=tokens, decoder_input_ids=batch.given)
+        found: Tensor = LabelSmoother(epsilon=smoothing)(output, batch.wanted)
+        return found
+
+    return Learner(model, model.get_input_embeddings().weight, loss, _adamw(model))
+
+
+def joeynmt(batch: Batch) -> Learner:
+    try:
+        from joeynmt.batch import Batch as JoeyBatch
+        from joeynmt.model import build_model
+        from joeynmt.vocabulary import Vocabulary
+    except ImportError:
+        raise _missing("JoeyNMT", "--no-deps joeynmt 'importlib_metadata<9' zipp subword-nmt") from None
+    names = {"unk": 0, "pad": 1, "bos": CONFIG.start_id, "eos": CONFIG.end_id}
+    special = {f"{name}_token": f"<{name}>" for name in names} | {
+        f"{name}_id": number for name, number in names.items()
+    }
+    tokens = SimpleNamespace(**special, sep_token=None, sep_id=None, lang_tags=[])
+    vocabulary = Vocabulary([str(number) for number in range(FIRST, CONFIG.vocabulary)], tokens)
+    stack = {
+        "type": "transformer",
+        "num_layers": CONFIG.layers,
+        "num_heads": CONFIG.heads,
+        "hidden_size": CONFIG.width,
+        "ff_size": CONFIG.inner,
+        "dropout": CONFIG.dropout,
+        "layer_norm": "post",
+        "embeddings": {"embedding_dim": CONFIG.width, "scale": True, "dropout": CONFIG.dropout},
+    }
+    sharing = {"tied_embeddings": True, "tied_softmax": True}
+    model = build_model({"encoder": stack, "decoder": stack, **sharing}, vocabulary, vocabulary)
+    model.load_state_dict(_in_joeynmt(model.state_dict()))
+    lengths = torch.full((PAIRS,), TOKENS)
+    start = batch.given[:, :1]
+    target = torch.cat([start, batch.wanted], dim=1)
+    cpu, pairs = torch.device("cpu"), torch.arange(PAIRS)
+    given = JoeyBatch(batch.source, lengths, None, target, None, pairs, cpu, names["pad"], names["eos"])
+
+    def loss(smoothing: float) -> Tensor:
+        model.loss_function = ("crossentropy", smoothing)
+        summed = model(return_type="loss", **vars(given))[0]
+        mean: Tensor = given.normalize(summed, normalization="tokens")
+        return mean
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=_RATE, betas=(0.9, 0.98))
+    return Learner(model, model.src_embed.lut.weight, loss, optimizer)
+
+
+_ATTENTION = {
+    "q_layer": "query_projection",
+    "k_layer": "key_projection",
+    "v_layer": "value_projection",
+    "output_layer": "output_projection",
+}
+_FEED_FORWARD = {
+    "feed_forward.layer_norm": "feed_forward_residual.norm",
+    "feed_forward.pwff_layer.0": "feed_forward.up",
+    "feed_forward.pwff_layer.3": "feed_forward.down",
+}
+_ENCODER = {
+    **{f"src_src_att.{theirs}": f"attention.{ours}" for theirs, ours in _ATTENTION.items()},
+    "layer_norm": "attention_residual.norm",
+    **_FEED_FORWARD,
+}
+_DECODER = {
+    **{f"trg_trg_att.{theirs}": f"attention.{ours}" for theirs, ours in _ATTENTION.items()},
+    **{f"src_trg_att.{theirs}": f"cross_attention.{ours}" for theirs, ours in _ATTENTION.items()},
+    "x_layer_norm": "attention_residual.norm",
+    "dec_layer_norm": "cross_attention_residual.norm",
+    **_FEED_FORWARD,
+}
+_JOEYNMT = Layout(
+    {
+        f"{side}.layers.{{n}}.{theirs}": f"{side}.{{n}}.{ours}"
+        for side, names in (("encoder", _ENCODER), ("decoder", _DECODER))
+        for theirs, ours in names.items()
+    }
+    | {"src_embed.lut": "source_words", "trg_embed.lut": "target_words", "decoder.output_layer": "output"}
+)
+
+
+def _in_joeynmt(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Our weights by their names; tables of positions, which are theirs, stay."""
+    return theirs | _JOEYNMT.theirs(_weights())
+
+
+def _missing(package: str, what: str) -> MissingPackageError:
+    return MissingPackageError(
+        f"{package} is not installed", expected="the peers of the benchmarks", do=f"pip install {what}"
+    )

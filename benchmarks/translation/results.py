@@ -1,0 +1,27 @@
+"""Results as JSON, one file a config."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).with_name("results")
+
+
+def read(name: str) -> dict[str, Any] | None:
+    """The result of that name; None where there is none yet."""
+    path = FOLDER / f"{name}.json"
+    if not path.exists():
+        return None
+    result: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return result
+
+
+def write(name: str, result: dict[str, Any]) -> None:
+    """Keep a result, in place of an older one."""
+    FOLDER.mkdir(exist_ok=True)
+    path = FOLDER / f"{name}.json"
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    part.replace(path)
