@@ -37,6 +37,7 @@ LABELS = {
     "flex": "torch FlexAttention",
     "broadcast": "torch, written with broadcasting",
     "transformers": "transformers",
+    "transformers-kept": "transformers, memory kept",
     "joeynmt": "JoeyNMT",
     "onnxruntime": "ONNX Runtime",
 }

@@ -25,7 +25,16 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.train.loss import smoothed_cross_entropy
 from regard.translation.export import hugging_face
 
-CONFIG = TransformerConfig(vocabulary=8000, width=256, layers=3, heads=8, inner=1024, dropout=0.3)
+CONFIG = TransformerConfig(
+    vocabulary=8000,
+    width=256,
+    layers=3,
+    heads=8,
+    inner=1024,
+    dropout=0.3,
+    attention_dropout=0.3,
+    inner_dropout=0.3,
+)
 PAIRS, TOKENS = 128, 16
 FIRST = 4
 """Tokens before it stand for no text."""

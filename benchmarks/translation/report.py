@@ -1,7 +1,10 @@
-"""``python -m benchmarks.translation.report``: from the results to docs/results.md."""
+"""``python -m benchmarks.translation.report``: from the results to docs/results.md; --check only compares."""
 
 from __future__ import annotations
 
+import argparse
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +12,7 @@ from typing import Any
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES
 
-_PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 
 _NAMES = {"regard": "regard", "transformers": "transformers, generate", "ctranslate2": "CTranslate2"}
 _INTRODUCTION = """\
@@ -31,11 +34,36 @@ python -m benchmarks.translation multi30k-de-en --data data/
 """
 
 
-def main() -> None:
-    """Write the page."""
-    found = [(name, result) for name in NAMES if (result := results.read(name)) is not None]
-    parts = [_INTRODUCTION, *(line for name, result in found for line in _result(name, result))]
-    _PAGE.write_text("\n".join(parts), encoding="utf-8")
+def read_all() -> dict[str, dict[str, Any]]:
+    """All results, by the names of their configs."""
+    found = ((name, results.read(name)) for name in NAMES)
+    return {name: result for name, result in found if result is not None}
+
+
+def page(found: dict[str, dict[str, Any]]) -> str:
+    """The whole page."""
+    parts = [_INTRODUCTION, *_overview(found)]
+    parts += [line for name, result in found.items() for line in _result(name, result)]
+    return "\n".join(parts)
+
+
+def _overview(found: dict[str, dict[str, Any]]) -> Iterator[str]:
+    yield "| result | minutes | metric | reached | promised | published | sacreBLEU |"
+    yield "|---|--:|---|--:|--:|---|--:|"
+    for result in found.values():
+        score = result["scores"][result["metric"].split(", ", 1)[0]]
+        promise = "" if result["promise"] is None else f"{result['promise']:.1f} {_mark(result)}"
+        title = f"[{result['title']}](#{_anchor(result['title'])})"
+        yield (
+            f"| {title} | {result['trained']['minutes']:.0f} | {result['metric']} "
+            f"| {_reached(result):.2f} | {promise} | {result['published']} | {score['sacrebleu']:.2f} |"
+        )
+    yield ""
+
+
+def _anchor(title: str) -> str:
+    """What mkdocs makes of a heading."""
+    return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
 
 
 def _result(name: str, result: dict[str, Any]) -> Iterator[str]:
@@ -81,15 +109,38 @@ def _decoding(decoding: dict[str, Any]) -> Iterator[str]:
 def _promised(result: dict[str, Any]) -> str:
     if result["promise"] is None:
         return ""
+    return f"{_mark(result)} {_reached(result):.2f} {result['metric']} (≥ {result['promise']})."
+
+
+def _mark(result: dict[str, Any]) -> str:
+    return "✓" if _reached(result) >= result["promise"] else "✗"
+
+
+def _reached(result: dict[str, Any]) -> float:
     search, kind = result["metric"].split(", ", 1)
-    reached = result["scores"][search][kind]
-    mark = "✓" if reached >= result["promise"] else "✗"
-    return f"{mark} {reached:.2f} {result['metric']} (≥ {result['promise']})."
+    score: float = result["scores"][search][kind]
+    return score
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def main() -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.translation.report", description="Write docs/results.md from the results."
+    )
+    parser.add_argument("--check", action="store_true", help="write nothing; leave with 1 unless it is up to date")
+    asked = parser.parse_args()
+    text = page(read_all())
+    if asked.check:
+        return int(PAGE.read_text(encoding="utf-8") != text)
+    part = PAGE.with_name(PAGE.name + ".part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(PAGE)
+    return 0
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

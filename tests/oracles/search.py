@@ -1,4 +1,4 @@
-"""The search for a target, by looking at all of them, and by a beam that drops nothing.
+"""The search for a target, by looking at all of them, and by beams that say what is kept.
 
     log P(y) = sum_t log P(y_t | y_1 .. y_t-1)          y ends with the end, or is cut after ``most`` tokens
     score(y) = log P(y) / ((5 + |y|) / 6)^alpha         |y| counts the end
@@ -58,17 +58,61 @@ def beam(
     """All that a beam of ``width`` finishes, or has when it is cut, the best first. It never stops before ``most``."""
     live, found = [((), 0.0)], []
     for length in range(1, most + 1):
-        grown = [
-            (ids, token, total + log_probability)
-            for ids, total in live
-            for token, log_probability in enumerate(following(ids))
-            if token not in never and log_probability > -math.inf
-        ]
-        grown.sort(key=lambda one: -one[2])
-        found += [
-            Target(ids, total / divisor(length, alpha), total, True)
-            for ids, token, total in grown[:width]
-            if token == end
-        ]
-        live = [((*ids, token), total) for ids, token, total in grown if token != end][:width]
-    return in_order(found + [Target(ids, total / divisor(most, alpha), total, False) for ids, total in live])
+        grown = _grown(live, following, never)
+        found += _ended(grown[:width], end, length, alpha)
+        live = _lives(grown, end)[:width]
+    return in_order(found + _cut(live, most, alpha))
+
+
+def patient_beam(
+    following: Following,
+    end: int,
+    never: Collection[int],
+    most: int,
+    width: int,
+    alpha: float,
+    *,
+    best: int,
+    patience: float,
+) -> list[Target]:
+    """The ``best`` of a beam that stops once ``patience`` * ``width`` have ended: Kasai et al. 2022.
+
+    What cannot be among the ``best`` any more, however it ends, is given up.
+    """
+    live, found, ended = [((), 0.0)], [], 0
+    for length in range(1, most + 1):
+        grown = _grown(live, following, never)
+        found += _ended(grown[:width], end, length, alpha)
+        ended += sum(token == end for _, token, _ in grown[:width])
+        if ended >= patience * width:
+            return in_order(found)[:best]
+        scores = sorted((one.score for one in found), reverse=True)
+        to_beat = scores[best - 1] if len(scores) >= best else -math.inf
+        live = [(ids, total) for ids, total in _lives(grown, end)[:width] if total / divisor(most, alpha) > to_beat]
+    return in_order(found + _cut(live, most, alpha))[:best]
+
+
+Live = list[tuple[tuple[int, ...], float]]
+Grown = list[tuple[tuple[int, ...], int, float]]
+
+
+def _grown(live: Live, following: Following, never: Collection[int]) -> Grown:
+    grown = [
+        (ids, token, total + log_probability)
+        for ids, total in live
+        for token, log_probability in enumerate(following(ids))
+        if token not in never and log_probability > -math.inf
+    ]
+    return sorted(grown, key=lambda one: -one[2])
+
+
+def _ended(grown: Grown, end: int, length: int, alpha: float) -> list[Target]:
+    return [Target(ids, total / divisor(length, alpha), total, True) for ids, token, total in grown if token == end]
+
+
+def _lives(grown: Grown, end: int) -> Live:
+    return [((*ids, token), total) for ids, token, total in grown if token != end]
+
+
+def _cut(live: Live, most: int, alpha: float) -> list[Target]:
+    return [Target(ids, total / divisor(most, alpha), total, False) for ids, total in live]

@@ -183,15 +183,13 @@ class TestDecoderCache:
 
 class TestDropout:
     def test_everywhere_it_was_asked_for(self):
-        for block in (
-            encoder_block(WIDTH, HEADS, INNER, dropout=0.25),
-            decoder_block(WIDTH, HEADS, INNER, dropout=0.25),
-        ):
+        dropouts = {"dropout": 0.25, "attention_dropout": 0.125, "inner_dropout": 0.5}
+        for block in (encoder_block(WIDTH, HEADS, INNER, **dropouts), decoder_block(WIDTH, HEADS, INNER, **dropouts)):
             found = {name: module.p for name, module in block.named_modules() if isinstance(module, Dropout)}
-            wanted = {name for name, _ in block.named_children() if name.endswith("_residual")} | {"feed_forward"}
-            assert found == {f"{name}.dropout": 0.25 for name in wanted}
+            residuals = [name for name, _ in block.named_children() if name.endswith("_residual")]
+            assert found == {"feed_forward.dropout": 0.5} | {f"{name}.dropout": 0.25 for name in residuals}
             attentions = [module for module in block.children() if isinstance(module, MultiHeadAttention)]
-            assert [module.mechanism.dropout for module in attentions] == [0.25] * len(attentions)
+            assert [module.mechanism.dropout for module in attentions] == [0.125] * len(attentions)
             tokens = torch.randn(2, 7, WIDTH)
             given = (tokens,) if isinstance(block, EncoderBlock) else (tokens, tokens)
             assert not torch.equal(block(*given), block(*given))

@@ -48,7 +48,7 @@ def scripted(probabilities, vocabulary=VOCABULARY, **options):
 def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(alpha, seed):
     following, most = random_table(VOCABULARY, seed), 4
     width = 4 * 3 ** (most - 1)  # all continuations of all that can be live
-    beam = Beam(width, length_penalty=alpha, best=width)
+    beam = Beam(width, length_penalty=alpha, best=width, patience=math.inf)
     found = beam.search(TableModel(following, VOCABULARY), SOURCES, LENGTHS, most=most)
     for source, those in zip(sources(), found, strict=True):
         agree(those, oracle.exhaustive(of_source(following, source), END, NEVER, most, alpha)[:width])
@@ -66,9 +66,31 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(alpha, seed):
 def test_dropping_what_cannot_win_changes_nothing(seed, width, share, alpha, most, spread):
     following, best = random_table(VOCABULARY, seed, spread), 1 + int(share * (width - 1))
     model = TableModel(following, VOCABULARY)
-    found = Beam(width, length_penalty=alpha, best=best).search(model, SOURCES, LENGTHS, most=most)
+    beam = Beam(width, length_penalty=alpha, best=best, patience=math.inf)
+    found = beam.search(model, SOURCES, LENGTHS, most=most)
     for source, those in zip(sources(), found, strict=True):
         agree(those, oracle.beam(of_source(following, source), END, NEVER, most, width, alpha)[:best])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=some.integers(0, 10**6),
+    width=some.integers(1, 6),
+    share=some.floats(0, 1),
+    alpha=some.sampled_from([0.0, 0.6, 2.5]),
+    most=some.integers(1, 7),
+    spread=some.sampled_from([0.5, 2.0, 6.0]),
+    patience=some.sampled_from([0.1, 0.5, 1.0, 1.3, 2.0]),
+)
+def test_a_source_is_done_when_enough_have_ended(seed, width, share, alpha, most, spread, patience):
+    following, best = random_table(VOCABULARY, seed, spread), 1 + int(share * (width - 1))
+    model = TableModel(following, VOCABULARY)
+    beam = Beam(width, length_penalty=alpha, best=best, patience=patience)
+    for source, those in zip(sources(), beam.search(model, SOURCES, LENGTHS, most=most), strict=True):
+        wanted = oracle.patient_beam(
+            of_source(following, source), END, NEVER, most, width, alpha, best=best, patience=patience
+        )
+        agree(those, wanted)
 
 
 @settings(max_examples=30, deadline=None)
@@ -83,7 +105,8 @@ def test_width_1_without_penalty_is_greedy(seed, most):
 def test_a_large_vocabulary_is_searched_by_blocks():
     vocabulary, width, most = 2003, 3, 5
     following = random_table(vocabulary, 8)
-    found = Beam(width, best=width).search(TableModel(following, vocabulary), SOURCES, LENGTHS, most=most)
+    beam = Beam(width, best=width, patience=math.inf)
+    found = beam.search(TableModel(following, vocabulary), SOURCES, LENGTHS, most=most)
     for source, those in zip(sources(), found, strict=True):
         agree(those, oracle.beam(of_source(following, source), END, NEVER, most, width, 0.6)[:width])
 
@@ -126,7 +149,7 @@ class TestScore:
 
         model, most = TableModel(following, VOCABULARY, weighed=weighed), 4
         width = 4 * 3 ** (most - 1)
-        beam = Beam(width, length_penalty=0.6, coverage_penalty=0.5, best=width)
+        beam = Beam(width, length_penalty=0.6, coverage_penalty=0.5, best=width, patience=math.inf)
         for source, those in zip(sources(), beam.search(model, SOURCES, LENGTHS, most=most), strict=True):
             wanted = []
             for one in oracle.exhaustive(of_source(following, source), END, NEVER, most, 0.6):
@@ -182,6 +205,15 @@ class TestRows:
         for alpha, ids in ((0.0, (A,)), (1.0, (B,) * 5)):
             found = Beam(2, length_penalty=alpha).search(scripted(script), SOURCES[:1], LENGTHS[:1], most=20)[0]
             assert found[0].ids == ids
+
+    def test_patience_ends_the_search_before_the_best_is_certain(self):
+        """A and B end after one token; A A, which would win by its length, was not waited for with patience 1."""
+        script = {(): {A: 0.6, B: 0.4}, (A,): {A: 0.5, END: 0.5}, (B,): {END: 1.0}, (A, A): {END: 1.0}}
+        for patience, ids, rows in ((1.0, (B,), [1, 2]), (1.5, (A, A), [1, 2, 1])):
+            model = scripted(script)
+            beam = Beam(2, length_penalty=3.0, patience=patience)
+            assert beam.search(model, SOURCES[:1], LENGTHS[:1], most=9)[0][0].ids == ids
+            assert model.rows == rows
 
     def test_states_are_reordered_only_where_rows_change(self, monkeypatch):
         calls = []
@@ -249,6 +281,8 @@ def test_a_model_without_attention_refuses_coverage():
         ({"length_penalty": -0.1}, r"wrong length_penalty.*0 or more.*-0\.1"),
         ({"length_penalty": math.nan}, r"wrong length_penalty"),
         ({"coverage_penalty": "much"}, r"wrong coverage_penalty"),
+        ({"patience": 0}, r"wrong patience.*above 0"),
+        ({"patience": math.nan}, r"wrong patience"),
     ],
 )
 def test_options_outside_of_their_range_are_refused(options, facts):
@@ -257,4 +291,4 @@ def test_options_outside_of_their_range_are_refused(options, facts):
 
 
 def test_it_shows_its_options():
-    assert repr(Beam(4, best=2)) == "Beam(width=4, length_penalty=0.6, coverage_penalty=0.0, best=2)"
+    assert repr(Beam(4, best=2)) == "Beam(width=4, length_penalty=0.6, coverage_penalty=0.0, best=2, patience=1.0)"

@@ -77,6 +77,9 @@ def translate(
     coverage_penalty: Annotated[
         float, typer.Option("--coverage-penalty", min=0.0, help="beta of Wu et al. 2016; more leaves less out.")
     ] = 0.0,
+    patience: Annotated[
+        float, typer.Option("--patience", help="Beam widths that have to end before a sentence is done; inf: certain.")
+    ] = 1.0,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching.")] = False,
     temperature: Annotated[float, typer.Option("--temperature", help="Of drawing.")] = 1.0,
     top_k: Annotated[int, typer.Option("--top-k", min=0, help="Draw among so many; 0 is all.")] = 0,
@@ -90,8 +93,8 @@ def translate(
     """Translate sentences."""
     _check(form, best, model, texts, data, out, overwrite=overwrite)
     search = _search(
-        beam, length_penalty, coverage_penalty, sample=sample, temperature=temperature, top_k=top_k, top_p=top_p,
-        seed=seed, best=best,
+        beam, length_penalty, coverage_penalty, patience, sample=sample, temperature=temperature, top_k=top_k,
+        top_p=top_p, seed=seed, best=best,
     )  # fmt: skip
     from regard.train.allocator import keep_memory
     from regard.translation import Translator
@@ -143,6 +146,7 @@ def _search(
     beam: int,
     length_penalty: float,
     coverage_penalty: float,
+    patience: float,
     *,
     sample: bool,
     temperature: float,
@@ -157,7 +161,13 @@ def _search(
         return Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, best=best)
     if beam == 1 and best == 1:
         return Greedy()
-    return Beam(width=max(beam, best), length_penalty=length_penalty, coverage_penalty=coverage_penalty, best=best)
+    return Beam(
+        width=max(beam, best),
+        length_penalty=length_penalty,
+        coverage_penalty=coverage_penalty,
+        best=best,
+        patience=patience,
+    )
 
 
 @contextmanager

@@ -167,6 +167,8 @@ def encoder_block(
     norm: str = "post",
     activation: str = "relu",
     dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    inner_dropout: float = 0.0,
     epsilon: float = 1e-5,
     key_value_heads: int | None = None,
     mechanism: str | Mechanism = "dot_product",
@@ -174,7 +176,9 @@ def encoder_block(
 ) -> EncoderBlock:
     """An encoder block from numbers.
 
-    ``norm`` is "post" (as published in 2017) or "pre"; ``inner`` is the size of the feed-forward layer.
+    ``norm`` is "post" (as published in 2017) or "pre"; ``inner`` is the size of the feed-forward layer. ``dropout``
+    falls on what each sublayer gives, as published; ``attention_dropout`` on the weights, ``inner_dropout`` on the
+    inner layer of the feed-forward.
     """
     return EncoderBlock(
         attention=MultiHeadAttention(
@@ -183,9 +187,9 @@ def encoder_block(
             key_value_heads=key_value_heads,
             mechanism=mechanism,
             position=position,
-            dropout=dropout,
+            dropout=attention_dropout,
         ),
-        feed_forward=FeedForward(width, inner, activation=activation, dropout=dropout),
+        feed_forward=FeedForward(width, inner, activation=activation, dropout=inner_dropout),
         attention_residual=_residual(norm, width, epsilon, dropout),
         feed_forward_residual=_residual(norm, width, epsilon, dropout),
     )
@@ -199,6 +203,8 @@ def decoder_block(
     norm: str = "post",
     activation: str = "relu",
     dropout: float = 0.0,
+    attention_dropout: float = 0.0,
+    inner_dropout: float = 0.0,
     epsilon: float = 1e-5,
     key_value_heads: int | None = None,
     mechanism: str | Mechanism = "dot_product",
@@ -217,10 +223,10 @@ def decoder_block(
             key_value_heads=key_value_heads,
             mechanism=mechanism,
             position=position,
-            dropout=dropout,
+            dropout=attention_dropout,
         ),
-        cross_attention=MultiHeadAttention(width, heads, dropout=dropout) if cross_attention else None,
-        feed_forward=FeedForward(width, inner, activation=activation, dropout=dropout),
+        cross_attention=MultiHeadAttention(width, heads, dropout=attention_dropout) if cross_attention else None,
+        feed_forward=FeedForward(width, inner, activation=activation, dropout=inner_dropout),
         attention_residual=_residual(norm, width, epsilon, dropout),
         cross_attention_residual=_residual(norm, width, epsilon, dropout) if cross_attention else None,
         feed_forward_residual=_residual(norm, width, epsilon, dropout),

@@ -45,8 +45,9 @@ class TransformerConfig(TokenConfig):
     """The numbers of a Transformer. Defaults are the base model of 2017.
 
     ``vocabulary`` and ``target_vocabulary`` (None: the same) count tokens; ``inner`` is the size inside the
-    feed-forward; ``max_length`` is the number of positions, with learned ones. ``norm``, ``activation`` and
-    ``mechanism`` are those of ``encoder_block``; cross-attention is always the scaled dot product.
+    feed-forward; ``max_length`` is the number of positions, with learned ones. ``dropout`` falls on embeddings and on
+    what sublayers give. ``norm``, ``activation``, ``mechanism`` and the other two dropouts are those of
+    ``encoder_block``; cross-attention is always the scaled dot product.
     """
 
     vocabulary: int = 37000
@@ -55,6 +56,8 @@ class TransformerConfig(TokenConfig):
     heads: int = 8
     inner: int = 2048
     dropout: float = 0.1
+    attention_dropout: float = 0.0
+    inner_dropout: float = 0.0
     norm: str = "post"
     activation: str = "relu"
     position: str = "sinusoidal"
@@ -253,6 +256,8 @@ def _block(make: Callable[..., nn.Module], config: TransformerConfig, *, bidirec
         norm=config.norm,
         activation=config.activation,
         dropout=config.dropout,
+        attention_dropout=config.attention_dropout,
+        inner_dropout=config.inner_dropout,
         epsilon=config.epsilon,
         mechanism=config.mechanism,
         position=_in_heads(config, bidirectional=bidirectional),

@@ -232,7 +232,8 @@ def _built(plan: Plan, size: Size, subwords: Subword) -> SequenceToSequence:
     if plan.model in CELLS:
         numbers = {"cell": plan.model, "attention": plan.attention, **_RECURRENT}
         return Recurrent(_config(RecurrentConfig, {**sizes, **shared, **numbers}, plan))
-    numbers = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner", "dropout")}
+    dropouts = ("dropout", "attention_dropout", "inner_dropout")
+    numbers = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner", *dropouts)}
     return Transformer(_config(TransformerConfig, {**sizes, **shared, **numbers}, plan))
 
 

@@ -31,13 +31,27 @@ class Size:
     peak: float
     warmup: int
     tokens: int
+    attention_dropout: float = 0.0
+    inner_dropout: float = 0.0
 
 
 SIZES = {
     size.name: size
     for size in (
         Size("tiny", width=128, layers=4, heads=4, inner=256, dropout=0.3, peak=4e-3, warmup=500, tokens=2048),
-        Size("small", width=256, layers=3, heads=8, inner=1024, dropout=0.3, peak=1.5e-3, warmup=500, tokens=4096),
+        Size(
+            "small",
+            width=256,
+            layers=3,
+            heads=8,
+            inner=1024,
+            dropout=0.3,
+            peak=1.5e-3,
+            warmup=500,
+            tokens=4096,
+            attention_dropout=0.3,
+            inner_dropout=0.3,
+        ),
         Size("base", width=512, layers=6, heads=8, inner=2048, dropout=0.1, peak=7e-4, warmup=4000, tokens=8192),
         Size("big", width=1024, layers=6, heads=16, inner=4096, dropout=0.3, peak=5e-4, warmup=4000, tokens=8192),
     )
