@@ -1,4 +1,8 @@
-"""A contestant in a process of its own, as its users run it: with its own memory, allocator and threads."""
+"""An object in a process of its own, as its users run it: with its own memory, allocator and threads.
+
+Threads above all: where a process has more of them than there are cores, OpenMP lets all of them sleep between any two
+operations, so contestants that bring their own threads slow each other down.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +12,18 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, final
 
-from benchmarks.answers import Deviation
-from benchmarks.case import Contestant
 from regard.errors import RegardError
 
 
 @final
 class Apart:
-    """What ``make(*arguments)`` gives, made and called in a new process, which ends with this object.
+    """What ``make(*arguments)`` gives, in a new process, which ends with this object.
 
-    ``make`` is a function that can be imported. Raises NotImplementedError where it
-    refuses, RuntimeError where it fails.
+    ``make`` is a function that can be imported; arguments and answers can be pickled. Raises NotImplementedError where
+    it refuses, RuntimeError where it fails.
     """
 
-    def __init__(self, make: Callable[..., Contestant], *arguments: object) -> None:
+    def __init__(self, make: Callable[..., object], *arguments: object) -> None:
         context = multiprocessing.get_context("spawn")
         self._ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs, make, arguments), daemon=True)
@@ -30,20 +32,9 @@ class Apart:
         weakref.finalize(self, process.kill)
         self._answer()
 
-    def run(self) -> None:
-        """Call it once."""
-        self._asked("run")
-
-    def deviations(self) -> list[Deviation]:
-        """How far its answers are from what they should be."""
-        return self._asked("deviations")
-
-    def contestant(self) -> Contestant:
-        """As a contestant here."""
-        return Contestant(self.run, self.deviations)
-
-    def _asked(self, what: str) -> Any:
-        self._ours.send(what)
+    def call(self, method: str) -> Any:
+        """What the object's method of that name answers."""
+        self._ours.send(method)
         return self._answer()
 
     def _answer(self) -> Any:
@@ -58,17 +49,14 @@ class Apart:
         return answer
 
 
-def _serve(channel: Connection, make: Callable[..., Contestant], arguments: tuple[object, ...]) -> None:
-    """The life of the other process: an answer for each question, the first one unasked."""
+def _serve(channel: Connection, make: Callable[..., object], arguments: tuple[object, ...]) -> None:
+    """The life of the other process: an answer for each call, and a first one when the object is made."""
     try:
-        contestant = make(*arguments)
+        made = make(*arguments)
         channel.send(("made", None))
         while True:
-            if channel.recv() == "run":
-                contestant.run()
-                channel.send(("ran", None))
-            else:
-                channel.send(("deviations", list(contestant.deviations())))
+            method = getattr(made, channel.recv())
+            channel.send(("answer", method()))
     except EOFError:
         return  # nobody asks any more
     except (RegardError, NotImplementedError) as error:

@@ -38,6 +38,7 @@ LABELS = {
     "broadcast": "torch, written with broadcasting",
     "transformers": "transformers",
     "transformers-kept": "transformers, memory kept",
+    "transformers-fp32": "transformers, fp32",
     "joeynmt": "JoeyNMT",
     "onnxruntime": "ONNX Runtime",
 }

@@ -61,9 +61,16 @@ class Samples:
 
 
 def interleaved(
-    calls: Mapping[str, Callable[[], object]], probes: Mapping[str, Callable[[], float]], *, seconds: float
+    calls: Mapping[str, Callable[[], object]],
+    probes: Mapping[str, Callable[[], float]],
+    *,
+    seconds: float,
+    pause: float = PAUSE,
 ) -> tuple[dict[str, Samples], dict[str, Samples]]:
-    """Seconds a call of each of ``calls``, and what each of ``probes`` gave, in about ``seconds`` of rounds."""
+    """Seconds a call of each of ``calls``, and what each of ``probes`` gave, in about ``seconds`` of rounds.
+
+    ``pause`` is the rest before each turn: some runtimes let their threads spin for a fifth of a second.
+    """
     repeats: dict[str, int] = {}
     start = time.perf_counter()
     for name, call in calls.items():
@@ -81,7 +88,7 @@ def interleaved(
     try:
         for number in range(rounds):
             for name in list(calls) if number % 2 == 0 else reversed(list(calls)):
-                times[name].append(_turn(calls[name], repeats[name]))
+                times[name].append(_turn(calls[name], repeats[name], pause))
             for name, probe in probes.items():
                 rates[name].append(probe())
             gc.collect()
@@ -96,8 +103,8 @@ def _rounds(round_seconds: float, seconds: float) -> int:
     return min(MOST_ROUNDS, max(least, int(seconds / round_seconds)))
 
 
-def _turn(call: Callable[[], object], repeats: int) -> float:
-    time.sleep(PAUSE)
+def _turn(call: Callable[[], object], repeats: int, pause: float) -> float:
+    time.sleep(pause)
     if repeats > 1:
         call()
     return _seconds(call, repeats)

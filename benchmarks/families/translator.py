@@ -2,7 +2,7 @@
 
     a step     loss with smoothed labels, its gradient, cut to norm 1, and the optimizer, each contestant's own
     fp32       float32 throughout
-    bf16       torch.autocast: weights and optimizer float32
+    bf16       torch.autocast: weights and optimizer float32; transformers in float32 beside it
 
 Each contestant has a process of its own, as its users run it; "memory kept" is transformers with the one setting of the
 allocator that `regard train` makes. Before any timing, without dropout, the loss and the gradient of the matrix of
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -23,45 +24,63 @@ from benchmarks.answers import Deviation, deviation
 from benchmarks.apart import Apart
 from benchmarks.case import Case, Contestant, Family, Prepared, Work
 from benchmarks.learners import FIRST, PAIRS, TOKENS, Batch, Learner, joeynmt, marian, native, transformers
-from benchmarks.targets import Faster
+from benchmarks.targets import Faster, Target
 from regard.train.allocator import keep_memory
 
 _SMOOTHING, _CLIP = 0.1, 1.0
+_FASTER, _FASTER_THAN_FP32 = 2.5, 4.0
 _SHORT = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-_MAKERS: dict[str, tuple[Callable[[Batch], Learner], bool]] = {
-    "native": (native, True),
-    "transformers": (transformers, False),
-    "transformers-kept": (transformers, True),
-    "joeynmt": (joeynmt, False),
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A contestant: what makes it, whether its allocator keeps freed memory, its dtype if that is not the case's."""
+
+    make: Callable[[Batch], Learner]
+    keeps_memory: bool = False
+    dtype: torch.dtype | None = None
+
+
+_KINDS = {
+    "native": _Kind(native, keeps_memory=True),
+    "transformers": _Kind(transformers),
+    "transformers-kept": _Kind(transformers, keeps_memory=True),
+    "transformers-fp32": _Kind(transformers, dtype=torch.float32),
+    "joeynmt": _Kind(joeynmt),
 }
-"""How to make each contestant, and whether its allocator keeps freed memory."""
 _ALLOWED = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (1e-2, 5e-2)}
 """Six layers in that dtype: the loss, and the gradient."""
 
 
-def _case(dtype: torch.dtype, by: float) -> Case:
+def _case(dtype: torch.dtype, *targets: Target) -> Case:
     return Case(
         f"{_SHORT[dtype]} {PAIRS} x {TOKENS}",
         f"{PAIRS} pairs of {TOKENS} tokens on each side",
         partial(_prepare, dtype),
-        tuple(_MAKERS),
-        (Faster("transformers", by), Faster("joeynmt", by)),
+        tuple(name for name, kind in _KINDS.items() if kind.dtype != dtype),
+        (Faster("transformers", _FASTER), Faster("joeynmt", _FASTER), *targets),
         quick=True,
     )
 
 
 def _prepare(dtype: torch.dtype) -> Prepared:
-    contestants = {name: lambda name=name: Apart(_contestant, name, dtype).contestant() for name in _MAKERS}
+    contestants = {name: partial(_apart, name, kind.dtype or dtype) for name, kind in _KINDS.items()}
     return Prepared(Work(PAIRS * TOKENS, "tokens/s", step=1.0), contestants)
+
+
+def _apart(name: str, dtype: torch.dtype) -> Contestant:
+    """The contestant of that name, in its own process."""
+    apart = Apart(_contestant, name, dtype)
+    return Contestant(partial(apart.call, "run"), partial(apart.call, "deviations"))
 
 
 def _contestant(name: str, dtype: torch.dtype) -> Contestant:
     """Made in the contestant's own process."""
-    make, keeps_memory = _MAKERS[name]
-    if keeps_memory:
+    kind = _KINDS[name]
+    if kind.keeps_memory:
         keep_memory()
     batch = Batch.random()
-    learner = make(batch)
+    learner = kind.make(batch)
     return Contestant(partial(_step, learner, dtype), partial(_deviations, learner, dtype, batch))
 
 
@@ -111,7 +130,7 @@ FAMILY = Family(
     name="translator",
     title="Training a translator",
     question="How long does a step take, with the loss, its gradient and the optimizer?",
-    cases=(_case(torch.float32, 2.5), _case(torch.bfloat16, 4.0)),
+    cases=(_case(torch.float32), _case(torch.bfloat16, Faster("transformers-fp32", _FASTER_THAN_FP32))),
     notes=(
         "Transformer 3 + 3 of width 256, 8,000 subwords shared by both sides, dropout 0.3, smoothed labels. "
         "In bf16 all take torch.autocast.",

@@ -4,8 +4,9 @@
     transformers   generate of MarianMTModel, on the same weights, exported
     ctranslate2    translate_batch, on the same weights, exported
 
-All in float32, with the same beam, on the same batches of subwords, sorted by length, in turns. Beside the time stands
-BLEU, so that no speed is bought with worse translations. The times join the model's result.
+All in float32, with the same beam, on the same batches of subwords, sorted by length, in turns, each in a process of
+its own. Beside the time stands BLEU, so that no speed is bought with worse translations. The times join the model's
+result.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 
+from benchmarks.apart import Apart
 from benchmarks.timing import interleaved
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
@@ -35,36 +37,53 @@ _BEAM, _LENGTH_PENALTY = 5, 1.0
 _SENTENCES, _BATCH = 256, 64
 _MOST = 100
 """Tokens of a translation: none of the test data comes near it."""
+_PAUSE = 0.3
+"""Seconds of rest before each turn: threads of the last contestant spin for a fifth of a second."""
 
 Ids = list[list[int]]
 Decode = Callable[[Ids], Ids]
 
 
-def decoders(translator: Translator, folder: Path) -> dict[str, Decode]:
-    """Each contestant: a batch of sources (with their ends) to the targets (without)."""
-    subwords = translator.model.subwords
-    assert subwords is not None
-    for form in ("marian", "ctranslate2"):
-        export(translator.model, subwords, folder / form, form=form)
-    return {
-        "regard": partial(_regard, translator),
-        "transformers": _transformers(folder / "marian", translator),
-        "ctranslate2": _ctranslate2(folder / "ctranslate2", translator),
-    }
+@final
+class Decoder:
+    """A contestant, which knows its sentences: to be called in its own process."""
+
+    def __init__(self, name: str, model: Path, exported: Path, sources: Sequence[str]) -> None:
+        translator = Translator.load(model)
+        ids = [[*one, translator.model.end_id] for one in translator.source.encode(sources)]
+        self._batches = [ids[first : first + _BATCH] for first in range(0, len(ids), _BATCH)]
+        self._target = translator.target
+        self._decode = _DECODERS[name](translator, exported)
+
+    def run(self) -> None:
+        """What is timed."""
+        for batch in self._batches:
+            self._decode(batch)
+
+    def written(self) -> tuple[int, list[str]]:
+        """How many tokens were written, ends included, and the translations."""
+        found = [ids for batch in self._batches for ids in self._decode(batch)]
+        return sum(len(ids) + 1 for ids in found), [self._target.decode(ids) for ids in found]
 
 
-def _regard(translator: Translator, sources: Ids) -> Ids:
-    source, lengths = _padded(sources)
+def _regard(translator: Translator, exported: Path) -> Decode:
+    del exported
+    keep_memory()
     search = Beam(_BEAM, length_penalty=_LENGTH_PENALTY)
-    return [list(found[0].ids) for found in search.search(translator.model, source, lengths, most=_MOST)]
+
+    def decode(sources: Ids) -> Ids:
+        source, lengths = _padded(sources)
+        return [list(found[0].ids) for found in search.search(translator.model, source, lengths, most=_MOST)]
+
+    return decode
 
 
-def _transformers(folder: Path, translator: Translator) -> Decode:
+def _transformers(translator: Translator, exported: Path) -> Decode:
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    model = transformers.MarianMTModel.from_pretrained(folder).eval()
+    model = transformers.MarianMTModel.from_pretrained(exported / "marian").eval()
     ends = {0, translator.model.start_id, translator.model.end_id}
 
     def decode(sources: Ids) -> Ids:
@@ -83,28 +102,30 @@ def _transformers(folder: Path, translator: Translator) -> Decode:
     return decode
 
 
-def _ctranslate2(folder: Path, translator: Translator) -> Decode:
+def _ctranslate2(translator: Translator, exported: Path) -> Decode:
     import ctranslate2
     import tokenizers
 
-    names, numbers = [], []
-    for subwords in (translator.source, translator.target):
-        backend = tokenizers.Tokenizer.from_str(subwords.to_json())
-        names.append([backend.id_to_token(number) for number in range(backend.get_vocab_size())])
-        numbers.append(backend.get_vocab())
+    backends = [tokenizers.Tokenizer.from_str(one.to_json()) for one in (translator.source, translator.target)]
     engine = ctranslate2.Translator(
-        str(folder), device="cpu", compute_type="float32", inter_threads=1, intra_threads=torch.get_num_threads()
+        str(exported / "ctranslate2"), compute_type="float32", inter_threads=1, intra_threads=torch.get_num_threads()
     )
 
     def decode(sources: Ids) -> Ids:
-        # The end is added there.
-        texts = [[names[0][token] for token in ids[:-1]] for ids in sources]
+        texts = [[backends[0].id_to_token(token) for token in ids[:-1]] for ids in sources]  # it adds the end itself
         found = engine.translate_batch(
             texts, beam_size=_BEAM, length_penalty=_LENGTH_PENALTY, max_decoding_length=_MOST
         )
-        return [[numbers[1][token] for token in one.hypotheses[0]] for one in found]
+        return [[backends[1].token_to_id(token) for token in one.hypotheses[0]] for one in found]
 
     return decode
+
+
+_DECODERS: dict[str, Callable[[Translator, Path], Decode]] = {
+    "regard": _regard,
+    "transformers": _transformers,
+    "ctranslate2": _ctranslate2,
+}
 
 
 def _padded(sources: Ids) -> tuple[torch.Tensor, torch.Tensor]:
@@ -117,28 +138,25 @@ def _padded(sources: Ids) -> tuple[torch.Tensor, torch.Tensor]:
 
 def raced(config: Config, data: Path, model: Path, *, seconds: float) -> dict[str, Any]:
     """Times of all contestants, with the BLEU of what they wrote."""
-    keep_memory()
-    translator = Translator.load(model)
     pairs = _pairs(config, data, model)
-    batches = _batches(translator, pairs)
+    sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     with tempfile.TemporaryDirectory() as folder:
-        contestants = decoders(translator, Path(folder))
-        written = {name: [ids for batch in batches for ids in decode(batch)] for name, decode in contestants.items()}
-        runs = {name: partial(_all, decode, batches) for name, decode in contestants.items()}
-        times, _ = interleaved(runs, {}, seconds=seconds)
-    references = [pair.target for pair in pairs]
-    tokens = sum(len(ids) + 1 for ids in written["regard"])
+        _export(model, Path(folder))
+        decoders = {name: Apart(Decoder, name, model, Path(folder), sources) for name in _DECODERS}
+        written = {name: decoder.call("written") for name, decoder in decoders.items()}
+        runs = {name: partial(decoder.call, "run") for name, decoder in decoders.items()}
+        times, _ = interleaved(runs, {}, seconds=seconds, pause=_PAUSE)
     found = {
         name: {
             "seconds": round(taken.median, 3),
             "low": round(taken.low, 3),
             "high": round(taken.high, 3),
-            "tokens a second": round(sum(len(ids) + 1 for ids in written[name]) / taken.median),
-            "sacrebleu": round(_bleu(translator, written[name], references, config.languages[1]), 2),
+            "tokens a second": round(written[name][0] / taken.median),
+            "sacrebleu": round(score(written[name][1], references, language=config.languages[1]).bleu, 2),
         }
         for name, taken in times.items()
     }
-    return {"sentences": len(pairs), "batch": _BATCH, "beam": _BEAM, "tokens": tokens, "contestants": found}
+    return {"sentences": len(pairs), "batch": _BATCH, "beam": _BEAM, "contestants": found}
 
 
 def _pairs(config: Config, data: Path, model: Path) -> list[Pair]:
@@ -147,20 +165,12 @@ def _pairs(config: Config, data: Path, model: Path) -> list[Pair]:
     return sorted(found, key=lambda pair: -len(pair.source))
 
 
-def _batches(translator: Translator, pairs: Sequence[Pair]) -> list[Ids]:
-    ids = translator.source.encode([pair.source for pair in pairs])
-    ended = [[*one, translator.model.end_id] for one in ids]
-    return [ended[first : first + _BATCH] for first in range(0, len(ended), _BATCH)]
-
-
-def _all(decode: Decode, batches: Sequence[Ids]) -> None:
-    """What is timed."""
-    for batch in batches:
-        decode(batch)
-
-
-def _bleu(translator: Translator, written: Ids, references: Sequence[str], language: str) -> float:
-    return score([translator.target.decode(ids) for ids in written], references, language=language).bleu
+def _export(model: Path, folder: Path) -> None:
+    translator = Translator.load(model)
+    subwords = translator.model.subwords
+    assert subwords is not None
+    for form in ("marian", "ctranslate2"):
+        export(translator.model, subwords, folder / form, form=form)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""A contestant in a process of its own answers as it would here."""
+"""An object in a process of its own answers as it would here."""
 
 from __future__ import annotations
 
@@ -7,55 +7,51 @@ import os
 
 import pytest
 
-from benchmarks.answers import Deviation
 from benchmarks.apart import Apart
-from benchmarks.case import Contestant
 from regard.errors import MissingPackageError
 
 
-def of_process(parent: int) -> Contestant:
-    """Its deviation is 0 in another process than the parent, and how often it ran."""
-    ran: list[int] = []
-    return Contestant(
-        lambda: ran.append(1), lambda: iter([Deviation("process", float(os.getpid() == parent), 0.0 + len(ran))])
-    )
+class Counter:
+    """Counts, fails and ends."""
 
+    def __init__(self, first: int) -> None:
+        if first < 0:
+            raise MissingPackageError("it is not installed", expected="it", do="install it")
+        self.number = first
 
-def refusing() -> Contestant:
-    raise MissingPackageError("it is not installed", expected="it", do="install it")
+    def add(self) -> int:
+        self.number += 1
+        return self.number
 
+    def process(self) -> int:
+        return os.getpid()
 
-def failing() -> Contestant:
-    def run() -> None:
-        raise ZeroDivisionError("by zero")
+    def fail(self) -> float:
+        return self.number / 0
 
-    return Contestant(run, list)
-
-
-def dying() -> Contestant:
-    return Contestant(lambda: os._exit(3), list)
+    def end(self) -> None:
+        os._exit(3)
 
 
 def test_it_runs_elsewhere_and_remembers() -> None:
-    contestant = Apart(of_process, os.getpid()).contestant()
-    assert list(contestant.deviations()) == [Deviation("process", 0.0, 0.0)]
-    contestant.run()
-    contestant.run()
-    assert list(contestant.deviations()) == [Deviation("process", 0.0, 2.0)]
+    counter = Apart(Counter, 5)
+    assert counter.call("process") != os.getpid()
+    assert [counter.call("add") for _ in range(3)] == [6, 7, 8]
 
 
 def test_what_it_says_is_passed_on() -> None:
     with pytest.raises(NotImplementedError, match="it is not installed"):
-        Apart(refusing)
-    with pytest.raises(RuntimeError, match="ZeroDivisionError: by zero"):
-        Apart(failing).run()
+        Apart(Counter, -1)
+    with pytest.raises(RuntimeError, match="ZeroDivisionError: division by zero"):
+        Apart(Counter, 5).call("fail")
     with pytest.raises(RuntimeError, match="its process ended"):
-        Apart(dying).run()
+        Apart(Counter, 5).call("end")
 
 
 def test_its_process_ends_with_it() -> None:
-    apart = Apart(of_process, 0)
-    (process,) = multiprocessing.active_children()
-    del apart
+    before = set(multiprocessing.active_children())
+    counter = Apart(Counter, 5)
+    (process,) = set(multiprocessing.active_children()) - before
+    del counter
     process.join(20)
     assert not process.is_alive()
