@@ -16,6 +16,7 @@ from regard.text.alignments import (
     alignment_scores,
     links,
     read_alignments,
+    spread,
     symmetrized,
     word_weights,
 )
@@ -344,3 +345,37 @@ def test_by_hand(forward, backward, expected):
 def test_an_unknown_way_is_refused():
     with pytest.raises(OptionError, match="did you mean 'union'"):
         symmetrized(aligned(), aligned(), how="onion")
+
+
+# Words that fall into parts
+
+
+def test_parts_are_linked_by_their_numbers():
+    """Delete <a href="x"> and <b>, where each tag is a word of the model, and the first has two parts."""
+    words = aligned((0, 0), (1, 1), (3, 2), possible=[(2, 1)])
+    assert spread(words, [1, 2, 1, 1], [1, 2, 1]) == aligned((0, 0), (1, 1), (2, 2), (4, 3), possible=[(3, 1), (3, 2)])
+
+
+def test_a_part_too_many_goes_with_the_last_one():
+    assert spread(aligned((0, 0)), [2], [3]) == aligned((0, 0), (1, 1), (1, 2))
+    assert spread(aligned((0, 0)), [3], [2]) == aligned((0, 0), (1, 1))
+
+
+def test_a_word_without_parts_has_no_links():
+    assert spread(aligned((0, 0), (1, 1)), [0, 1], [1, 1]) == aligned((0, 1))
+    assert spread(aligned((0, 0), (1, 1)), [1, 1], [0, 1]) == aligned((1, 0))
+
+
+@given(ALIGNMENTS)
+def test_words_of_one_part_stay(alignment):
+    assert spread(alignment, [1] * 7, [1] * 5) == alignment
+
+
+@given(
+    ALIGNMENTS, st.lists(st.integers(0, 3), min_size=7, max_size=7), st.lists(st.integers(0, 3), min_size=5, max_size=5)
+)
+def test_parts_are_those_of_the_texts(alignment, sources, targets):
+    found = spread(alignment, sources, targets)
+    assert all(source < sum(sources) and target < sum(targets) for source, target in found.possible)
+    linked = {target for source, target in alignment.possible if sources[source]}
+    assert len({target for _, target in found.possible}) == sum(targets[target] for target in linked)

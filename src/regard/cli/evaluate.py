@@ -141,7 +141,7 @@ def _aligned(
     wanted = read_alignments(gold, form=form, first=first, lengths=lengths)
     if wanted.null_links:
         say(f"left out {wanted.null_links:,} links to no word")
-    found = [translator.aligned_pair(pair.source, pair.target, split=token_spans).alignment for pair in pairs]
+    found = [translator.aligned_pair(pair.source, pair.target, split=token_spans).token_alignment for pair in pairs]
     return alignment_scores(found, wanted.alignments)
 
 

@@ -244,11 +244,18 @@ def _written(translator: Translator, found: Translation, number: int, form: str)
     if form == "tsv":
         return "".join(f"{number}\t{one.score:.4f}\t{one.text}\n" for one in found.renderings)
     if form == "pharaoh":
-        from regard.text.words import token_spans
-
-        best = found.renderings[0]
-        return f"{translator.aligned(found.source, best, split=token_spans).alignment.text()}\n" if best.ids else "\n"
+        return _links(translator, found) + "\n"
     return json.dumps(_record(translator, found), ensure_ascii=False) + "\n"
+
+
+def _links(translator: Translator, found: Translation) -> str:
+    """The links of the best translation; nothing where nothing was translated."""
+    from regard.text.words import token_spans
+
+    best = found.renderings[0]
+    if not best.ids:
+        return ""
+    return translator.aligned(found.source, best, split=token_spans).token_alignment.text()
 
 
 def _record(translator: Translator, found: Translation) -> dict[str, Any]:

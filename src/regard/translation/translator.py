@@ -22,7 +22,7 @@ from regard.errors import CheckpointError, DataError, OptionError, check_count
 from regard.models import SequenceToSequence
 from regard.models.load import load_translator
 from regard.search import Beam, Hypothesis, Search
-from regard.text.alignments import Alignment, links, word_weights
+from regard.text.alignments import Alignment, links, spread, word_weights
 from regard.text.placeholders import Protected, protect
 from regard.text.words import Splitter, word_spans
 
@@ -76,6 +76,15 @@ class Aligned:
     def alignment(self) -> Alignment:
         """Each target word's heaviest source word."""
         return links(self.weights)
+
+    @property
+    def token_alignment(self) -> Alignment:
+        """The same links, between what white space parts: that is what formats of alignments count.
+
+        A word may be a placeholder, and what that stands for, such as a tag with attributes, several.
+        """
+        sources, targets = ([len(word.split()) for word in side] for side in (self.source_words, self.target_words))
+        return spread(self.alignment, sources, targets)
 
 
 @final

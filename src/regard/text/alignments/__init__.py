@@ -3,6 +3,7 @@
 from regard.text.alignments.alignment import Alignment, Link
 from regard.text.alignments.error_rate import AlignmentScores, alignment_scores
 from regard.text.alignments.read import FORMS, AlignmentFile, read_alignments
+from regard.text.alignments.spread import spread
 from regard.text.alignments.symmetrize import SYMMETRIZATIONS, symmetrized
 from regard.text.alignments.weights import links, word_weights
 
@@ -16,6 +17,7 @@ __all__ = [
     "alignment_scores",
     "links",
     "read_alignments",
+    "spread",
     "symmetrized",
     "word_weights",
 ]
