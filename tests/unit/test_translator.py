@@ -147,6 +147,22 @@ class TestWords:
         assert {target for _, target in links} == set(range(len(text.split())))
         assert {source for source, _ in links} <= set(range(len(text.split())))
 
+    @pytest.mark.parametrize("make", [transformer, lambda: recurrent("luong_general"), lambda: recurrent("local_p")])
+    def test_many_at_a_time_are_what_each_is_alone(self, make):
+        pairs = [(source, target) for source in GERMAN[:3] for target in ("Two", "The dog is small.", TAGGED)]
+        for tokens in (1, 23, 10**6):
+            translator = make()
+            translator.tokens = tokens
+            for pair, found in zip(pairs, translator.aligned_pairs(pairs), strict=True):
+                alone = translator.aligned_pair(*pair)
+                assert (found.source_words, found.target_words) == (alone.source_words, alone.target_words)
+                torch.testing.assert_close(found.weights, alone.weights, rtol=0, atol=1e-5)
+        translated = translator.translate(GERMAN[:3], search=Greedy())
+        rendered = [(one.source, one.renderings[0]) for one in translated]
+        for one, found in zip(rendered, translator.aligned_all(rendered), strict=True):
+            torch.testing.assert_close(found.weights, translator.aligned(*one).weights, rtol=0, atol=1e-5)
+        assert translator.aligned_all([]) == []
+
     def test_a_model_without_attention_has_none(self):
         translator = recurrent("none")
         (found,) = translator.translate(["Zwei Hunde"], search=Greedy())
@@ -164,6 +180,8 @@ class TestWhatCannotBeRead:
             translator.check(long, "line 7")
         with pytest.raises(DataError, match="the source is too long"):
             translator.aligned_pair(long, "Two")
+        with pytest.raises(DataError, match="the source of pair 2 is too long"):
+            translator.aligned_pairs([("Hund", "dog"), (long, "Two")])
         translator.check("Hund", "line 1")
 
     @pytest.mark.usefixtures("as_users_call")

@@ -141,8 +141,8 @@ def _aligned(
     wanted = read_alignments(gold, form=form, first=first, lengths=lengths)
     if wanted.null_links:
         say(f"left out {wanted.null_links:,} links to no word")
-    found = [translator.aligned_pair(pair.source, pair.target, split=token_spans).token_alignment for pair in pairs]
-    return alignment_scores(found, wanted.alignments)
+    aligned = translator.aligned_pairs([(pair.source, pair.target) for pair in pairs], split=token_spans)
+    return alignment_scores([one.token_alignment for one in aligned], wanted.alignments)
 
 
 def _read_lines(path: Path | None) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 FORMATS = ("text", "tsv", "jsonl", "pharaoh")
 _LEAST, _MOST = 0.05, 5
 """Of the source words that a word was found by: the least weight that is told, and how many at most."""
+_TOGETHER = 64
+"""Translations whose words are found at a time."""
 
 NOTES = """
 [bold]Formats.[/bold] text: a translation a line. tsv: number of the line, score, translation; with --best several. \
@@ -105,8 +108,9 @@ def translate(
         _converse(translator, search)
         return
     with _lines(texts or [], data) as lines, _opened(out) as file:
-        for number, found in enumerate(_translated(translator, lines, search, skip_bad=skip_bad), start=1):
-            file.write(_written(translator, found, number, form))
+        translated = _with_words(translator, _translated(translator, lines, search, skip_bad=skip_bad), form)
+        for number, (found, words) in enumerate(translated, start=1):
+            file.write(_written(found, words, number, form))
             if found.renderings[0].missing:
                 say(f"translation {number} lacks {' '.join(found.renderings[0].missing)}")
     if out is not None:
@@ -237,28 +241,34 @@ def _usable(translator: Translator, lines: Iterable[Line], *, skip_bad: bool) ->
             yield line.text
 
 
-def _written(translator: Translator, found: Translation, number: int, form: str) -> str:
+def _with_words(
+    translator: Translator, translated: Iterable[Translation], form: str
+) -> Iterator[tuple[Translation, Aligned | None]]:
+    """Each translation, with the words that its words were found by where the format tells them, some at a time."""
+    from regard.text.words import token_spans, word_spans
+
+    split = token_spans if form == "pharaoh" else word_spans
+    tells = form == "pharaoh" or (form == "jsonl" and translator.model.attends)
+    rest = iter(translated)
+    while some := list(islice(rest, _TOGETHER)):
+        told = [one for one in some if tells and one.renderings[0].ids]
+        aligned = iter(translator.aligned_all([(one.source, one.renderings[0]) for one in told], split=split))
+        for one in some:
+            yield one, next(aligned) if tells and one.renderings[0].ids else None
+
+
+def _written(found: Translation, words: Aligned | None, number: int, form: str) -> str:
     """What is written of a translation, line ends included."""
     if form == "text":
         return found.text + "\n"
     if form == "tsv":
         return "".join(f"{number}\t{one.score:.4f}\t{one.text}\n" for one in found.renderings)
     if form == "pharaoh":
-        return _links(translator, found) + "\n"
-    return json.dumps(_record(translator, found), ensure_ascii=False) + "\n"
+        return ("" if words is None else words.token_alignment.text()) + "\n"
+    return json.dumps(_record(found, words), ensure_ascii=False) + "\n"
 
 
-def _links(translator: Translator, found: Translation) -> str:
-    """The links of the best translation; nothing where nothing was translated."""
-    from regard.text.words import token_spans
-
-    best = found.renderings[0]
-    if not best.ids:
-        return ""
-    return translator.aligned(found.source, best, split=token_spans).token_alignment.text()
-
-
-def _record(translator: Translator, found: Translation) -> dict[str, Any]:
+def _record(found: Translation, words: Aligned | None) -> dict[str, Any]:
     """All that is known of a translation."""
     renderings = [
         {
@@ -271,9 +281,7 @@ def _record(translator: Translator, found: Translation) -> dict[str, Any]:
         for one in found.renderings
     ]
     record: dict[str, Any] = {"source": found.source, "translations": renderings}
-    if found.renderings[0].ids and translator.model.attends:
-        record["words"] = _found_by(translator.aligned(found.source, found.renderings[0]))
-    return record
+    return record if words is None else record | {"words": _found_by(words)}
 
 
 def _found_by(aligned: Aligned) -> list[dict[str, Any]]:

@@ -25,6 +25,7 @@ from regard.search import Beam, Hypothesis, Search
 from regard.text.alignments import Alignment, links, spread, word_weights
 from regard.text.placeholders import Protected, protect
 from regard.text.words import Splitter, word_spans
+from regard.translation.attended import attended_weights
 
 MOST_TOKENS = 4096
 """Tokens of a sentence that are read, for models without a limit of their own: a longer one is no sentence."""
@@ -155,29 +156,52 @@ class Translator:
         ``split`` says what words are; for formats that count what white space parts it is ``words.token_spans``.
         Raises RefusedError for a model without attention.
         """
-        (read,) = self._read([text])
-        return self._aligned(read.ids, rendering.ids, read.protected.kept, split)
+        return self.aligned_all([(text, rendering)], split=split)[0]
+
+    def aligned_all(self, rendered: Sequence[tuple[str, Rendering]], *, split: Splitter = word_spans) -> list[Aligned]:
+        """The same for many texts and their renderings, in batches."""
+        read = self._read([text for text, _ in rendered])
+        written = [rendering.ids for _, rendering in rendered]
+        return self._aligned([one.ids for one in read], written, [one.protected.kept for one in read], split)
 
     def aligned_pair(self, source: str, target: str, *, split: Splitter = word_spans) -> Aligned:
         """The same for a translation that a person wrote."""
-        pair = protect(source, target)
-        (read,), (written,) = self.source.encode([pair.source]), self.target.encode([pair.target])
-        self._check_length(read, "the source")
-        return self._aligned(read, written, pair.kept, split)
+        return self.aligned_pairs([(source, target)], split=split)[0]
+
+    def aligned_pairs(self, pairs: Sequence[tuple[str, str]], *, split: Splitter = word_spans) -> list[Aligned]:
+        """The same for many of them, in batches."""
+        protected = [protect(source, target) for source, target in pairs]
+        read = self.source.encode([pair.source for pair in protected])
+        for number, ids in enumerate(read, start=1):
+            self._check_length(ids, "the source" if len(pairs) == 1 else f"the source of pair {number:,}")
+        written = self.target.encode([pair.target for pair in protected])
+        return self._aligned(read, written, [pair.kept for pair in protected], split)
 
     def weights(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "target source"]:
         """The weights of source subwords, the end included, when each target subword and the end were written."""
-        model = self.model
-        given = torch.tensor([[model.start_id, *target]], device=model.device)
-        read = torch.tensor([[*source, model.end_id]], device=model.device)
-        return model.attended(read, given)[0]
+        return attended_weights(self.model, [(source, target)], tokens=self.tokens)[0]
 
     def check(self, text: str, name: str) -> None:
         """Raise DataError, with ``name`` for the text, unless the model can read it."""
         self._read([text], [name])
 
-    def _aligned(self, source: Sequence[int], target: Sequence[int], kept: tuple[str, ...], split: Splitter) -> Aligned:
-        pieces = self.weights(source, target)[: len(target), : len(source)]  # without the ends, which are of no word
+    def _aligned(
+        self,
+        sources: Sequence[Sequence[int]],
+        targets: Sequence[Sequence[int]],
+        kept: Sequence[tuple[str, ...]],
+        split: Splitter,
+    ) -> list[Aligned]:
+        weights = attended_weights(self.model, list(zip(sources, targets, strict=True)), tokens=self.tokens)
+        return [
+            self._of_words(source, target, own, strings, split)
+            for source, target, own, strings in zip(sources, targets, weights, kept, strict=True)
+        ]
+
+    def _of_words(
+        self, source: Sequence[int], target: Sequence[int], weights: Tensor, kept: tuple[str, ...], split: Splitter
+    ) -> Aligned:
+        """From weights of subwords, the ends included, which are of no word."""
         of_target, of_source = (
             [piece.word for piece in subwords.pieces_of(ids, split)]
             for subwords, ids in ((self.target, target), (self.source, source))
@@ -186,7 +210,7 @@ class Translator:
         return Aligned(
             tuple(map(restore, self.source.words_of(source, split))),
             tuple(map(restore, self.target.words_of(target, split))),
-            word_weights(pieces, of_target, of_source),
+            word_weights(weights[: len(target), : len(source)], of_target, of_source),
         )
 
     def _read(self, texts: Sequence[str], names: Sequence[str] | None = None) -> list[_Read]:
