@@ -108,14 +108,23 @@ struct ScoreVector {
     void read(const Problem& p, int64_t head) {
         int64_t stride = padded<A>(p.head_dim);
         bool odd = read_row_of(p.vector, p.vector.at(0, 0, head, 0), p.head_dim, given, stride);
-        double largest = 0;
-        for (int64_t k = 0; k < p.head_dim; ++k) largest = fmax(largest, fabs((double)given[k]));
+        vec<number> sizes = {};
+        for (int64_t k = 0; k < stride; k += lanes<number>) {
+            vec<number> x = load(given + k);
+            sizes = maximum(sizes, maximum(x, -x));
+        }
+        number largest = 0;
+        for (int i = 0; i < lanes<number>; ++i) largest = sizes[i] > largest ? sizes[i] : largest;
         int exponent = 0;
         if (!odd && largest > 0) exponent = ilogb(largest);
         unit = (number)ldexp(log2_e, exponent);
-        for (int64_t k = 0; k < stride; ++k) {
-            scaled[k] = odd ? (number)NAN : (number)ldexp((double)given[k], -exponent);
-            if (odd) given[k] = 0;
+        if (odd) {
+            for (int64_t k = 0; k < stride; ++k) given[k] = 0, scaled[k] = (number)NAN;
+        } else if (exponent > -100 && exponent < 100) {  // where the power itself is a normal number
+            vec<number> power = broadcast((number)ldexp(1.0, -exponent));
+            for (int64_t k = 0; k < stride; k += lanes<number>) store(scaled + k, load(given + k) * power);
+        } else {
+            for (int64_t k = 0; k < stride; ++k) scaled[k] = (number)ldexp((double)given[k], -exponent);
         }
     }
 };

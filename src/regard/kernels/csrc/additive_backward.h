@@ -130,6 +130,7 @@ struct AdditiveBackward {
     ScoreVector<A> vector;
     ExactPair<A> pair;
     int64_t batch, head = 0, in_group = 0, stride;
+    int64_t columns = 0;  // keys of the tile, in whole vectors; the rest of its 64 is never touched
     number *exact, *bias_rows;
     number *of_key, *of_key_and_head;  // padded inner size x 64: db; its sum over the queries of one head, over 4 v_w
     number* weighted;                  // padded inner size x lanes: sums of dS r
@@ -173,7 +174,8 @@ struct AdditiveBackward {
         int64_t group = p.group();
         DotProduct::clear_queries(p, b.size, results);
         for (int64_t j = first; j < stop; ++j) {
-            memset(b.of_key, 0, sizeof(number) * (size_t)(b.stride * tile));
+            b.columns = smaller(padded<A>(p.keys - j * tile), tile);
+            b.clear_columns(b.of_key);
             memset(b.shared.grad_value, 0, sizeof(number) * (size_t)(tile * b.shared.value_stride));
             for (int64_t h = 0; h < group; ++h) b.one_head(key_head * group + h, h, j);
             b.finish_keys(key_head, j);
@@ -181,17 +183,21 @@ struct AdditiveBackward {
         for (int64_t h = 0; h < group; ++h) b.scale_queries(key_head * group + h, h);
     }
 
+    void clear_columns(number* rows) const {
+        for (int64_t w = 0; w < stride; ++w) memset(rows + w * tile, 0, sizeof(number) * (size_t)columns);
+    }
+
     void one_head(int64_t of_head, int64_t of_group, int64_t key_tile) {
         head = shared.head = of_head, in_group = shared.in_group = of_group;
         vector.read(p, head);
-        memset(of_key_and_head, 0, sizeof(number) * (size_t)(stride * tile));
+        clear_columns(of_key_and_head);
         memset(weighted, 0, sizeof(number) * (size_t)(stride * width));
         memset(exactly, 0, sizeof(number) * (size_t)stride);
         memset(total, 0, sizeof(number) * (size_t)width);
         all_queries(key_tile);
         for (int64_t w = 0; w < p.head_dim; ++w) {
             vec<number> times = broadcast(4 * vector.given[w]);
-            for (int64_t c = w * tile; c < (w + 1) * tile; c += width)
+            for (int64_t c = w * tile; c < w * tile + columns; c += width)
                 store(of_key + c, multiply_add(load(of_key_and_head + c), times, load(of_key + c)));
         }
         const Array& to = results.vector;
@@ -423,7 +429,7 @@ struct AdditiveBackward {
         int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
         const Array &key = results.key, &value = results.value;
         for (int64_t w = 0; w < p.head_dim; w += tile) {
-            transpose(of_key + w * tile, tile, smaller(stride - w, tile), tile, block);
+            transpose(of_key + w * tile, tile, smaller(stride - w, tile), columns, block);
             for (int64_t j = 0; j < count; ++j)
                 write_row_of(block + j * tile, smaller(p.head_dim - w, tile), (number)1, key,
                              key.at(batch, key_head, first + j, w));
@@ -437,7 +443,8 @@ struct AdditiveBackward {
         vector.read(p, of_head);
         for (int64_t t = results.first_query_tile; t < results.past_query_tile; ++t) {
             number* sums = (number*)(results.grad_query + size.grad_query * (size_t)(of_group * p.query_tiles() + t));
-            for (int64_t i = 0; i < tile; ++i, sums += stride)
+            int64_t rows = smaller(p.queries - t * tile, tile);
+            for (int64_t i = 0; i < rows; ++i, sums += stride)
                 for (int64_t k = 0; k < stride; k += width) store(sums + k, load(sums + k) * load(vector.given + k) * 4);
         }
     }

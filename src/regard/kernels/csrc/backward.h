@@ -199,10 +199,12 @@ struct Backward {
 
     // The sums of the tiles of queries that a range of keys may be seen by.
     static void clear_queries(const Problem& p, const BackwardSizes& size, const BackwardResults& results) {
-        const int64_t first = results.first_query_tile, count = results.past_query_tile - first;
+        const int64_t first = results.first_query_tile, past = results.past_query_tile;
+        const int64_t rows = smaller(p.queries, past * tile) - first * tile;
+        if (rows <= 0) return;
         for (int64_t h = 0; h < p.group(); ++h)
             memset(results.grad_query + size.grad_query * (size_t)(h * p.query_tiles() + first), 0,
-                   size.grad_query * (size_t)count);
+                   size.grad_query / tile * (size_t)rows);
     }
 
     void all_queries(int64_t key_tile) {
