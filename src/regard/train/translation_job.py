@@ -232,8 +232,8 @@ def _built(plan: Plan, size: Size, subwords: Subword) -> SequenceToSequence:
     if plan.model in CELLS:
         numbers = {"cell": plan.model, "attention": plan.attention, **_RECURRENT}
         return Recurrent(_config(RecurrentConfig, {**sizes, **shared, **numbers}, plan))
-    dropouts = ("dropout", "attention_dropout", "inner_dropout")
-    numbers = {name: getattr(size, name) for name in ("width", "layers", "heads", "inner", *dropouts)}
+    names = ("width", "layers", "heads", "inner", "dropout", "attention_dropout", "inner_dropout", "norm")
+    numbers = {name: getattr(size, name) for name in names}
     return Transformer(_config(TransformerConfig, {**sizes, **shared, **numbers}, plan))
 
 
@@ -259,7 +259,8 @@ def _described(plan: Plan, size: Size, model: SequenceToSequence) -> str:
     if plan.model in CELLS:
         return f"{plan.model}, attention {plan.attention}, {count:.1f} million weights"
     config = model.config
-    return f"Transformer {size.name}, {config.layers} layers of {config.width}, {count:.1f} million weights"
+    layers = f"{config.layers} layers of {config.width}, {config.norm}-norm"
+    return f"Transformer {size.name}, {layers}, {count:.1f} million weights"
 
 
 def _encoded(
