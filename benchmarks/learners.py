@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from benchmarks.peers import missing, quiet_transformers
 from regard import masks
-from regard.errors import MissingPackageError
 from regard.models.layout import Layout
+from regard.models.saving import write_folder
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.train.loss import smoothed_cross_entropy
 from regard.translation.export import hugging_face
@@ -97,20 +98,12 @@ def _adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 def marian(dtype: torch.dtype) -> Any:
     """The same weights in transformers' code."""
-    try:
-        import transformers
-        from safetensors.torch import save_file
-    except ImportError:
-        raise _missing("transformers", "'regard[bench]'") from None
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    model = _ours()
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in hugging_face.configurations(model, hugging_face.MARIAN).items():
-            (Path(folder) / name).write_text(content, encoding="utf-8")
-        tensors = {name: tensor.contiguous() for name, tensor in hugging_face.tensors(model).items()}
-        save_file(tensors, Path(folder) / "model.safetensors", metadata={"format": "pt"})
-        return transformers.MarianMTModel.from_pretrained(folder, dtype=dtype)
+    peer, model = quiet_transformers(), _ours()
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "marian"
+        files = hugging_face.configurations(model, hugging_face.MARIAN)
+        write_folder(folder, files, hugging_face.tensors(model))
+        return peer.MarianMTModel.from_pretrained(folder, dtype=dtype)
 
 
 def transformers(batch: Batch) -> Learner:
@@ -133,7 +126,7 @@ def joeynmt(batch: Batch) -> Learner:
         from joeynmt.model import build_model
         from joeynmt.vocabulary import Vocabulary
     except ImportError:
-        raise _missing("JoeyNMT", "--no-deps joeynmt 'importlib_metadata<9' zipp subword-nmt") from None
+        raise missing("JoeyNMT", "--no-deps joeynmt 'importlib_metadata<9' zipp subword-nmt") from None
     names = {"unk": 0, "pad": 1, "bos": CONFIG.start_id, "eos": CONFIG.end_id}
     special = {f"{name}_token": f"<{name}>" for name in names} | {
         f"{name}_id": number for name, number in names.items()
@@ -205,9 +198,3 @@ _JOEYNMT = Layout(
 def _in_joeynmt(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
     """Our weights by their names; tables of positions, which are theirs, stay."""
     return theirs | _JOEYNMT.theirs(_weights())
-
-
-def _missing(package: str, what: str) -> MissingPackageError:
-    return MissingPackageError(
-        f"{package} is not installed", expected="the peers of the benchmarks", do=f"pip install {what}"
-    )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import plot, results, words
+from benchmarks import files, plot, results, words
 from benchmarks.contestants import LABELS
 from benchmarks.families import FAMILIES
 from benchmarks.table import contestants_of, leading
@@ -170,9 +170,7 @@ def main() -> int:
                 for scheme in plot.SCHEMES:
                     cases = report["families"][name]["cases"]
                     plot.draw(name, cases, scheme, ASSETS / _plot(report, name, scheme))
-    part = PAGE.with_name(PAGE.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(PAGE)
+    files.write(PAGE, text)
     print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import machine, peaks
+from benchmarks import files, machine, peaks
 from benchmarks.case import Family
 from benchmarks.growth import Grown
 from benchmarks.race import Result
@@ -60,10 +60,7 @@ def write(path: Path, families: dict[str, Any]) -> None:
     """Put families in place of those of the same names; the others stay."""
     report = read(path)
     report["families"] |= families
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(_rounded(report), indent=1) + "\n", encoding="utf-8")
-    part.replace(path)
+    files.write(path, json.dumps(_rounded(report), indent=1) + "\n")
 
 
 def _rounded(value: Any) -> Any:

@@ -23,8 +23,8 @@ from torch import Tensor
 import regard
 from benchmarks.answers import Deviation, deviation
 from benchmarks.case import Case, Contestant, Family, Prepared, Work
+from benchmarks.peers import missing, quiet_transformers
 from benchmarks.targets import Faster, Target
-from regard.errors import MissingPackageError
 from regard.models.load import folder_of
 from regard.text import Embedder, Pooling, TokenizedText
 
@@ -162,7 +162,7 @@ def _onnxruntime(ids: Tensor) -> Callable[[], Tensor]:
     try:
         import onnxruntime
     except ImportError:
-        raise _missing("onnxruntime") from None
+        raise missing("onnxruntime") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(_exported(), options, providers=["CPUExecutionProvider"])
@@ -173,13 +173,7 @@ def _onnxruntime(ids: Tensor) -> Callable[[], Tensor]:
 @cache
 def _peer(dtype: torch.dtype, attention: str) -> Any:
     """The same weights in transformers' code."""
-    try:
-        import transformers
-    except ImportError:
-        raise _missing("transformers") from None
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    model = transformers.BertModel.from_pretrained(
+    model = quiet_transformers().BertModel.from_pretrained(
         folder_of("minilm"), dtype=dtype, attn_implementation=attention, add_pooling_layer=False
     )
     return model.eval()
@@ -192,7 +186,7 @@ def _exported() -> bytes:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError:
-        raise _missing("onnx and onnxscript") from None
+        raise missing("onnx and onnxscript") from None
     model = _peer(torch.float32, "sdpa")
 
     class Hidden(torch.nn.Module):
@@ -218,12 +212,6 @@ def _exported() -> bytes:
             verbose=False,
         )
         return path.read_bytes()
-
-
-def _missing(package: str) -> MissingPackageError:
-    return MissingPackageError(
-        f"{package} is not installed", expected="the peers of the benchmarks", do="pip install 'regard[bench]'"
-    )
 
 
 FAMILY = Family(

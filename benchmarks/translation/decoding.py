@@ -23,6 +23,7 @@ from typing import Any, final
 import torch
 
 from benchmarks.apart import Apart
+from benchmarks.peers import quiet_transformers
 from benchmarks.timing import interleaved
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
@@ -31,6 +32,7 @@ from regard.search import Beam
 from regard.text.pairs import Pair, Tally, read_pairs
 from regard.train.allocator import keep_memory
 from regard.translation import Translator, score
+from regard.translation.batches import padded
 from regard.translation.export import export
 
 _BEAM, _LENGTH_PENALTY = 5, 1.0
@@ -72,27 +74,23 @@ def _regard(translator: Translator, exported: Path) -> Decode:
     search = Beam(_BEAM, length_penalty=_LENGTH_PENALTY)
 
     def decode(sources: Ids) -> Ids:
-        source, lengths = _padded(sources)
+        lengths = torch.tensor([len(ids) for ids in sources])
+        source = padded(sources, translator.model.device)
         return [list(found[0].ids) for found in search.search(translator.model, source, lengths, most=_MOST)]
 
     return decode
 
 
 def _transformers(translator: Translator, exported: Path) -> Decode:
-    import transformers
-
-    transformers.utils.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    model = transformers.MarianMTModel.from_pretrained(exported / "marian").eval()
+    model = quiet_transformers().MarianMTModel.from_pretrained(exported / "marian").eval()
     ends = {0, translator.model.start_id, translator.model.end_id}
 
     def decode(sources: Ids) -> Ids:
-        source, lengths = _padded(sources)
-        tokens = torch.arange(source.shape[1]) < lengths[:, None]
+        source = padded(sources, model.device)
         with torch.inference_mode():
             found = model.generate(
                 input_ids=source,
-                attention_mask=tokens.long(),
+                attention_mask=(source != 0).long(),
                 num_beams=_BEAM,
                 length_penalty=_LENGTH_PENALTY,
                 max_length=_MOST,
@@ -126,14 +124,6 @@ _DECODERS: dict[str, Callable[[Translator, Path], Decode]] = {
     "transformers": _transformers,
     "ctranslate2": _ctranslate2,
 }
-
-
-def _padded(sources: Ids) -> tuple[torch.Tensor, torch.Tensor]:
-    lengths = torch.tensor([len(ids) for ids in sources])
-    source = torch.zeros(len(sources), int(lengths.max()), dtype=torch.long)
-    for row, ids in zip(source, sources, strict=True):
-        row[: len(ids)] = torch.tensor(ids)
-    return source, lengths
 
 
 def raced(config: Config, data: Path, model: Path, *, seconds: float) -> dict[str, Any]:

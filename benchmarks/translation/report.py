@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import files
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES
 
@@ -136,9 +137,7 @@ def main() -> int:
     text = page(read_all())
     if asked.check:
         return int(PAGE.read_text(encoding="utf-8") != text)
-    part = PAGE.with_name(PAGE.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(PAGE)
+    files.write(PAGE, text)
     return 0
 
 

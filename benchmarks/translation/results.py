@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks import files
+
 FOLDER = Path(__file__).with_name("results")
 
 
@@ -20,8 +22,4 @@ def read(name: str) -> dict[str, Any] | None:
 
 def write(name: str, result: dict[str, Any]) -> None:
     """Keep a result, in place of an older one."""
-    FOLDER.mkdir(exist_ok=True)
-    path = FOLDER / f"{name}.json"
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    part.replace(path)
+    files.write(FOLDER / f"{name}.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")

@@ -26,6 +26,7 @@ from regard.text.alignments import Alignment, links, spread, word_weights
 from regard.text.placeholders import Protected, protect
 from regard.text.words import Splitter, word_spans
 from regard.translation.attended import attended_weights
+from regard.translation.batches import by_length, padded
 
 MOST_TOKENS = 4096
 """Tokens of a sentence that are read, for models without a limit of their own: a longer one is no sentence."""
@@ -138,7 +139,9 @@ class Translator:
             if not one.ids:
                 found[index] = Translation(texts[index], (Rendering(texts[index].strip(), (), 0.0, 0.0, True),))
         chosen = search or Beam()
-        for batch in self._batches(read):
+        worded = [index for index, one in enumerate(read) if one.ids]
+        for places in by_length([len(read[index].ids) + 1 for index in worded], tokens=self.tokens):
+            batch = [worded[place] for place in places]
             for index, hypotheses in zip(batch, self._searched([read[i] for i in batch], chosen), strict=True):
                 renderings = tuple(self._rendered(read[index].protected, one) for one in hypotheses)
                 found[index] = Translation(texts[index], renderings)
@@ -229,20 +232,10 @@ class Translator:
                 do="split it into sentences",
             )
 
-    def _batches(self, read: Sequence[_Read]) -> Iterator[list[int]]:
-        """Numbers of sentences of similar length, the longest first."""
-        order = sorted((index for index, one in enumerate(read) if one.ids), key=lambda index: -len(read[index].ids))
-        while order:
-            size = max(1, self.tokens // (len(read[order[0]].ids) + 1))
-            yield order[:size]
-            order = order[size:]
-
     def _searched(self, read: Sequence[_Read], search: Search) -> list[list[Hypothesis]]:
-        lengths = torch.tensor([len(one.ids) + 1 for one in read])
-        source = torch.zeros(len(read), int(lengths.max()), dtype=torch.long)
-        for row, one in zip(source, read, strict=True):
-            row[: len(one.ids) + 1] = torch.tensor([*one.ids, self.model.end_id])
-        return search.search(self.model, source.to(self.model.device), lengths)
+        sources = [[*one.ids, self.model.end_id] for one in read]
+        lengths = torch.tensor([len(ids) for ids in sources])
+        return search.search(self.model, padded(sources, self.model.device), lengths)
 
     def _rendered(self, protected: Protected, one: Hypothesis) -> Rendering:
         written = self.target.decode(one.ids)

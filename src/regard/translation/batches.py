@@ -1,0 +1,27 @@
+"""Sequences of tokens, many at a time: those of similar length together, so that little is padded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+
+def by_length(lengths: Sequence[int], *, tokens: int) -> Iterator[list[int]]:
+    """The numbers of the sequences, the longest first, in batches of at most ``tokens``, padding included.
+
+    A sequence longer than that is alone.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    while order:
+        size = max(1, tokens // lengths[order[0]])
+        yield order[:size]
+        order = order[size:]
+
+
+def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Int[Tensor, "rows length"]:
+    """One tensor of them, zeros behind the shorter ones."""
+    tensors = [torch.tensor(row, device=device) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
