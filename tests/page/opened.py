@@ -22,6 +22,10 @@ class Opened:
     def sentence(self) -> str:
         return self.page.inner_text("#sentence")
 
+    def address(self) -> str:
+        """Where the page says that it is; what playwright says of it (`Page.url`) comes after an event of its own."""
+        return str(self.page.evaluate("location.href"))
+
     def painted(self) -> None:
         # Of one head alone the grid is painted, but not shown.
         self.page.wait_for_selector("#grid[data-painted]", timeout=60_000, state="attached")

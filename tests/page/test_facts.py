@@ -76,7 +76,7 @@ def test_page_opens_at_the_finding(show: Callable[..., Opened], minilm: Read) ->
     assert "the same head in text 2: 28.1 %" in card.inner_text()
     opened.page.locator("#findings button").nth(2).click()
     assert opened.sentence().startswith("In layer 2, head 1, it looks most at tired: 71.5 %")
-    assert "layer=2&head=1&token=10&key=13" in opened.page.url
+    assert "layer=2&head=1&token=10&key=13" in opened.address()
     assert opened.page.locator("#findings button").nth(2).get_attribute("aria-current") == "true"
 
 
