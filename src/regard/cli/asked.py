@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperCommand
 
 from regard.errors import OptionError
 
 if TYPE_CHECKING:
     from regard.models import SequenceToSequence
+
+
+class OptionsOnly(TyperCommand):
+    """A command without arguments; words that no option takes are most often the second of two files."""
+
+    allow_extra_args = True
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options. Raises OptionError for words that none of them takes."""
+        rest = super().parse_args(ctx, args)
+        if rest:
+            raise OptionError(
+                f"no option takes {', '.join(rest)}",
+                expected="each file after an option of its own",
+                got="a word without one",
+                do="such as --data train.de --data train.en",
+            )
+        return rest
 
 
 def columns_of(text: str) -> tuple[int, int]:

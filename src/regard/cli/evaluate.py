@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import columns_of, fields_of, languages_of
+from regard.cli.asked import OptionsOnly, columns_of, fields_of, languages_of
 from regard.cli.say import say
 from regard.errors import OptionError
 
@@ -43,7 +43,7 @@ def register(app: typer.Typer) -> None:
         name="evaluate", help="Measure a model on your data.", no_args_is_help=True, rich_markup_mode="rich"
     )
     evaluate.callback()(_of_tasks)
-    evaluate.command("translate", epilog=NOTES)(translate)
+    evaluate.command("translate", cls=OptionsOnly, epilog=NOTES)(translate)
     app.add_typer(evaluate)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import columns_of, fields_of
+from regard.cli.asked import OptionsOnly, columns_of, fields_of
 from regard.cli.say import say
 from regard.errors import OptionError, OutputError, OutputExistsError
 
@@ -56,7 +56,7 @@ def register(app: typer.Typer) -> None:
         name="train", help="Train a model from your data.", no_args_is_help=True, rich_markup_mode="rich"
     )
     train.callback()(_of_tasks)  # with one command alone, typer would leave out its name
-    train.command("translate", epilog=NOTES)(translate)
+    train.command("translate", cls=OptionsOnly, epilog=NOTES)(translate)
     app.add_typer(train)
 
 
@@ -203,12 +203,11 @@ def _train(
     _check_output(out, folder, resume=resume, overwrite=overwrite)
     processes = Processes(device=device)
     report = _terminal(processes)
-    found = _prepared(plan, options, processes, folder, report, resume=resume)
+    found, settings = _prepared(plan, options, bounds, processes, folder, report, resume=resume)
     after = folder.last() if resume else None
     if after is not None:
         report.say(f"going on after step {after.progress.step:,}")
     listeners = _with_files(report, folder, processes, 0 if after is None else after.progress.step)
-    settings = _settings(options, bounds, found)
     with _explained(folder, listeners):
         progress = Trainer(
             found.task,
@@ -226,9 +225,19 @@ def _train(
 
 
 def _prepared(
-    plan: Plan, options: dict[str, Any], processes: Processes, folder: RunFolder, report: Report, *, resume: bool
-) -> Prepared:
-    """The task. The main process makes the subwords and begins the run; the others take what it wrote."""
+    plan: Plan,
+    options: dict[str, Any],
+    bounds: dict[str, Any],
+    processes: Processes,
+    folder: RunFolder,
+    report: Report,
+    *,
+    resume: bool,
+) -> tuple[Prepared, Settings]:
+    """The task and how to learn it. The main process makes the subwords and begins the run, if no option is wrong.
+
+    The others take what it wrote.
+    """
     import torch
 
     from regard.train.translation_job import prepared, subwords_of
@@ -236,13 +245,17 @@ def _prepared(
     torch.manual_seed(plan.seed)  # the first weights are drawn here, the same in all processes
     if processes.is_main:
         found = prepared(plan, report.say, subwords=subwords_of(folder) if resume else None)
+        settings = _settings(options, bounds, found)
         asked = {**plan.asked(), **options, "pairs": found.task.digest}
         if resume:
             folder.check_same(asked)
         else:
             folder.begin(asked, found.files)
     processes.wait()
-    return found if processes.is_main else prepared(plan, report.say, subwords=subwords_of(folder))
+    if not processes.is_main:
+        found = prepared(plan, report.say, subwords=subwords_of(folder))
+        settings = _settings(options, bounds, found)
+    return found, settings
 
 
 def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool) -> None:

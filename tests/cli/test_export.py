@@ -1,0 +1,48 @@
+"""``regard export``: what is written, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli.app import app
+from regard.errors import CheckpointError, OptionError, OutputExistsError, RefusedError
+from small_translators import SOURCE, transformer
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """The name of a folder with a model, and its norms before the sublayers."""
+    monkeypatch.chdir(tmp_path)
+    transformer(norm="pre", heads=4, width=24).model.save(tmp_path / "m")
+    return "m"
+
+
+def export(*arguments):
+    return CliRunner(env={"COLUMNS": "100"}).invoke(app, ["export", *arguments])
+
+
+def test_it_says_where_it_wrote_and_does_not_write_twice(model, tmp_path):
+    import ctranslate2
+
+    result = export(model, "--format", "ctranslate2", "--out", "ct2")
+    assert result.exit_code == 0, result.exception
+    assert "ct2: written for ctranslate2" in result.output
+    found = ctranslate2.Translator(str(tmp_path / "ct2")).translate_batch([SOURCE.split()], max_decoding_length=3)
+    assert len(found) == 1
+    assert isinstance(export(model, "--format", "ctranslate2", "--out", "ct2").exception, OutputExistsError)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "words"),
+    [
+        (["m", "--format", "onnx"], OptionError, "ctranslate2"),
+        (["m", "--format", "marian"], RefusedError, "norm"),
+        (["nothing", "--format", "pegasus"], CheckpointError, "nothing"),
+    ],
+)
+def test_what_cannot_be_written_is_refused(model, tmp_path, arguments, kind, words):
+    result = export(*arguments, "--out", "other")
+    assert isinstance(result.exception, kind), result.exception
+    assert words in str(result.exception)
+    assert not (tmp_path / "other").exists()
