@@ -169,6 +169,25 @@ class TestWords:
         with pytest.raises(RefusedError):
             translator.aligned("Zwei Hunde", found.renderings[0])
 
+    def test_a_translation_that_was_cut_is_aligned_too(self):
+        """As long as the positions allow, by a model that never ends: all it has is near 1, and the end is at -100."""
+        translator = transformer(position="learned", length=23, norm="pre")
+        translator.model.decoder_norm.weight.data.fill_(0.1)
+        translator.model.decoder_norm.bias.data.fill_(1.0)
+        translator.model.output.weight.data[translator.model.end_id] = -100
+        (found,) = translator.translate(["Ein kleiner Hund läuft durch"], search=Greedy())
+        assert not found.renderings[0].finished
+        assert len(found.renderings[0].ids) == 22
+        aligned = translator.aligned(found.source, found.renderings[0])
+        assert aligned.weights.shape == (len(aligned.target_words), len(aligned.source_words))
+
+    def test_dropout_takes_no_part(self):
+        translator = transformer(dropout=0.5)
+        translator.model.train()
+        one, other = (translator.aligned_pair("Zwei Hunde laufen.", "Two dogs run.").weights for _ in range(2))
+        assert torch.equal(one, other)
+        assert translator.model.training
+
 
 class TestWhatCannotBeRead:
     def test_a_sentence_beyond_the_positions(self):
@@ -182,6 +201,8 @@ class TestWhatCannotBeRead:
             translator.aligned_pair(long, "Two")
         with pytest.raises(DataError, match="the source of pair 2 is too long"):
             translator.aligned_pairs([("Hund", "dog"), (long, "Two")])
+        with pytest.raises(DataError, match="the target of pair 2 is too long"):
+            translator.aligned_pairs([("Hund", "dog"), ("Hund", " ".join(["snow"] * 40))])
         translator.check("Hund", "line 1")
 
     @pytest.mark.usefixtures("as_users_call")
@@ -189,6 +210,19 @@ class TestWhatCannotBeRead:
     def test_what_is_no_list_of_texts(self, translator, texts):
         with pytest.raises(OptionError, match="translate takes texts"):
             translator.translate(texts)
+
+    def test_what_is_no_text(self, translator, as_users_call):
+        del as_users_call
+        with pytest.raises(OptionError, match="text 2 is not a string"):
+            translator.translate(["Hund", None])
+        with pytest.raises(OptionError, match="text 1 is not a string"):
+            translator.translate(b"ab")
+
+    def test_a_text_of_a_stream_is_named_by_its_number(self):
+        translator = transformer(position="learned", length=29)
+        texts = ["", *[""] * 1300, " ".join(["Schnee"] * 40)]
+        with pytest.raises(DataError, match="text 1,302 is too long"):
+            list(translator.stream(texts, search=Greedy()))
 
     def test_a_model_without_subwords(self):
         model = transformer().model

@@ -115,11 +115,7 @@ class Recurrent(TokenModel):
         ``mask`` is the same for all queries and shows the first tokens of a source, as ``masks.padding`` does; others
         are a RefusedError, since recurrent cells read every token up to the last.
         """
-        check_indices("source ids", source, self.vocabularies[0])
-        check_indices("target ids", target, self.vocabularies[1])
-        _check_sizes(source, target)
-        state = self.start(source, lengths=None if mask is None else _lengths_of(mask, source))
-        hidden = self._hidden(self.decoder.whole(self.dropout(self.target_words(target)), state))
+        hidden = self._hidden(self._decoded(source, target, mask))
         return SequenceOutput(hidden, project(hidden, self.output))
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> RecurrentState:
@@ -146,7 +142,7 @@ class Recurrent(TokenModel):
         """The weights of the decoder's attention. See ``SequenceToSequence.attended``."""
         self._check_attention()
         with torch.no_grad(), record(self.decoder) as seen:
-            self(source, target, mask=mask)
+            self._decoded(source, target, mask)
             queries = torch.cat([call.query for call in seen], dim=2)
             return seen[0].mechanism.weights(queries, seen[0].key, seen[0].mask)[:, 0]
 
@@ -158,6 +154,15 @@ class Recurrent(TokenModel):
         with record(self.decoder) as seen:
             logits, following = self.step(tokens, state)
             return logits, following, state.groups.rows(seen[-1].weights()[:, 0])[:, 0]
+
+    def _decoded(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length size"]:
+        """What the decoder makes of a target that is known."""
+        check_indices("source ids", source, self.vocabularies[0])
+        check_indices("target ids", target, self.vocabularies[1])
+        _check_sizes(source, target)
+        state = self.start(source, lengths=None if mask is None else _lengths_of(mask, source))
+        given: Tensor = self.decoder.whole(self.dropout(self.target_words(target)), state)
+        return given
 
     def _hidden(self, given: Tensor) -> Tensor:
         """What the decoder gave, in the size that the output reads."""

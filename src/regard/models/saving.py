@@ -90,6 +90,14 @@ def written_aside(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise
 
 
+def check_new(folder: Path) -> None:
+    """Raise OutputExistsError where ``folder`` exists."""
+    if os.path.lexists(folder):
+        raise OutputExistsError(
+            f"{folder} exists already", expected="a new folder", got="an existing one", do="choose another name"
+        )
+
+
 def check_free(folder: Path, *, overwrite: bool) -> None:
     """Raise OutputExistsError unless ``folder`` is free, or may be replaced and holds only what is written here."""
     if not os.path.lexists(folder):

@@ -86,6 +86,15 @@ class SequenceToSequence(nn.Module, ABC):
         return True
 
     @property
+    def languages(self) -> tuple[str | None, str | None]:
+        """Of source and target, as far as anybody said when it was trained."""
+        named = self.about.get("languages")
+        if not isinstance(named, list) or len(named) != 2:
+            return None, None
+        source, target = (one if isinstance(one, str) else None for one in named)
+        return source, target
+
+    @property
     @abstractmethod
     def tied(self) -> Mapping[str, str]:
         """The names of weights that are another weight, and that one's name."""

@@ -150,12 +150,7 @@ class Transformer(TokenModel):
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
         """Logits for every place of a target that is known. See ``SequenceToSequence.forward``."""
-        check_indices("target ids", target, self.vocabularies[1])
-        memory = self.encode(source, mask=mask)
-        tokens = self._embedded(target, self.target_words, 0)
-        for layer in self.decoder:
-            tokens = layer(tokens, memory, mask=masks.causal(), memory_mask=mask)
-        hidden = self.decoder_norm(tokens)
+        hidden = self._decoded(source, target, mask)
         return SequenceOutput(hidden, project(hidden, self.output))
 
     def encode(self, source: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch length width"]:
@@ -198,7 +193,7 @@ class Transformer(TokenModel):
         learning to align and translate with Transformer models", table 2.
         """
         with torch.no_grad(), record(self._aligning) as seen:
-            self(source, target, mask=mask)
+            self._decoded(source, target, mask)
             return seen[-1].weights().mean(dim=1)
 
     def step_attended(
@@ -208,6 +203,16 @@ class Transformer(TokenModel):
         with record(self._aligning) as seen:
             logits, following = self.step(tokens, state)
             return logits, following, state.groups.rows(seen[-1].weights().mean(dim=1))[:, 0]
+
+    def _decoded(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
+        """What the decoder makes of a target that is known, before the vocabulary."""
+        check_indices("target ids", target, self.vocabularies[1])
+        memory = self.encode(source, mask=mask)
+        tokens = self._embedded(target, self.target_words, 0)
+        for layer in self.decoder:
+            tokens = layer(tokens, memory, mask=masks.causal(), memory_mask=mask)
+        hidden: Tensor = self.decoder_norm(tokens)
+        return hidden
 
     @property
     def _aligning(self) -> nn.Module:

@@ -55,7 +55,7 @@ class Search(ABC):
             lengths: (batch,), of the sources, each at least 1.
             most: tokens of a target, its end included. None is 2 * length + 10 of each source: translations of twice as
                 many tokens are rare in any two languages, and 10 are for texts of a word or two. What is longer repeats
-                itself, as a rule. Never more than the model has positions for.
+                itself, as a rule. Never more than the model has positions for when it reads a target behind its start.
 
         A source has the same result whatever stands beside it in the batch, up to rounding. The tokens 0 (padding), 1
         (unknown) and ``model.start_id`` are never written: none of them stands for any text.
@@ -69,9 +69,10 @@ class Search(ABC):
             check_count("most", most)
         if source.shape[0] == 0:
             return []
+        lengths = lengths.to(source.device)
         limits = lengths * _TIMES + _MORE if most is None else torch.full_like(lengths, most)
         if model.most_tokens is not None:
-            limits = limits.clamp(max=model.most_tokens)
+            limits = limits.clamp(max=model.most_tokens - 1)
         with torch.no_grad(), evaluated(model):
             found = self.found(model, source, lengths, limits)
         if not all(found):

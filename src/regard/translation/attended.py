@@ -12,6 +12,7 @@ from torch import Tensor
 
 from regard import masks
 from regard.models import SequenceToSequence
+from regard.search.base import evaluated
 from regard.translation.batches import by_length, padded
 
 
@@ -20,7 +21,7 @@ def attended_weights(
 ) -> list[Float[Tensor, "target source"]]:
     """The weights of each pair, read in batches of about ``tokens`` on each side, padding included.
 
-    Raises RefusedError for a model without attention.
+    The model is in eval mode meanwhile. Raises RefusedError for a model without attention.
     """
     found: dict[int, Tensor] = {}
     for batch in by_length([max(len(source), len(target)) + 1 for source, target in pairs], tokens=tokens):
@@ -28,7 +29,8 @@ def attended_weights(
         targets = [[model.start_id, *pairs[index][1]] for index in batch]
         lengths = [len(ids) for ids in sources]
         mask = masks.padding(lengths) if min(lengths) < max(lengths) else None
-        weights = model.attended(padded(sources, model.device), padded(targets, model.device), mask=mask)
+        with evaluated(model):
+            weights = model.attended(padded(sources, model.device), padded(targets, model.device), mask=mask)
         for index, own, source, target in zip(batch, weights, sources, targets, strict=True):
-            found[index] = own[: len(target), : len(source)]
+            found[index] = own[: len(target), : len(source)].clone()  # a view would keep the whole batch
     return [found[index] for index in range(len(pairs))]

@@ -23,5 +23,4 @@ def by_length(lengths: Sequence[int], *, tokens: int) -> Iterator[list[int]]:
 
 def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Int[Tensor, "rows length"]:
     """One tensor of them, zeros behind the shorter ones."""
-    tensors = [torch.tensor(row, device=device) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)

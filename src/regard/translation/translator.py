@@ -24,13 +24,14 @@ from regard.models.load import load_translator
 from regard.search import Beam, Hypothesis, Search
 from regard.text.alignments import Alignment, links, spread, word_weights
 from regard.text.placeholders import Protected, protect
+from regard.text.tokenizer import check_text
 from regard.text.words import Splitter, word_spans
 from regard.translation.attended import attended_weights
 from regard.translation.batches import by_length, padded
 
 MOST_TOKENS = 4096
 """Tokens of a sentence that are read, for models without a limit of their own: a longer one is no sentence."""
-_CHUNK = 1024
+CHUNK = 1024
 """Sentences that are sorted by length together."""
 
 
@@ -133,25 +134,29 @@ class Translator:
             raise OptionError(
                 "translate takes texts", expected="a list of strings", got=repr(texts)[:60], do='translate(["..."])'
             )
-        read = self._read(texts)
+        return self._translated(texts, search or Beam(), first=1)
+
+    def stream(self, texts: Iterable[str], *, search: Search | None = None) -> Iterator[Translation]:
+        """The translations of any number of texts, in their order; a thousand are held at a time."""
+        rest, chosen, first = iter(texts), search or Beam(), 1
+        while chunk := list(islice(rest, CHUNK)):
+            yield from self._translated(chunk, chosen, first=first)
+            first += len(chunk)
+
+    def _translated(self, texts: Sequence[str], search: Search, *, first: int) -> list[Translation]:
+        """The translations of texts that are numbered from ``first``."""
+        read = self._read(texts, [f"text {number:,}" for number in range(first, first + len(texts))])
         found: list[Translation | None] = [None] * len(texts)
         for index, one in enumerate(read):
             if not one.ids:
                 found[index] = Translation(texts[index], (Rendering(texts[index].strip(), (), 0.0, 0.0, True),))
-        chosen = search or Beam()
         worded = [index for index, one in enumerate(read) if one.ids]
         for places in by_length([len(read[index].ids) + 1 for index in worded], tokens=self.tokens):
             batch = [worded[place] for place in places]
-            for index, hypotheses in zip(batch, self._searched([read[i] for i in batch], chosen), strict=True):
+            for index, hypotheses in zip(batch, self._searched([read[i] for i in batch], search), strict=True):
                 renderings = tuple(self._rendered(read[index].protected, one) for one in hypotheses)
                 found[index] = Translation(texts[index], renderings)
         return [one for one in found if one is not None]
-
-    def stream(self, texts: Iterable[str], *, search: Search | None = None) -> Iterator[Translation]:
-        """The translations of any number of texts, in their order; some hundreds are held at a time."""
-        rest = iter(texts)
-        while chunk := list(islice(rest, _CHUNK)):
-            yield from self.translate(chunk, search=search)
 
     def aligned(self, text: str, rendering: Rendering, *, split: Splitter = word_spans) -> Aligned:
         """Which words of ``text`` the words of its rendering were found by.
@@ -175,9 +180,10 @@ class Translator:
         """The same for many of them, in batches."""
         protected = [protect(source, target) for source, target in pairs]
         read = self.source.encode([pair.source for pair in protected])
-        for number, ids in enumerate(read, start=1):
-            self._check_length(ids, "the source" if len(pairs) == 1 else f"the source of pair {number:,}")
         written = self.target.encode([pair.target for pair in protected])
+        for side, those in (("source", read), ("target", written)):
+            for number, ids in enumerate(those, start=1):
+                self.check_length(ids, f"the {side}" if len(pairs) == 1 else f"the {side} of pair {number:,}")
         return self._aligned(read, written, [pair.kept for pair in protected], split)
 
     def weights(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "target source"]:
@@ -187,6 +193,16 @@ class Translator:
     def check(self, text: str, name: str) -> None:
         """Raise DataError, with ``name`` for the text, unless the model can read it."""
         self._read([text], [name])
+
+    def check_length(self, ids: Sequence[int], name: str) -> None:
+        """Raise DataError, with ``name`` for the text of these subwords, where the model has no place for its end."""
+        if len(ids) + 1 > self.limit:
+            raise DataError(
+                f"{name} is too long for the model",
+                expected=f"at most {self.limit - 1:,} subwords",
+                got=f"{len(ids):,}",
+                do="split it into sentences",
+            )
 
     def _aligned(
         self,
@@ -216,21 +232,14 @@ class Translator:
             word_weights(weights[: len(target), : len(source)], of_target, of_source),
         )
 
-    def _read(self, texts: Sequence[str], names: Sequence[str] | None = None) -> list[_Read]:
+    def _read(self, texts: Sequence[str], names: Sequence[str] = ()) -> list[_Read]:
+        for index, text in enumerate(texts, start=1):
+            check_text(text, index)
         protected = [protect(text) for text in texts]
         encoded = self.source.encode([one.text for one in protected])
-        for index, ids in enumerate(encoded):
-            self._check_length(ids, names[index] if names else f"text {index + 1}")
+        for ids, name in zip(encoded, names, strict=False):
+            self.check_length(ids, name)
         return [_Read(one, ids) for one, ids in zip(protected, encoded, strict=True)]
-
-    def _check_length(self, ids: Sequence[int], name: str) -> None:
-        if len(ids) + 1 > self.limit:
-            raise DataError(
-                f"{name} is too long for the model",
-                expected=f"at most {self.limit - 1:,} subwords",
-                got=f"{len(ids):,}",
-                do="split it into sentences",
-            )
 
     def _searched(self, read: Sequence[_Read], search: Search) -> list[list[Hypothesis]]:
         sources = [[*one.ids, self.model.end_id] for one in read]

@@ -53,7 +53,7 @@ def read_pair(
     _check_some(found.source, source_name)
     if target is not None:
         _check_some(found.target, target_name)
-        _check_length(found.target, target_name, translator.limit)
+        translator.check_length(found.target, target_name)
     layers, attended = _seen(translator, found)
     return _reading(translator, found, layers, attended, forced=target is not None)
 
@@ -95,16 +95,6 @@ def _forced(translator: Translator, source: str, target: str) -> _Pair:
 def _check_some(ids: Sequence[int], name: str) -> None:
     if not ids:
         raise DataError(f"{name} is empty", expected="some words", got="none", do="give a sentence in quotes")
-
-
-def _check_length(ids: Sequence[int], name: str, limit: int) -> None:
-    if len(ids) + 1 > limit:
-        raise DataError(
-            f"{name} is too long for the model",
-            expected=f"at most {limit - 1:,} subwords",
-            got=f"{len(ids):,}",
-            do="split it into sentences",
-        )
 
 
 def _seen(translator: Translator, pair: _Pair) -> tuple[tuple[LayerReading, ...], Float[Tensor, "target source"]]:

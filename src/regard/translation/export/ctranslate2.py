@@ -142,7 +142,7 @@ def _positions(model: Transformer) -> Float[Tensor, "length width"]:
 
 def _bias(model: Transformer) -> Float[Tensor, " vocabulary"]:
     bias = torch.zeros(model.vocabularies[1], dtype=model.output.weight.dtype)
-    bias[forbidden(model)] = -torch.inf
+    bias[forbidden(model).cpu()] = -torch.inf
     return bias
 
 

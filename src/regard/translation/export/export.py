@@ -9,11 +9,11 @@ What has no form there is refused: an export translates as the model does, or th
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from regard.errors import OutputExistsError, RefusedError, unknown
-from regard.models.saving import write_folder, written_aside
+from regard.errors import RefusedError, unknown
+from regard.models.saving import check_new, write_folder, written_aside
+from regard.models.sequence_files import subword_texts
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.models.transformer import Transformer
 from regard.text.subwords import Subwords
@@ -38,7 +38,7 @@ def export(model: SequenceToSequence, subwords: tuple[Subwords, Subwords], folde
     if form not in FORMS:
         raise unknown("form of export", form, FORMS)
     folder = Path(folder).expanduser()
-    _check_free(folder)
+    check_new(folder)  # an export never replaces anything: the folder may hold the model itself
     if not isinstance(model, Transformer):
         raise RefusedError(
             f"{type(model).__name__} has no form in other programs",
@@ -57,13 +57,5 @@ def export(model: SequenceToSequence, subwords: tuple[Subwords, Subwords], folde
         return
     with written_aside(folder) as aside:
         ctranslate2.write(model, tokens, aside)
-        for name, content in subword_files.files(subwords).items():
+        for name, content in subword_texts(subwords).items():
             (aside / name).write_text(content, encoding="utf-8")
-
-
-def _check_free(folder: Path) -> None:
-    """An export never replaces anything: the folder may hold the model itself."""
-    if os.path.lexists(folder):
-        raise OutputExistsError(
-            f"{folder} exists already", expected="a new folder", got="an existing one", do="choose another name"
-        )

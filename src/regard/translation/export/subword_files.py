@@ -10,7 +10,6 @@ from tokenizers.processors import Sequence as Steps
 from tokenizers.processors import TemplateProcessing
 
 from regard.errors import OptionError
-from regard.models.sequence_files import JOINT, SEPARATE
 from regard.models.transformer import TransformerConfig
 from regard.text.subwords import Subwords
 
@@ -19,13 +18,6 @@ def tokens(subwords: tuple[Subwords, Subwords], vocabularies: tuple[int, int]) -
     """The tokens of source and target by id. Raises OptionError where they are not as many as the model has."""
     source, target = (_by_id(one, count) for one, count in zip(subwords, vocabularies, strict=True))
     return source, target
-
-
-def files(subwords: tuple[Subwords, Subwords]) -> dict[str, str]:
-    """The tokenizers, named as in a folder of ours."""
-    source, target = subwords
-    named = {JOINT: source} if source is target else dict(zip(SEPARATE, subwords, strict=True))
-    return {name: one.to_json() for name, one in named.items()}
 
 
 def of_transformers(
