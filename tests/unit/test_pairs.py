@@ -155,6 +155,21 @@ def test_a_memory_of_three_languages_must_be_told(tmp_path):
     assert all(language in str(refused.value) for language in ("en", "fr", "de"))
 
 
+def test_of_two_texts_in_a_language_the_first_is_taken(tmp_path):
+    head = TMX.partition("<tu>")[0]
+    unit = '<tu><tuv xml:lang="en-US"><seg>Color</seg></tuv><tuv xml:lang="en-GB"><seg>Colour</seg></tuv>'
+    unit += '<tuv xml:lang="fr"><seg>Couleur</seg></tuv><tuv xml:lang="fr"><seg>Teinte</seg></tuv></tu>'
+    path = write(tmp_path / "memory.tmx", f"{head}{unit}</body></tmx>")
+    assert read(path, source="en", target="fr")[0] == [("Color", "Couleur")]
+
+
+@pytest.mark.parametrize("encoding", ["Shift_JIS", "euc-kr", "no-such-encoding"])
+def test_an_encoding_that_xml_cannot_have_here_is_refused(tmp_path, encoding):
+    content = TMX.replace('"1.0"', f'"1.0" encoding="{encoding}"').replace("\u00e9", "e").encode("ascii")
+    with pytest.raises(DataError, match="no translation memory"):
+        read(write(tmp_path / "memory.tmx", content))
+
+
 def test_of_a_damaged_memory_the_good_part_is_kept(tmp_path):
     pairs, reasons = read(
         write(tmp_path / "memory.tmx", TMX[: TMX.index('<tu><tuv xml:lang="en"><seg>Yes')] + "<tu><tuv")
@@ -244,6 +259,33 @@ def test_a_folder_of_catalogues(tmp_path):
     empty.mkdir()
     with pytest.raises(DataError, match="holds no catalogue"):
         read(empty)
+
+
+def test_catalogues_of_a_folder_by_any_name(tmp_path):
+    write(tmp_path / "a.po.gz", PO)
+    write(tmp_path / "B.PO", PO)
+    assert len(read(tmp_path)[0]) == 8
+
+
+def test_a_damaged_catalogue_of_a_folder_is_left_out(tmp_path):
+    write(tmp_path / "a.po", PO)
+    write(tmp_path / "b.po", 'msgid "a"\nmsgstr "b"\n???\n')
+    pairs, reasons = read(tmp_path)
+    assert len(pairs) == 4
+    assert "a file is no catalogue that can be read" in reasons
+
+
+def test_lines_that_nothing_needs_do_no_harm(tmp_path):
+    """As msgmerge --previous, editors and msginit write them."""
+    head = '"PO-Revision-Date: 2024-05-06 10:11:12+0200\\n"\n"POT-Creation-Date: yesterday\\n"\n"Content-Type'
+    before = '#~| msgid "Older"\n#~ msgid "Old"'
+    odd = PO.replace('"Content-Type', head).replace('#~ msgid "Old"', before)
+    assert odd.count("\n") == PO.count("\n") + 3
+    pairs, reasons = read(write(tmp_path / "lt.po", odd))
+    assert pairs == read(write(tmp_path / "plain.po", PO))[0]
+    assert len(reasons) == 3
+    template = PO.partition('msgid "%d file')[0].replace("nplurals=3; plural=", "nplurals=INTEGER; plural=EXPRESSION #")
+    assert read(write(tmp_path / "new.po", template))[0] == [("Open %(name)s", "Atverti %(name)s")]
 
 
 @pytest.mark.parametrize(

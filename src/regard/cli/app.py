@@ -105,6 +105,10 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character gets a ?, not a crash
             stream.reconfigure(errors="replace")
+    chosen = "PYTHONIOENCODING" in os.environ
+    if isinstance(sys.stdout, io.TextIOWrapper) and not (chosen or sys.stdout.isatty()):
+        # What goes into a file or a pipe is what -o would write.
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")
 
 
 def _run() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -34,7 +35,8 @@ jsonl: source, translations with score and log-probability, and for each target 
 with weights. pharaoh: for each line the links i-j, source word i to target word j, counted from 0.
 
 [bold]Lines.[/bold] As many come out as go in, in their order; an empty line stays empty. Files of any length need the \
-same memory. With --skip-bad a line that cannot be used becomes an empty one, and is said.
+same memory. Lines of a pipe are translated as they come, so another program can talk to this one. With \
+--skip-bad a line that cannot be used becomes an empty one, and is said.
 
 [bold]Interactive.[/bold] On a terminal, without text and --data: type a sentence, see its translation and what each \
 word was found by.
@@ -73,21 +75,46 @@ def translate(
         Path | None, typer.Option("--out", "-o", help="Where to write; else standard output.", show_default=False)
     ] = None,
     form: Annotated[str, typer.Option("--format", help="text, tsv, jsonl or pharaoh.")] = "text",
-    beam: Annotated[int, typer.Option("--beam", min=1, help="Width of the search; 1 is greedy.")] = 5,
+    field: Annotated[
+        str | None, typer.Option("--field", help="Lines are JSON; the text is in this field.", show_default=False)
+    ] = None,
+    beam: Annotated[
+        int | None, typer.Option("--beam", min=1, help="Width of the search, else 5; 1 is greedy.", show_default=False)
+    ] = None,
     length_penalty: Annotated[
-        float, typer.Option("--length-penalty", help="alpha of Wu et al. 2016; more favours longer ones.")
-    ] = 0.6,
+        float | None,
+        typer.Option(
+            "--length-penalty", help="alpha of Wu et al. 2016, else 0.6; more favours longer ones.", show_default=False
+        ),
+    ] = None,
     coverage_penalty: Annotated[
-        float, typer.Option("--coverage-penalty", min=0.0, help="beta of Wu et al. 2016; more leaves less out.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            "--coverage-penalty", help="beta of Wu et al. 2016, else 0; more leaves less out.", show_default=False
+        ),
+    ] = None,
     patience: Annotated[
-        float, typer.Option("--patience", help="Beam widths that have to end before a sentence is done; inf: certain.")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            "--patience",
+            help="Beam widths that have to end before a sentence is done, else 1; inf: certain.",
+            show_default=False,
+        ),
+    ] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching.")] = False,
-    temperature: Annotated[float, typer.Option("--temperature", help="Of drawing.")] = 1.0,
-    top_k: Annotated[int, typer.Option("--top-k", min=0, help="Draw among so many; 0 is all.")] = 0,
-    top_p: Annotated[float, typer.Option("--top-p", help="Draw among the likeliest of this weight.")] = 1.0,
-    seed: Annotated[int, typer.Option("--seed", help="Decides what is drawn.")] = 1,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="Of drawing, else 1.", show_default=False)
+    ] = None,
+    top_k: Annotated[
+        int | None, typer.Option("--top-k", min=0, help="Draw among so many; else all.", show_default=False)
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option("--top-p", help="Draw among the likeliest of this weight; else all.", show_default=False),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Decides what is drawn; else 1.", show_default=False)
+    ] = None,
     best: Annotated[int, typer.Option("--best", min=1, help="Translations of each sentence.")] = 1,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave lines that cannot be used empty.")] = False,
     device: Annotated[str | None, typer.Option("--device", help="Such as cuda.", show_default=False)] = None,
@@ -95,24 +122,31 @@ def translate(
 ) -> None:
     """Translate sentences."""
     _check(form, best, model, texts, data, out, overwrite=overwrite)
-    search = _search(
-        beam, length_penalty, coverage_penalty, patience, sample=sample, temperature=temperature, top_k=top_k,
-        top_p=top_p, seed=seed, best=best,
-    )  # fmt: skip
+    converses = not texts and data is None and sys.stdin is not None and sys.stdin.isatty()
+    if converses:
+        _check_conversation(out, form, field, skip_bad=skip_bad)
+    searching = {
+        "width": beam, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty, "patience": patience,
+    }  # fmt: skip
+    drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+    search = _search(_given(searching), _given(drawing), sample=sample, best=best)
     from regard.train.allocator import keep_memory
     from regard.translation import Translator
 
     keep_memory()
     translator = Translator.load(model, device=device)
-    if not texts and data is None and sys.stdin is not None and sys.stdin.isatty():
+    if converses:
         _converse(translator, search)
         return
-    with _lines(texts or [], data) as lines, _opened(out) as file:
-        translated = _with_words(translator, _translated(translator, lines, search, skip_bad=skip_bad), form)
-        for number, (found, words) in enumerate(translated, start=1):
-            file.write(_written(found, words, number, form))
-            if found.renderings[0].missing:
-                say(f"translation {number} lacks {' '.join(found.renderings[0].missing)}")
+    with _lines(texts or [], data, field) as lines, _opened(out) as file:
+        number = 0
+        for some in _translated(translator, lines, search, form, skip_bad=skip_bad):
+            for found, words in some:
+                number += 1
+                file.write(_written(found, words, number, form))
+                if found.renderings[0].missing:
+                    say(f"translation {number} lacks {' '.join(found.renderings[0].missing)}")
+            file.flush()  # whoever wrote these lines may wait for their translations before the next
     if out is not None:
         say(f"{out}: written")
 
@@ -146,42 +180,57 @@ def _check(
         )
 
 
-def _search(
-    beam: int,
-    length_penalty: float,
-    coverage_penalty: float,
-    patience: float,
-    *,
-    sample: bool,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    seed: int,
-    best: int,
-) -> Search:
+def _check_conversation(out: Path | None, form: str, field: str | None, *, skip_bad: bool) -> None:
+    """Raise OptionError for what is of files and pipes."""
+    options = {
+        "--out": out is not None,
+        "--format": form != "text",
+        "--field": field is not None,
+        "--skip-bad": skip_bad,
+    }
+    names = ", ".join(name for name, said in options.items() if said)
+    if names:
+        raise OptionError(
+            f"a conversation has no {names}",
+            expected="sentences to translate, or a terminal alone",
+            got=f"{names}, and no sentence",
+            do="give sentences as arguments, by --data FILE, or from a pipe",
+        )
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that were said."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool, best: int) -> Search:
+    """The strategy that options describe. Raises OptionError for one of another strategy."""
     from regard.search import Beam, Greedy, Sampling
 
+    other = searching if sample else drawing
+    if other:
+        names = ", ".join("--beam" if name == "width" else f"--{name.replace('_', '-')}" for name in other)
+        raise OptionError(
+            f"{names} has no effect {'with' if sample else 'without'} --sample",
+            expected="options of a search, or --sample and options of drawing",
+            got=names,
+            do=f"leave out {names}" if sample else f"add --sample, or leave out {names}",
+        )
     if sample:
-        return Sampling(temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, best=best)
-    if beam == 1 and best == 1:
+        return Sampling(best=best, **drawing)
+    if searching == {"width": 1} and best == 1:
         return Greedy()
-    return Beam(
-        width=max(beam, best),
-        length_penalty=length_penalty,
-        coverage_penalty=coverage_penalty,
-        best=best,
-        patience=patience,
-    )
+    return Beam(best=best, **{**searching, "width": max(searching.get("width", 5), best)})
 
 
 @contextmanager
-def _lines(texts: list[str], data: str | None) -> Iterator[Source | list[Line]]:
+def _lines(texts: list[str], data: str | None, field: str | None) -> Iterator[Source | list[Line]]:
     from regard.text.lines import Source, arguments
 
     if texts:
         yield list(arguments(texts))
         return
-    with closing(Source("-" if data is None else data)) as source:
+    with closing(Source("-" if data is None else data, field=field)) as source:
         source.check_field()
         yield source
 
@@ -215,13 +264,18 @@ def _opened(out: Path | None) -> Iterator[TextIO]:
 
 
 def _translated(
-    translator: Translator, lines: Source | list[Line], search: Search, *, skip_bad: bool
-) -> Iterator[Translation]:
-    """The translations, behind a bar on a terminal that shows how far the file is read."""
+    translator: Translator, lines: Source | list[Line], search: Search, form: str, *, skip_bad: bool
+) -> Iterator[Iterator[tuple[Translation, Aligned | None]]]:
+    """The translations of the lines that have come, and so on, behind a bar that shows how far the file is read."""
+    from regard.text.lines import chunks
+    from regard.translation.translator import CHUNK
+
+    done = 0
     with reading(lines) as advance:
-        texts = _usable(translator, lines, skip_bad=skip_bad)
-        for done, found in enumerate(translator.stream(texts, search=search), start=1):
-            yield found
+        for some in chunks(lines, CHUNK):
+            texts = list(_usable(translator, some, skip_bad=skip_bad))
+            yield _with_words(translator, translator.translate(texts, search=search), form)
+            done += len(some)
             advance(done)
 
 
@@ -260,12 +314,17 @@ def _with_words(
 def _written(found: Translation, words: Aligned | None, number: int, form: str) -> str:
     """What is written of a translation, line ends included."""
     if form == "text":
-        return found.text + "\n"
+        return _in_one_line(found.text) + "\n"
     if form == "tsv":
-        return "".join(f"{number}\t{one.score:.4f}\t{one.text}\n" for one in found.renderings)
+        return "".join(f"{number}\t{one.score:.4f}\t{_in_one_line(one.text)}\n" for one in found.renderings)
     if form == "pharaoh":
         return ("" if words is None else words.token_alignment.text()) + "\n"
     return json.dumps(_record(found, words), ensure_ascii=False) + "\n"
+
+
+def _in_one_line(text: str) -> str:
+    """The text with each tab and each line's end a space: what a placeholder stands for may have them."""
+    return re.sub(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]", " ", text)
 
 
 def _record(found: Translation, words: Aligned | None) -> dict[str, Any]:
@@ -322,13 +381,20 @@ def _converse(translator: Translator, search: Search) -> None:
         (found,) = translator.translate([text], search=search)
         for one in found.renderings:
             console.print(visible(one.text), style="bold", soft_wrap=True)
+            if one.missing:
+                console.print(visible(f"it lacks {' '.join(one.missing)}"), style="red", soft_wrap=True)
         if translator.model.attends:
             aligned = translator.aligned(found.source, found.renderings[0])
-            console.print(visible(_in_words(aligned)), style="dim", soft_wrap=True)
+            console.print(_in_words(aligned, plain=console.options.ascii_only), style="dim", soft_wrap=True)
 
 
-def _in_words(aligned: Aligned) -> str:
+def _in_words(aligned: Aligned, *, plain: bool) -> str:
     """Each target word with the source word that it was found by most."""
+    from regard.view.visible import isolated
+
     heaviest = aligned.weights.argmax(dim=1).tolist() if aligned.weights.numel() else []
-    pairs = zip(aligned.target_words, heaviest, strict=True)
-    return "  ".join(f"{word} ← {aligned.source_words[index]}" for word, index in pairs)
+    arrow = "<-" if plain else "←"
+    return "  ".join(
+        f"{isolated(word)} {arrow} {isolated(aligned.source_words[index])}"
+        for word, index in zip(aligned.target_words, heaviest, strict=True)
+    )

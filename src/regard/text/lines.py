@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import final
 
 from regard.errors import DataError, OptionError
+from regard.text.flow import Flow
 from regard.text.tokenizer import is_unicode
 
 LONGEST_LINE = 2**24
@@ -52,8 +53,12 @@ class Source:
     def __init__(self, path: Path | str, *, field: str | None = None) -> None:
         self.name = _STANDARD_INPUT if str(path) == "-" else str(path)
         self.field = field
-        self._raw = _opened(path, self.name)
+        self._file = _opened(path, self.name)
+        # A file is all there. Of a pipe it has to be known how much has come.
+        self._flow = None if self._file.seekable() else Flow(self._file)
+        self._raw = self._file if self._flow is None else self._flow.buffered
         self._stream: io.BufferedIOBase = self._raw
+        self._taken = 0
         try:
             self._start()
         except BaseException:
@@ -91,6 +96,7 @@ class Source:
             self._stream.close()
         if self.name != _STANDARD_INPUT:
             self._raw.close()
+            self._file.close()
 
     @property
     def position(self) -> int:
@@ -105,6 +111,11 @@ class Source:
         except OSError:  # a stream that is no file of the system
             return None
         return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the next line has not come yet; of a file it has, and of a compressed stream it is not known."""
+        return self._flow is not None and self._stream is self._raw and self._flow.waits(self._taken)
 
     def __iter__(self) -> Iterator[Line]:
         number = 0
@@ -137,7 +148,7 @@ class Source:
     def _read(self, most: int, number: int) -> bytes:
         """To the line's end, or ``most`` bytes. Raises DataError for a file that breaks off."""
         try:
-            return self._stream.readline(most)
+            raw = self._stream.readline(most)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(
                 f"{self.name} cannot be read to its end",
@@ -145,6 +156,8 @@ class Source:
                 got=f"{error}, after line {number}",
                 do="copy or download the file again",
             ) from error
+        self._taken += len(raw)
+        return raw
 
     def _first_line(self) -> bytes:
         return self._next(0)
@@ -155,6 +168,25 @@ def arguments(texts: Sequence[str]) -> Iterator[Line]:
     for number, text in enumerate(texts, start=1):
         name, raw = f"text {number}", text.encode("utf-8", "surrogateescape") + b"\n"
         yield Line(number, name, raw, text, None if is_unicode(text) else _not_utf8(name, "bytes of another encoding"))
+
+
+def chunks(lines: Source | Sequence[Line], most: int) -> Iterator[list[Line]]:
+    """The lines, at most ``most`` at a time, and no more than have come: who writes line by line is answered so.
+
+    A line with a problem is the last of its chunk, so that nothing behind it is read unless the reader goes on. Long
+    lines make short chunks.
+    """
+    some: list[Line] = []
+    size = 0
+    for line in lines:
+        some.append(line)
+        size += len(line.raw)
+        waits = isinstance(lines, Source) and lines.waits
+        if len(some) == most or size >= LONGEST_LINE or line.problem is not None or waits:
+            yield some
+            some, size = [], 0
+    if some:
+        yield some
 
 
 def _opened(path: Path | str, name: str) -> io.BufferedReader:

@@ -8,28 +8,37 @@ manual, section 11.2.6).
 from __future__ import annotations
 
 import gettext
+import io
+import re
 import struct
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError, MissingPackageError
-from regard.text.pairs.compressed import open_bytes
+from regard.text.pairs.compressed import inner_suffix, open_bytes
 from regard.text.pairs.pair import Found, LeftOut, paired
 
 SUFFIXES = (".po", ".mo")
+_ENTRY = re.compile(rb"^msgid ", re.MULTILINE)
+_UNUSED = re.compile(
+    rb'^"(?:(?:PO-Revision|POT-Creation)-Date:|Plural-Forms: *nplurals=INTEGER).*"(?=\r?$)', re.MULTILINE
+)
+_BEFORE = re.compile(rb"^#~\|.*$", re.MULTILINE)
+"""Lines that nothing here needs, and that babel may refuse: of the head, and what an obsolete message once was."""
 
 
 def catalogues(folder: Path) -> Iterator[Found]:
     """The pairs of all catalogues in a folder and those below it, in the order of their names.
 
-    Where a ``.mo`` lies beside the ``.po`` that it was made from, only the latter is read. Raises DataError where there
-    is none.
+    Where a ``.mo`` lies beside the ``.po`` that it was made from, only the latter is read. A file that cannot be read
+    is left out. Raises DataError where there is none that can.
     """
-    files = sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and path.is_file())
-    texts = {path.with_suffix("") for path in files if path.suffix == ".po"}
-    files = [path for path in files if path.suffix == ".po" or path.with_suffix("") not in texts]
+    files = sorted(path for path in folder.rglob("*") if inner_suffix(path) in SUFFIXES and path.is_file())
+    texts = {_domain(path) for path in files if inner_suffix(path) == ".po"}
+    files = [path for path in files if inner_suffix(path) == ".po" or _domain(path) not in texts]
     if not files:
         raise DataError(
             f"{folder} holds no catalogue",
@@ -37,8 +46,20 @@ def catalogues(folder: Path) -> Iterator[Found]:
             got=", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "an empty folder",
             do="give the folder of the translations",
         )
+    problems = []
     for path in files:
-        yield from catalogue(path)
+        try:
+            yield from catalogue(path)
+        except DataError as problem:
+            problems.append(problem)
+            yield LeftOut(f"{path} ({problem.got})", "a file is no catalogue that can be read")
+    if len(problems) == len(files):
+        raise problems[0]
+
+
+def _domain(path: Path) -> Path:
+    """Where a catalogue lies, without what tells its form."""
+    return path.with_name(path.name.lower().removesuffix(".gz").rpartition(".")[0])
 
 
 def catalogue(path: Path) -> Iterator[Found]:
@@ -87,6 +108,13 @@ def _form_for_one(read: Any, path: Path) -> int:
         ) from error
 
 
+def _needed(text: bytes) -> bytes:
+    """A catalogue without the lines that are not needed; empty ones stand in their places."""
+    entries = [entry.start() for entry in islice(_ENTRY.finditer(text), 2)]
+    head = entries[1] if len(entries) == 2 else len(text)
+    return _UNUSED.sub(b"", text[:head]) + _BEFORE.sub(b"", text[head:])
+
+
 def _read(path: Path) -> Any:
     try:
         from babel.messages.mofile import read_mo
@@ -100,7 +128,9 @@ def _read(path: Path) -> Any:
         ) from None
     try:
         with open_bytes(path) as file:
-            return read_mo(file) if ".mo" in path.suffixes[-2:] else read_po(file, abort_invalid=True)
+            if inner_suffix(path) == ".mo":
+                return read_mo(file)
+            return read_po(io.BytesIO(_needed(file.read())), abort_invalid=True)
     # What babel raises for a damaged file depends on where the damage is; struct.error and zlib.error among them.
     except (OSError, EOFError, ValueError, LookupError, PoFileError, struct.error, zlib.error) as error:
         raise DataError(

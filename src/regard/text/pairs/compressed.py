@@ -11,6 +11,11 @@ from regard.errors import DataError
 _GZIP = b"\x1f\x8b"
 
 
+def inner_suffix(path: Path) -> str:
+    """What the file inside is called by, such as ".po" of ``fr.PO.gz``."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
 def open_bytes(path: Path) -> io.BufferedIOBase:
     """The file, to be closed by the caller. Raises DataError where it cannot be read."""
     try:

@@ -10,6 +10,7 @@ from typing import final
 from regard.errors import OptionError
 from regard.text.pairs.aligned import aligned
 from regard.text.pairs.catalogue import SUFFIXES, catalogue, catalogues
+from regard.text.pairs.compressed import inner_suffix
 from regard.text.pairs.json_lines import json_lines
 from regard.text.pairs.pair import Found
 from regard.text.pairs.table import table
@@ -39,7 +40,7 @@ def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]
 
     Raises OptionError for a file of no known format, and what the formats raise.
     """
-    plain = [path for path in paths if not path.is_dir() and _suffix(path) not in _KNOWN]
+    plain = [path for path in paths if not path.is_dir() and inner_suffix(path) not in _KNOWN]
     if len(plain) == 2 and len(paths) == 2:
         yield from aligned(*paths)
         return
@@ -55,7 +56,7 @@ def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]
 
 
 def _of_file(path: Path, where: Where) -> Iterator[Found]:
-    suffix = _suffix(path)
+    suffix = inner_suffix(path)
     if path.is_dir():
         return catalogues(path)
     if suffix in _TABLES:
@@ -68,8 +69,3 @@ def _of_file(path: Path, where: Where) -> Iterator[Found]:
 
 
 _KNOWN = (*_TABLES, *_JSON, *_MEMORIES, *SUFFIXES)
-
-
-def _suffix(path: Path) -> str:
-    """Of the file inside, where it is gzip."""
-    return Path(path.name.removesuffix(".gz")).suffix.lower()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError
 
-from regard.errors import DataError, MissingPackageError, OptionError
+from regard.errors import DataError, MissingPackageError, OptionError, RegardError
 from regard.text.pairs.compressed import open_bytes
 from regard.text.pairs.pair import Found, LeftOut, paired
 
@@ -44,7 +44,10 @@ def translation_memory(path: Path, *, source: str | None = None, target: str | N
                     units.begin(element)
                 elif _name(element) == "tu":
                     yield from units.pairs(element)
-        except (ParseError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        except RegardError:
+            raise
+        # expat raises ValueError and LookupError for encodings that it cannot read.
+        except (ParseError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, LookupError) as error:
             if not units.count:
                 raise _no_memory(path, str(error)) from error
             yield LeftOut(f"after unit {units.count} of {path}", f"the file is damaged ({error})")
@@ -73,7 +76,9 @@ class _Units:
         """The pair of a unit: the first text in each of the two languages."""
         self.count += 1
         place = f"unit {self.count} of {self.path}"
-        texts = dict(reversed(list(_texts(unit))))  # of two texts in one language the first
+        texts: dict[str, str] = {}
+        for language, text in _texts(unit):
+            texts.setdefault(language, text)  # of two texts in one language the first
         if self._body is not None:
             self._body.clear()  # what was read is not kept
         source, target = self._languages(texts)

@@ -1,0 +1,81 @@
+"""``regard translate`` as a process that another one talks to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from small_translators import GERMAN, transformer
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
+START = [sys.executable, "-c", "from regard.cli.app import main; main()"]
+
+
+@pytest.fixture
+def model(tmp_path):
+    transformer().model.save(tmp_path / "m")
+    return tmp_path / "m"
+
+
+def test_each_line_of_a_pipe_is_answered_before_the_next_is_written(model):
+    command = [*START, "translate", "--model", str(model), "--format", "jsonl", "--beam", "2"]
+    with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for some in (GERMAN[:1], GERMAN[1:3], [""], GERMAN[:3]):
+            process.stdin.write("".join(f"{text}\n" for text in some).encode())
+            process.stdin.flush()
+            for text in some:
+                assert json.loads(process.stdout.readline())["source"] == text
+        process.stdin.close()
+        assert process.stdout.read() == b""
+    assert process.returncode == 0
+
+
+def test_what_comes_line_by_line_is_what_comes_at_once(model, tmp_path):
+    text = "".join(f"{one}\n" for one in GERMAN * 20).encode()
+    command = [*START, "translate", "--model", str(model), "--beam", "1"]
+    (tmp_path / "in.txt").write_bytes(text)
+    whole = subprocess.run([*command, "--data", str(tmp_path / "in.txt")], env=ENVIRONMENT, capture_output=True)
+    piped = subprocess.run(command, env=ENVIRONMENT, input=text, capture_output=True)
+    assert whole.returncode == piped.returncode == 0, piped.stderr
+    assert whole.stdout == piped.stdout
+    assert whole.stdout.count(b"\n") == len(GERMAN) * 20
+
+
+def test_a_named_pipe_is_answered_too(model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    command = [*START, "translate", "--model", str(model), "--data", str(tmp_path / "pipe"), "--beam", "1"]
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        with (tmp_path / "pipe").open("w", encoding="utf-8") as pipe:
+            for text in GERMAN[:3]:
+                pipe.write(f"{text}\n")
+                pipe.flush()
+                assert process.stdout.readline().endswith(b"\n")
+    assert process.returncode == 0
+
+
+def test_a_line_without_an_end_is_refused_at_once(model):
+    """Of 16 MiB and a byte: what follows is not read, or this would not end."""
+    command = [*START, "translate", "--model", str(model)]
+    with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"y" * (2**24 + 1))
+        process.stdin.flush()
+        assert b"too long to be a text" in process.stderr.readline()
+    assert process.returncode == 3
+
+
+def test_a_pipe_gets_utf_8_whatever_the_terminal_has(model, tmp_path):
+    (tmp_path / "in.txt").write_text("Ein kleiner Hund läuft.\n", encoding="utf-8")
+    environment = {**ENVIRONMENT, "PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    command = [*START, "translate", "--model", str(model), "--format", "jsonl", "--beam", "1", "--data", "in.txt"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.decode("utf-8"))["source"] == "Ein kleiner Hund läuft."
