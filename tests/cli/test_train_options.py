@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from typer.testing import CliRunner
 
 from regard.cli.app import app
 from regard.errors import DataError, OptionError, OutputExistsError
+from small_translators import transformer
 
 TRAIN = ["train", "translate", "--data", "pairs.tsv", "--out", "m", "--steps", "1"]
 
@@ -43,6 +46,11 @@ def folder(tmp_path, monkeypatch):
         (["--columns", "0,1"], OptionError, "columns"),
         (["--set", "layers"], OptionError, "name=value"),
         (["--set", "depth=4"], OptionError, "depth"),
+        (["--set", "vocabulary=300"], OptionError, "--vocabulary"),
+        (["--set", "decoder_layers=two"], OptionError, "int or nothing"),
+        (["--attention", "additive"], OptionError, "--model gru"),
+        (["--device", "nonsense"], OptionError, "cpu"),
+        (["--out", ".."], OptionError, "no folder of its own"),
         (["--resume"], OptionError, "no run"),
         (["--vocabulary", "17"], OptionError, "vocabulary"),
         (["--most-tokens", "1"], DataError, "too long"),
@@ -75,3 +83,45 @@ def test_evaluate_says_how_two_files_are_given(folder):
     message = said(OptionError, "evaluate", "translate", "--model", "m", "--data", "test.de", "test.en")
     assert "no option takes test.en" in message
     assert "--data train.de --data train.en" in message
+
+
+def test_evaluate_keeps_hypotheses_beside_their_sources(folder):
+    """A pair without a source is left out, and so is its translation."""
+    rows = [("eins", "one little thing"), ("", "nothing at all"), ("drei", "three little things")]
+    (folder / "test.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in rows))
+    (folder / "mine.en").write_text("one little thing\nwrong\nthree little things\n")
+    arguments = ["--data", "test.tsv", "--hypotheses", "mine.en", "--format", "json"]
+    result = run("evaluate", "translate", *arguments)
+    assert result.exit_code == 0, result.exception
+    found = json.loads(result.stdout)
+    assert found["sentences"] == 2
+    assert found["chrf"] == 100
+
+
+class TestAModelToStartFrom:
+    @pytest.fixture
+    def old(self, folder):
+        model = transformer(width=24, heads=4).model
+        model.about = {"languages": ["de", "en"]}
+        model.save(folder / "old")
+        return "old"
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            ["--set", "dropout=0.2"],
+            ["--attention", "additive"],
+            ["--vocabulary", "500"],
+            ["--subwords", "unigram"],
+            ["--sharing", "joint"],
+        ],
+        ids=" ".join,
+    )
+    def test_it_is_as_it_is(self, folder, old, option):
+        assert f"{option[0]} has no effect on old" in said(OptionError, *TRAIN, "--model", old, *option)
+        assert not (folder / "m.run").exists()
+
+    def test_its_languages_are_kept(self, folder, old):
+        result = run(*TRAIN, "--model", old)
+        assert result.exit_code == 0, result.exception
+        assert json.loads((folder / "m" / "about.json").read_text())["languages"] == ["de", "en"]

@@ -31,13 +31,13 @@ fsdp_config:
   fsdp_transformer_layer_cls_to_wrap: EncoderBlock,DecoderBlock
   fsdp_state_dict_type: FULL_STATE_DICT
   fsdp_reshard_after_forward: true
-  fsdp_cpu_ram_efficient_loading: false
-mixed_precision: "no"
+  fsdp_cpu_ram_efficient_loading: true
+mixed_precision: bf16
 num_machines: 1
 num_processes: 2
 use_cpu: true
 """
-"""As `accelerate config` writes it."""
+"""As `accelerate config` writes it; precision and accumulation are the run's own, whatever it says."""
 
 
 def pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
@@ -137,7 +137,8 @@ def test_weights_spread_over_two_processes(data):
     """FSDP; and a run that goes on in one process."""
     (data / "fsdp.yaml").write_text(FSDP)
     same = ["--set", "dropout=0", "--rate", 1e-3, "--average", 1]
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "fsdp.yaml", "-m", "regard"]
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "fsdp.yaml",
+                "--gradient_accumulation_steps", "3", "-m", "regard"]  # fmt: skip
     spread = train(data, "spread", *same, "--steps", 20, start=launcher)
     assert spread.returncode == 0, spread.stderr
     assert train(data, "one", *same, "--steps", 20).returncode == 0

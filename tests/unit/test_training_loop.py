@@ -217,6 +217,47 @@ def test_the_mean_of_the_best_is_kept_where_it_is_better(tmp_path):
         assert torch.equal(weight, ((snapshots[0][name].double() + snapshots[1][name].double()) / 2).float())
 
 
+def test_a_run_that_goes_on_does_not_replace_the_model_by_a_worse_one(tmp_path):
+    """The mean of the best is kept with 9; what comes later scores less, though more than the single ones before."""
+    task = Regression()
+    task.scores = [1.0, 2.0, 9.0]
+    assert trainer(task, tmp_path / "m", settings(steps=14, average=2)).run().kept == 9.0
+    kept = load_file(tmp_path / "m" / "model.safetensors")
+    later = Regression()
+    later.scores = [3.0, 4.0, 5.0]
+    progress = trainer(later, tmp_path / "m", settings(steps=28, average=2), begin=False).run()
+    assert progress.kept == 9.0
+    assert [one.score for one in progress.best] == [4.0, 3.0]
+    assert later.saved == []
+    for name, weight in load_file(tmp_path / "m" / "model.safetensors").items():
+        assert torch.equal(weight, kept[name])
+
+
+def test_the_last_checkpoint_holds_the_last_weights_and_not_the_mean(tmp_path):
+    task = Regression()
+    task.scores = [1.0, 2.0, 9.0]
+    trainer(task, tmp_path / "m", settings(steps=14, average=2)).run()
+    run = RunFolder(tmp_path / "m.run")
+    last, snapshot = run.last(), run.snapshot("step-00000014.safetensors")
+    assert last is not None
+    assert all(torch.equal(last.weights[name], weight) for name, weight in snapshot.items())
+
+
+def test_what_ended_a_run_is_said(tmp_path):
+    task = Regression()
+    task.scores = [3.0, 2.0, 1.0, 0.0, 0.0]
+    trainer(task, tmp_path / "m", settings(patience=2, average=1)).run()
+    for changed, ended in (
+        ({"patience": 2}, "patience"),
+        ({"patience": 3}, None),
+        ({"steps": 7}, "steps"),
+        ({"epochs": 2}, "epochs"),
+        ({"minutes": 0.0}, "minutes"),
+    ):
+        again = trainer(Regression(), tmp_path / "m", settings(**{"average": 1, **changed}), begin=False)
+        assert again.ended_by() == ended, changed
+
+
 def test_a_run_that_has_ended_is_not_measured_again(tmp_path):
     """Going on with nothing left to do: the last weights are among the best once, and are not averaged twice."""
     trainer(Regression(), tmp_path / "m", settings(steps=9)).run()

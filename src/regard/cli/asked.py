@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer.core import TyperCommand
 
 from regard.errors import OptionError
-
-if TYPE_CHECKING:
-    from regard.models import SequenceToSequence
 
 
 class OptionsOnly(TyperCommand):
@@ -41,15 +38,6 @@ def columns_of(text: str) -> tuple[int, int]:
 def fields_of(text: str | None) -> tuple[str, str] | None:
     """Two fields of JSON. Raises OptionError for anything else."""
     return None if text is None else _two("fields", text)
-
-
-def languages_of(model: SequenceToSequence) -> tuple[str | None, str | None]:
-    """The languages that a model was trained for, as far as anybody said."""
-    named = model.about.get("languages")
-    if not isinstance(named, list) or len(named) != 2:
-        return None, None
-    source, target = (one if isinstance(one, str) else None for one in named)
-    return source, target
 
 
 def _two(name: str, text: str) -> tuple[str, str]:

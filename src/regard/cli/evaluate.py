@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import OptionsOnly, columns_of, fields_of, languages_of
+from regard.cli.asked import OptionsOnly, columns_of, fields_of
 from regard.cli.say import say
 from regard.errors import OptionError
 
 if TYPE_CHECKING:
     from regard.text.alignments import AlignmentScores
-    from regard.text.pairs import Pair
+    from regard.text.pairs import Found, Pair
     from regard.translation import Translator
 
 NOTES = """
@@ -83,23 +84,24 @@ def translate(
     device: Annotated[str | None, typer.Option("--device", help="Such as cuda.", show_default=False)] = None,
 ) -> None:
     """BLEU and chrF of translations, and the error rate of alignments."""
-    from regard.text.pairs import Where
+    from regard.text.pairs import Pair, Where
     from regard.train.allocator import keep_memory
-    from regard.train.translation_job import read
+    from regard.train.translation_job import found_in
     from regard.translation import Translator, score
 
     _check(model, hypotheses, gold, form)
     keep_memory()
     where = Where(source, target, columns=columns_of(columns), fields=fields_of(fields))
-    pairs = read(data, where, say)
+    found = found_in(data, where, say)
+    pairs = [one for one in found if isinstance(one, Pair)]
     translator = None if model is None else Translator.load(model, device=device)
-    target = target or (None if translator is None else languages_of(translator.model)[1])
-    texts = _translated(translator, pairs, beam, length_penalty) if translator else _read_lines(hypotheses)
+    target = target or (None if translator is None else translator.model.languages[1])
+    texts = _translated(translator, pairs, beam, length_penalty) if translator else _hypotheses(hypotheses, found)
     scores = score(texts, [pair.target for pair in pairs], language=target, tokenize=tokenize, lowercase=lowercase)
-    found: dict[str, Any] = asdict(scores)
+    measured: dict[str, Any] = asdict(scores)
     if gold is not None and translator is not None:
-        found |= {"alignment": asdict(_aligned(translator, pairs, gold, gold_format, gold_first))}
-    print(json.dumps(found, indent=2) if form == "json" else _text(found))
+        measured |= {"alignment": asdict(_aligned(translator, found, gold, gold_format, gold_first))}
+    print(json.dumps(measured, indent=2) if form == "json" else _text(measured))
 
 
 def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: str) -> None:
@@ -132,17 +134,31 @@ def _translated(translator: Translator, pairs: Sequence[Pair], beam: int, length
 
 
 def _aligned(
-    translator: Translator, pairs: Sequence[Pair], gold: Path, form: str | None, first: int | None
+    translator: Translator, found: Sequence[Found], gold: Path, form: str | None, first: int | None
 ) -> AlignmentScores:
+    """How near the model's links are to those of a file, which has an alignment for each pair, left out or not."""
     from regard.text.alignments import alignment_scores, read_alignments
+    from regard.text.pairs import Pair
     from regard.text.words import token_spans
 
-    lengths = [(len(pair.source.split()), len(pair.target.split())) for pair in pairs]
+    lengths = [(len(one.source.split()), len(one.target.split())) if isinstance(one, Pair) else (0, 0) for one in found]
     wanted = read_alignments(gold, form=form, first=first, lengths=lengths)
     if wanted.null_links:
         say(f"left out {wanted.null_links:,} links to no word")
-    aligned = translator.aligned_pairs([(pair.source, pair.target) for pair in pairs], split=token_spans)
-    return alignment_scores([one.token_alignment for one in aligned], wanted.alignments)
+    pairs = [(one.source, one.target) for one in found if isinstance(one, Pair)]
+    aligned = translator.aligned_pairs(pairs, split=token_spans)
+    kept = [links for links, one in zip(wanted.alignments, found, strict=True) if isinstance(one, Pair)]
+    return alignment_scores([one.token_alignment for one in aligned], kept)
+
+
+def _hypotheses(path: Path | None, found: Sequence[Found]) -> list[str]:
+    """The translations of the pairs that were found, from a file with a line for each, left out or not."""
+    from regard.text.pairs import Pair
+
+    texts = _read_lines(path)
+    if len(texts) != len(found):
+        return texts
+    return [text for text, one in zip(texts, found, strict=True) if isinstance(one, Pair)]
 
 
 def _read_lines(path: Path | None) -> list[str]:
@@ -150,10 +166,11 @@ def _read_lines(path: Path | None) -> list[str]:
     from regard.text.lines import Source
 
     texts = []
-    for line in Source(str(path)):
-        if line.problem is not None:
-            raise line.problem
-        texts.append(line.text)
+    with closing(Source(str(path))) as source:
+        for line in source:
+            if line.problem is not None:
+                raise line.problem
+            texts.append(line.text)
     return texts
 
 

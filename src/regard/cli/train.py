@@ -33,7 +33,8 @@ best so far; and OUT.run with checkpoints, metrics.jsonl, tensorboard/ and sampl
 --steps are over.
 
 [bold]Interrupted?[/bold] The same command with --resume goes on from the last checkpoint, to the same weights that a \
-run without a break would have. With more --minutes it goes on from a run that ended.
+run without a break would have. With more --minutes, or more of what ended it (--patience), it goes on from a run that \
+ended.
 
 [bold]Many processes:[/bold] accelerate launch --multi_gpu -m regard train translate ... on GPUs, as `accelerate \
 config` says (DDP or FSDP, one machine or many); torchrun --nproc-per-node 2 -m regard train translate ... on CPUs.
@@ -89,12 +90,13 @@ def translate(
         ),
     ] = None,
     attention: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--attention",
-            help="Of gru and lstm: additive, luong_dot, luong_general, luong_concat, local_p or none.",
+            help="Of gru and lstm: additive, luong_dot, luong_general, luong_concat, local_p or none; else additive.",
+            show_default=False,
         ),
-    ] = "additive",
+    ] = None,
     numbers: Annotated[
         list[str] | None,
         typer.Option(
@@ -104,10 +106,15 @@ def translate(
     vocabulary: Annotated[
         int | None, typer.Option("--vocabulary", min=1, help="Subwords; else by the data.", show_default=False)
     ] = None,
-    algorithm: Annotated[str, typer.Option("--subwords", help="bpe or unigram.")] = "bpe",
+    algorithm: Annotated[
+        str | None, typer.Option("--subwords", help="bpe or unigram; else bpe.", show_default=False)
+    ] = None,
     sharing: Annotated[
-        str, typer.Option("--sharing", help="Subwords of both languages: joint, separate or auto.")
-    ] = "auto",
+        str | None,
+        typer.Option(
+            "--sharing", help="Subwords of both languages: joint, separate or auto; else auto.", show_default=False
+        ),
+    ] = None,
     most_tokens: Annotated[
         int, typer.Option("--most-tokens", min=1, help="Pairs with a longer side are left out.")
     ] = 250,
@@ -147,7 +154,7 @@ def translate(
     device: Annotated[
         str | None, typer.Option("--device", help="cpu; else a GPU where there is one.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Decides order, dropout and first weights.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides order, dropout and first weights.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
 ) -> None:
@@ -199,29 +206,44 @@ def _train(
     from regard.train.run_folder import RunFolder
 
     keep_memory()
-    folder = RunFolder(out.with_name(f"{out.name}.run"))
+    folder = RunFolder(_beside(out))
     _check_output(out, folder, resume=resume, overwrite=overwrite)
     processes = Processes(device=device)
-    report = _terminal(processes)
-    found, settings = _prepared(plan, options, bounds, processes, folder, report, resume=resume)
-    after = folder.last() if resume else None
-    if after is not None:
-        report.say(f"going on after step {after.progress.step:,}")
-    listeners = _with_files(report, folder, processes, 0 if after is None else after.progress.step)
-    with _explained(folder, listeners):
-        progress = Trainer(
-            found.task,
-            settings,
-            processes=processes,
-            folder=folder,
-            out=out,
-            report=listeners,
-            about=found.about,
-            after=after,
-        ).run()
-    if progress.best and processes.is_main:
-        say(f"{out}: BLEU {progress.best[0].score:.2f} on held-out pairs, after {progress.step:,} steps")
+    with closing(_terminal(processes)) as report:
+        found, settings = _prepared(plan, options, bounds, processes, folder, report, resume=resume)
+        after = folder.last() if resume else None
+        listeners = _with_files(report, folder, processes, 0 if after is None else after.progress.step)
+        with _explained(folder, listeners):
+            trainer = Trainer(
+                found.task,
+                settings,
+                processes=processes,
+                folder=folder,
+                out=out,
+                report=listeners,
+                about=found.about,
+                after=after,
+            )
+            if after is not None:
+                report.say(_going_on(after.progress.step, trainer.ended_by()))
+            progress = trainer.run()
+    if progress.kept is not None and processes.is_main:
+        say(f"{out}: BLEU {progress.kept:.2f} on held-out pairs, after {progress.step:,} steps")
         say(f'try: regard translate --model {out} "..."')
+
+
+def _beside(out: Path) -> Path:
+    """The folder of the run that writes ``out``. Raises OptionError where nothing can stand beside it."""
+    if out.name in ("", ".."):
+        raise OptionError("--out is no folder of its own", expected="a new folder", got=str(out), do="such as model/")
+    return out.with_name(f"{out.name}.run")
+
+
+def _going_on(step: int, ended_by: str | None) -> str:
+    """Where a run goes on, or why there is nothing left of it."""
+    if ended_by is None:
+        return f"going on after step {step:,}"
+    return f"the run ended after step {step:,}, by --{ended_by}: give more of it to go on from there"
 
 
 def _prepared(

@@ -8,9 +8,9 @@ Two bytes a token where the vocabulary allows it, so that 10 million pairs of 20
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import final
 
 import numpy as np
@@ -29,12 +29,19 @@ class Sentences:
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[int]], vocabulary: int) -> Sentences:
-        """The sentences, in the smallest integers that hold the vocabulary."""
-        listed = list(sentences)
-        ends = np.zeros(len(listed) + 1, dtype=np.int64)
-        np.cumsum([len(ids) for ids in listed], out=ends[1:])
+        """The sentences, in the smallest integers that hold the vocabulary. Each is taken once, and not kept."""
+        ids, lengths = array("H" if vocabulary <= 2**16 else "I"), array("q", [0])
+        for sentence in sentences:
+            ids.extend(sentence)
+            lengths.append(len(sentence))
         dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
-        return cls(np.fromiter(chain.from_iterable(listed), dtype=dtype, count=int(ends[-1])), ends)
+        return cls(np.asarray(ids, dtype=dtype), np.cumsum(lengths, dtype=np.int64))
+
+    def taken(self, which: npt.NDArray[np.bool_]) -> Sentences:
+        """The sentences that ``which`` (sentences,) is true for."""
+        lengths = self.lengths
+        ends = np.concatenate([[0], np.cumsum(lengths[which], dtype=np.int64)])
+        return Sentences(self.ids[np.repeat(which, lengths)], ends)
 
     def __len__(self) -> int:
         return len(self.ends) - 1

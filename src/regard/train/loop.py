@@ -67,7 +67,7 @@ class Trainer:
         self.progress = Progress() if after is None else after.progress
         self._processes = processes
         self._tied = getattr(task.model, "tied", {})
-        self._plain = copy.deepcopy(task.model) if processes.sharded else task.model
+        self._plain = copy.deepcopy(task.model).to(processes.device) if processes.sharded else task.model
         if after is None:
             torch.manual_seed(settings.seed + processes.rank)
         self.model, self.optimizer = processes.prepare(task.model, _optimizer(task.model, settings))
@@ -111,13 +111,20 @@ class Trainer:
 
     def _over(self) -> bool:
         """Whether a bound is met."""
+        return self.ended_by() is not None
+
+    def ended_by(self) -> str | None:
+        """The setting whose bound is met; None while there is more to learn."""
         settings, progress = self.settings, self.progress
-        bounds = ((settings.epochs, progress.epoch), (settings.steps, progress.step))
-        if any(most is not None and done >= most for most, done in bounds):
-            return True
+        if settings.epochs is not None and progress.epoch >= settings.epochs:
+            return "epochs"
+        if settings.steps is not None and progress.step >= settings.steps:
+            return "steps"
         if settings.patience and progress.stale >= settings.patience:
-            return True
-        return settings.minutes is not None and self._processes.agreed(self._seconds >= 60 * settings.minutes)
+            return "patience"
+        if settings.minutes is not None and self._processes.agreed(self._seconds >= 60 * settings.minutes):
+            return "minutes"
+        return None
 
     @property
     def _seconds(self) -> float:
@@ -213,7 +220,7 @@ class Trainer:
         """Measure the model, keep its weights if they are among the best, and write a checkpoint."""
         weights = self._weights()
         result = self._measured(weights)
-        before = self.progress.best[:1]
+        kept = self.progress.kept
         self.progress = self.progress.validated(result.score, self.settings.average)
         if self._processes.is_main:
             self.report.numbers(self.progress.step, "validation", {**result.metrics})
@@ -221,7 +228,7 @@ class Trainer:
             for snapshot in self.progress.best:
                 if snapshot.step == self.progress.step:
                     self.folder.save_snapshot(snapshot.name, weights)
-            if self.progress.best[:1] != before:
+            if self.progress.kept != kept:
                 self._keep(result)
         self._save(weights)
         self._reported = time.monotonic()
@@ -245,15 +252,20 @@ class Trainer:
         """Measure the last weights and the mean of the best, and keep what is best."""
         if self.progress.step != self.progress.validated_at:
             self._validate()
-        best = self.progress.best
+        best, kept = self.progress.best, self.progress.kept
+        weights = {name: tensor.clone() for name, tensor in self._weights().items()}  # the model takes others below
         if self._processes.is_main and len(best) > 1:
             mean = averaged(self.folder.snapshot(snapshot.name) for snapshot in best)
             states.set_weights(self._plain, mean, self._tied)
             result = self.task.validate(self._plain)
             self.report.numbers(self.progress.step, "validation", {**result.metrics, "averaged": float(len(best))})
-            if result.score >= best[0].score:
+            if kept is None or result.score >= kept:
+                kept = result.score
                 self._keep(result)
-        self._processes.wait()
+        kept = None if kept is None else self._processes.of_main(kept)
+        if kept != self.progress.kept:
+            self.progress = replace(self.progress, kept=kept)
+            self._save(weights)  # a run that goes on from here does not replace the model by a worse one
 
     def _weights(self) -> dict[str, Tensor]:
         return states.weights_of(self._bare, self._tied)

@@ -7,25 +7,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any, final
 
 import torch
 from torch import Tensor, nn
 
-from regard.errors import MissingPackageError
+from regard.errors import MissingPackageError, OptionError
 from regard.train.task import Share
+
+_LONGEST_WAIT = timedelta(days=1)
+"""One process reads the data and measures the model while the others wait; the usual ten minutes may be too short."""
 
 
 @final
 class Processes:
-    """The processes of a run, as the launcher made them. Raises MissingPackageError without Accelerate.
+    """The processes of a run, as the launcher made them: how many, where, DDP or FSDP, and nothing else of its options.
 
-    ``device`` None is Accelerate's choice: a GPU where there is one.
+    Precision and accumulation are those of the run's own settings. ``device`` None is Accelerate's choice: a GPU where
+    there is one; "cpu" is none. Raises OptionError for another device, MissingPackageError without Accelerate.
     """
 
     def __init__(self, *, device: str | None = None) -> None:
         try:
             from accelerate import Accelerator
+            from accelerate.utils import GradientAccumulationPlugin, InitProcessGroupKwargs
         except ImportError:
             raise MissingPackageError(
                 "training needs a package",
@@ -33,8 +39,18 @@ class Processes:
                 got="it is not installed",
                 do="pip install 'regard[train]'",
             ) from None
-        # Said outright: several processes without a GPU are taken for several single ones otherwise.
-        self._accelerator: Any = Accelerator(cpu=device == "cpu" or not torch.accelerator.is_available())
+        _check_device(device)
+        self._accelerator: Any = Accelerator(
+            # Said outright: several processes without a GPU are taken for several single ones otherwise.
+            cpu=device == "cpu" or not torch.accelerator.is_available(),
+            mixed_precision="no",
+            gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=_LONGEST_WAIT)],
+        )
+        plugin = getattr(self._accelerator.state, "fsdp_plugin", None)
+        if plugin is not None:
+            # Each process has made the model. To load it once more from the first parts weights that are tied.
+            plugin.cpu_ram_efficient_loading = False
         self.share = Share(self._accelerator.process_index, self._accelerator.num_processes)
 
     @property
@@ -120,3 +136,16 @@ class Processes:
     def wait(self) -> None:
         """Until all are here."""
         self._accelerator.wait_for_everyone()
+
+
+def _check_device(device: str | None) -> None:
+    """Raise OptionError unless it is None, "cpu", or the kind of accelerator that this machine has."""
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    kinds = ["cpu", *([] if found is None else [found.type])]
+    if device is not None and device not in kinds:
+        raise OptionError(
+            f"training cannot take the device {device}",
+            expected=" or ".join(kinds),
+            got=device,
+            do="leave it out; to choose one of several GPUs set CUDA_VISIBLE_DEVICES",
+        )

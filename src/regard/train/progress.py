@@ -26,7 +26,8 @@ class Progress:
     """What was done: ``step`` steps; of ``epoch`` (from 0) ``batch`` batches; in ``seconds``; ``tokens`` in all.
 
     ``best`` are the snapshots kept, the best first; ``stale`` counts validations since a better one; the last was at
-    step ``validated_at``, 0 where there was none.
+    step ``validated_at``, 0 where there was none. ``kept`` is the score of the model that was written, which may be a
+    mean of several; None before the first.
     """
 
     step: int = 0
@@ -37,13 +38,15 @@ class Progress:
     best: tuple[Snapshot, ...] = field(default_factory=tuple)
     stale: int = 0
     validated_at: int = 0
+    kept: float | None = None
 
     def validated(self, score: float, keep: int) -> Progress:
         """After a validation. Of equal scores the earlier is the better."""
         better = not self.best or score > self.best[0].score
         ranked = sorted((*self.best, Snapshot(self.step, score)), key=lambda one: (-one.score, one.step))
         stale = 0 if better else self.stale + 1
-        return replace(self, best=tuple(ranked[:keep]), stale=stale, validated_at=self.step)
+        kept = score if self.kept is None else max(score, self.kept)
+        return replace(self, best=tuple(ranked[:keep]), stale=stale, validated_at=self.step, kept=kept)
 
     def fields(self) -> dict[str, Any]:
         """For a file of JSON."""
@@ -52,4 +55,5 @@ class Progress:
     @classmethod
     def of(cls, fields: dict[str, Any]) -> Progress:
         """From a file of JSON."""
-        return cls(**{**fields, "best": tuple(Snapshot(**one) for one in fields["best"])})
+        best = tuple(Snapshot(**one) for one in fields["best"])
+        return cls(**{"kept": best[0].score if best else None, **fields, "best": best})

@@ -52,14 +52,14 @@ def set_optimizer(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: M
 def random_of(device: torch.device) -> dict[str, Tensor]:
     """The state of torch's random numbers, which dropout is drawn from."""
     state = {"cpu": torch.get_rng_state()}
-    return state | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else state
+    return state if device.type == "cpu" else state | {device.type: torch.get_device_module(device).get_rng_state()}
 
 
 def set_random(state: Mapping[str, Tensor], device: torch.device) -> None:
     """Draw on from where ``random_of`` was."""
     torch.set_rng_state(state["cpu"])
-    if device.type == "cuda" and "cuda" in state:
-        torch.cuda.set_rng_state(state["cuda"], device)
+    if device.type != "cpu" and device.type in state:
+        torch.get_device_module(device).set_rng_state(state[device.type])
 
 
 def _whole() -> distributed.StateDictOptions:

@@ -88,7 +88,7 @@ class TranslationTask(Task):
         model.save(folder, overwrite=True)
 
     def _loss(self, model: nn.Module, batches: Batches, pairs: Indices, smoothing: float | None = None) -> Tensor:
-        batch = batches.batch(pairs).to(self.model.device)
+        batch = batches.batch(pairs).to(next(model.parameters()).device)
         # Padding behind a target needs no mask: nothing before it looks at it, and its own losses do not count.
         output = model(batch.source, batch.given, mask=masks.padding(batch.lengths))
         smoothing = self.smoothing if smoothing is None else smoothing
