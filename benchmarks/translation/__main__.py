@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
-from benchmarks.translation.measure import measured
+from benchmarks.translation.measure import OF_TRAINING, measured, of_run
 from benchmarks.translation.train import trained
 
 
@@ -39,14 +39,17 @@ def main() -> int:
     for name in asked.names:
         config = Config.read(name)
         model = asked.out / name
-        began = time.monotonic()
-        if not asked.only_measure:
-            trained(config, asked.data, model, minutes=asked.minutes)
-        print(f"trained in {(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
-        found = measured(config, asked.data, model)
-        earlier = results.read(name)
-        if asked.only_measure and earlier is not None:
-            found = earlier | found | {"memory GB": earlier["memory GB"]}  # training is over, and did not happen here
+        if asked.only_measure:
+            earlier = results.read(name)
+            if earlier is None:
+                raise SystemExit(f"{name} has no result yet: leave out --only-measure")
+            of_training = {key: earlier[key] for key in OF_TRAINING}
+            found = earlier | measured(config, asked.data, model) | of_training
+        else:
+            began = time.monotonic()
+            memory = trained(config, asked.data, model, minutes=asked.minutes)
+            print(f"trained in {(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
+            found = measured(config, asked.data, model) | of_run(model, memory)
         print(json.dumps(found, indent=2, ensure_ascii=False))
         results.write(name, found)
     return 0

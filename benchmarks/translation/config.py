@@ -17,8 +17,8 @@ class Config:
 
     ``prepare`` names a function of ``prepare``, which makes files of pairs from the data; None takes them as they are.
     ``train``, ``valid`` and ``test`` are files in the folder of data, or in that of what was prepared. ``options`` are
-    those of `regard train translate`. ``published`` and ``reach`` are sentences; ``promise`` is the score that is to
-    be reached, of ``metric``.
+    those of `regard train translate`. ``published`` is a sentence; ``promise`` is the score that is to be reached, of
+    ``metric``, and ``most_memory`` the GB that training may take.
     """
 
     name: str
@@ -31,6 +31,7 @@ class Config:
     published: str
     metric: str
     promise: float | None = None
+    most_memory: float | None = None
     prepare: str | None = None
     beam: int = 5
     length_penalty: float = 1.0

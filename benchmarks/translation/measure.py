@@ -7,13 +7,13 @@ multi-bleu.perl does.
 from __future__ import annotations
 
 import json
-import resource
 import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import machine, versions
 from benchmarks.translation.config import Config
+from benchmarks.translation.lengths import by_length
 from benchmarks.translation.train import files_of
 from regard.search import Beam, Greedy
 from regard.text.pairs import Tally, read_pairs
@@ -21,7 +21,7 @@ from regard.translation import Translator, score
 
 
 def measured(config: Config, data: Path, model: Path) -> dict[str, Any]:
-    """All scores, how long training took, and some translations."""
+    """All scores, and some translations."""
     translator = Translator.load(model)
     pairs = list(Tally().count(read_pairs(files_of(config, config.test, data, model))))
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
@@ -29,12 +29,13 @@ def measured(config: Config, data: Path, model: Path) -> dict[str, Any]:
         "greedy": Greedy(),
         f"beam {config.beam}": Beam(width=config.beam, length_penalty=config.length_penalty),
     }
-    scores = {}
+    scores, lengths = {}, {}
     for name, search in searches.items():
         began = time.monotonic()
         texts = [found.text for found in translator.translate(sources, search=search)]
         seconds = time.monotonic() - began
         scores[name] = _scores(texts, references, config.languages[1]) | {"seconds": round(seconds, 1)}
+        lengths[name] = by_length(sources, texts, references, config.languages[1])
     examples = [*config.sentences, *sources[:3]]
     return {
         "title": config.title,
@@ -42,15 +43,13 @@ def measured(config: Config, data: Path, model: Path) -> dict[str, Any]:
         "metric": config.metric,
         "promise": config.promise,
         "options": " ".join(config.options),
+        "most memory GB": config.most_memory,
         "scores": scores,
+        "by length": lengths,
         "examples": [[text, found.text] for text, found in zip(examples, translator.translate(examples), strict=True)],
         "pairs": translator.model.about.get("pairs"),
         "trained": translator.model.about.get("trained"),
         "weights": sum(weight.numel() for weight in translator.model.parameters()),
-        "training": _training(model),
-        "memory GB": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e6, 2),
-        "machine": machine(),
-        "versions": versions(),
     }
 
 
@@ -79,8 +78,17 @@ def _tokens(texts: list[str], language: str, *, lower: bool = True) -> list[str]
     return [tokenizer.tokenize(text, return_str=True, escape=False, aggressive_dash_splits=False) for text in normal]
 
 
+OF_TRAINING = ("training", "memory GB", "machine", "versions")
+"""What only the run that trained can tell."""
+
+
+def of_run(model: Path, memory: float) -> dict[str, Any]:
+    """Of the run that ends now: how it went, the GB that it took, and on what."""
+    return dict(zip(OF_TRAINING, (_training(model), round(memory, 2), machine(), versions()), strict=True))
+
+
 def _training(model: Path) -> dict[str, Any]:
-    """Steps, tokens a second (the middle one), and the course of BLEU on validation data."""
+    """Tokens a second (the middle one), and the course of BLEU on validation data."""
     lines = (model.with_name(f"{model.name}.run") / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     speeds = sorted(one["tokens_per_second"] for one in records if one["kind"] == "train")

@@ -16,6 +16,8 @@ from benchmarks.translation.config import NAMES
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 
 _NAMES = {"regard": "regard", "transformers": "transformers, generate", "ctranslate2": "CTranslate2"}
+_SHORTEST = 4
+"""Words: BLEU counts runs of four."""
 _INTRODUCTION = """\
 <!-- Written by `python -m benchmarks.translation.report` from benchmarks/translation/results. Do not edit. -->
 
@@ -43,23 +45,51 @@ def read_all() -> dict[str, dict[str, Any]]:
 
 def page(found: dict[str, dict[str, Any]]) -> str:
     """The whole page."""
-    parts = [_INTRODUCTION, *_overview(found)]
+    parts = [_INTRODUCTION, *_overview(found), *_lengths(found)]
     parts += [line for name, result in found.items() for line in _result(name, result)]
     return "\n".join(parts)
 
 
 def _overview(found: dict[str, dict[str, Any]]) -> Iterator[str]:
-    yield "| result | minutes | metric | reached | promised | published | sacreBLEU |"
-    yield "|---|--:|---|--:|--:|---|--:|"
+    yield "| result | minutes | memory, GB | metric | reached | promised | published | sacreBLEU |"
+    yield "|---|--:|--:|---|--:|--:|---|--:|"
     for result in found.values():
         score = result["scores"][result["metric"].split(", ", 1)[0]]
         promise = "" if result["promise"] is None else f"{result['promise']:.1f} {_mark(result)}"
-        title = f"[{result['title']}](#{_anchor(result['title'])})"
         yield (
-            f"| {title} | {result['trained']['minutes']:.0f} | {result['metric']} "
+            f"| {_linked(result)} | {result['trained']['minutes']:.0f} | {_memory(result)} | {result['metric']} "
             f"| {_reached(result):.2f} | {promise} | {result['published']} | {score['sacrebleu']:.2f} |"
         )
     yield ""
+
+
+def _lengths(found: dict[str, dict[str, Any]]) -> Iterator[str]:
+    yield "## By the length of the source\n"
+    yield (
+        "sacreBLEU of each quarter of the test sentences, in brackets how many words their sources have: a model "
+        "without attention falls behind as sentences grow. BLEU says nothing of texts of fewer than 4 words.\n"
+    )
+    yield "| result | shortest | | | longest |"
+    yield "|---|--:|--:|--:|--:|"
+    for result in found.values():
+        quarters = result["by length"][result["metric"].split(", ", 1)[0]]
+        if quarters[0]["words"][0] < _SHORTEST:
+            continue
+        cells = (f"{one['sacrebleu']:.1f} ({one['words'][0]}–{one['words'][1]})" for one in quarters)
+        yield f"| {_linked(result)} | {' | '.join(cells)} |"
+    yield ""
+
+
+def _linked(result: dict[str, Any]) -> str:
+    return f"[{result['title']}](#{_anchor(result['title'])})"
+
+
+def _memory(result: dict[str, Any]) -> str:
+    most = result["most memory GB"]
+    reached: float = result["memory GB"]
+    if most is None:
+        return f"{reached:.2f}"
+    return f"{reached:.2f} (≤ {most:.0f}) {'✓' if reached <= most else '✗'}"
 
 
 def _anchor(title: str) -> str:
@@ -73,7 +103,7 @@ def _result(name: str, result: dict[str, Any]) -> Iterator[str]:
     yield (
         f"`{name}`: {result['weights'] / 1e6:.1f} million weights, {result['pairs']:,} pairs, {trained['minutes']} "
         f"minutes on {result['machine']['threads']} threads of {result['machine']['processor']}, "
-        f"{training['tokens a second']:,} tokens a second, {result['memory GB']} GB. Options: `{result['options']}`.\n"
+        f"{training['tokens a second']:,} tokens a second, {_memory(result)} GB. Options: `{result['options']}`.\n"
     )
     yield "| search | sacreBLEU | chrF | tokenized | tokenized, lower case |"
     yield "|---|--:|--:|--:|--:|"

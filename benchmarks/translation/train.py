@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +22,8 @@ def prepared_folder(model: Path) -> Path:
     return model.with_name(f"{model.name}.data")
 
 
-def trained(config: Config, data: Path, model: Path, *, minutes: float | None = None) -> None:
-    """Train, or go on with a run that was cut off."""
+def trained(config: Config, data: Path, model: Path, *, minutes: float | None = None) -> float:
+    """Train, or go on with a run that was cut off; the most memory that it held at a time, in GB."""
     if config.prepare and not prepared_folder(model).exists():
         PREPARE[config.prepare](data, prepared_folder(model))
     command = [sys.executable, "-m", "regard", "train", "translate", "--out", str(model), *config.options]
@@ -34,4 +35,9 @@ def trained(config: Config, data: Path, model: Path, *, minutes: float | None = 
         command += ["--minutes", str(minutes)]
     if model.with_name(f"{model.name}.run").exists():
         command.append("--resume")
-    subprocess.run(command, check=True)
+    process = subprocess.Popen(command)
+    _, status, usage = os.wait4(process.pid, 0)  # of this process alone; getrusage knows the largest of all so far
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command)
+    return usage.ru_maxrss * 1024 / 1e9
