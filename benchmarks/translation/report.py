@@ -54,7 +54,7 @@ def _overview(found: dict[str, dict[str, Any]]) -> Iterator[str]:
     yield "| result | minutes | memory, GB | metric | reached | promised | published | sacreBLEU |"
     yield "|---|--:|--:|---|--:|--:|---|--:|"
     for result in found.values():
-        score = result["scores"][result["metric"].split(", ", 1)[0]]
+        score = result["scores"][_metric(result)[0]]
         promise = "" if result["promise"] is None else f"{result['promise']:.1f} {_mark(result)}"
         yield (
             f"| {_linked(result)} | {result['trained']['minutes']:.0f} | {_memory(result)} | {result['metric']} "
@@ -72,7 +72,7 @@ def _lengths(found: dict[str, dict[str, Any]]) -> Iterator[str]:
     yield "| result | shortest | | | longest |"
     yield "|---|--:|--:|--:|--:|"
     for result in found.values():
-        quarters = result["by length"][result["metric"].split(", ", 1)[0]]
+        quarters = result["by length"][_metric(result)[0]]
         if quarters[0]["words"][0] < _SHORTEST:
             continue
         cells = (f"{one['sacrebleu']:.1f} ({one['words'][0]}–{one['words'][1]})" for one in quarters)
@@ -148,9 +148,15 @@ def _mark(result: dict[str, Any]) -> str:
 
 
 def _reached(result: dict[str, Any]) -> float:
-    search, kind = result["metric"].split(", ", 1)
+    search, kind = _metric(result)
     score: float = result["scores"][search][kind]
     return score
+
+
+def _metric(result: dict[str, Any]) -> tuple[str, str]:
+    """How the translations were found, and which score of them counts."""
+    search, _, kind = result["metric"].partition(", ")
+    return search, kind
 
 
 def _cell(text: str) -> str:

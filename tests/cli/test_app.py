@@ -9,8 +9,9 @@ from importlib.metadata import version
 
 import pytest
 
+from command import ENVIRONMENT
+
 MAIN = f'{sys.executable} -W error -c "from regard.cli.app import main; main()"'
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
 
 
 def shell(command, folder):

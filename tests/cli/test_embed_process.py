@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from command import ENVIRONMENT
+
 COMMAND = [sys.executable, "-W", "error", "-c", "from regard.cli.app import main; main()", "embed"]
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import random
 import signal
 import subprocess
@@ -15,8 +14,8 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
-START = [sys.executable, "-c", "from regard.cli.app import main; main()"]
+from command import ENVIRONMENT, START
+
 SMALL = ["--model", "tiny", "--set", "layers=1", "--set", "width=32", "--set", "inner=37", "--warmup", "10",
          "--batch-tokens", "301", "--validate-every", "20", "--dtype", "float32"]  # fmt: skip
 GERMAN = ["hund", "katze", "haus", "baum", "auto", "mann", "frau", "kind", "brot"]

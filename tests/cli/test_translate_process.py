@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 
+from command import ENVIRONMENT, START
 from small_translators import GERMAN, transformer
-
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
-START = [sys.executable, "-c", "from regard.cli.app import main; main()"]
 
 
 @pytest.fixture

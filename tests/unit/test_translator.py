@@ -203,6 +203,8 @@ class TestWhatCannotBeRead:
             translator.aligned_pairs([("Hund", "dog"), (long, "Two")])
         with pytest.raises(DataError, match="the target of pair 2 is too long"):
             translator.aligned_pairs([("Hund", "dog"), ("Hund", " ".join(["snow"] * 40))])
+        with pytest.raises(DataError, match="text 1 is too long"):
+            translator.aligned(long, translator.translate(["Hund"], search=Greedy())[0].renderings[0])
         translator.check("Hund", "line 1")
 
     @pytest.mark.usefixtures("as_users_call")

@@ -324,7 +324,9 @@ def _written(found: Translation, words: Aligned | None, number: int, form: str) 
 
 def _in_one_line(text: str) -> str:
     """The text with each tab and each line's end a space: what a placeholder stands for may have them."""
-    return re.sub(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]", " ", text)
+    from regard.text.breaks import BREAKS
+
+    return re.sub(f"[{BREAKS}]", " ", text)
 
 
 def _record(found: Translation, words: Aligned | None) -> dict[str, Any]:

@@ -90,12 +90,10 @@ def written_aside(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         raise
 
 
-def check_new(folder: Path) -> None:
-    """Raise OutputExistsError where ``folder`` exists."""
+def check_new(folder: Path, do: str = "choose another name") -> None:
+    """Raise OutputExistsError, which says what to ``do``, where ``folder`` exists."""
     if os.path.lexists(folder):
-        raise OutputExistsError(
-            f"{folder} exists already", expected="a new folder", got="an existing one", do="choose another name"
-        )
+        raise OutputExistsError(f"{folder} exists already", expected="a new folder", got="an existing one", do=do)
 
 
 def check_free(folder: Path, *, overwrite: bool) -> None:
@@ -103,12 +101,7 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
     if not os.path.lexists(folder):
         return
     if not overwrite:
-        raise OutputExistsError(
-            f"{folder} exists already",
-            expected="a new folder",
-            got="an existing one",
-            do="choose another name, or pass overwrite=True",
-        )
+        check_new(folder, do="choose another name, or pass overwrite=True")
     if folder.is_symlink() or not folder.is_dir():
         raise OutputExistsError(
             f"{folder} is no folder", expected="a folder to replace", got="a link or a file", do="choose another name"

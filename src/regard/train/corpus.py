@@ -34,11 +34,12 @@ class Sentences:
         for sentence in sentences:
             ids.extend(sentence)
             lengths.append(len(sentence))
-        dtype = np.uint16 if vocabulary <= 2**16 else np.uint32
-        return cls(np.asarray(ids, dtype=dtype), np.cumsum(lengths, dtype=np.int64))
+        return cls(np.asarray(ids), np.cumsum(lengths, dtype=np.int64))
 
     def taken(self, which: npt.NDArray[np.bool_]) -> Sentences:
         """The sentences that ``which`` (sentences,) is true for."""
+        if which.all():  # as a rule, so nothing is copied
+            return self
         lengths = self.lengths
         ends = np.concatenate([[0], np.cumsum(lengths[which], dtype=np.int64)])
         return Sentences(self.ids[np.repeat(which, lengths)], ends)

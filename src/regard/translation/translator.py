@@ -145,7 +145,7 @@ class Translator:
 
     def _translated(self, texts: Sequence[str], search: Search, *, first: int) -> list[Translation]:
         """The translations of texts that are numbered from ``first``."""
-        read = self._read(texts, [f"text {number:,}" for number in range(first, first + len(texts))])
+        read = self._read(texts, first=first)
         found: list[Translation | None] = [None] * len(texts)
         for index, one in enumerate(read):
             if not one.ids:
@@ -192,7 +192,7 @@ class Translator:
 
     def check(self, text: str, name: str) -> None:
         """Raise DataError, with ``name`` for the text, unless the model can read it."""
-        self._read([text], [name])
+        self._read([text], name=name)
 
     def check_length(self, ids: Sequence[int], name: str) -> None:
         """Raise DataError, with ``name`` for the text of these subwords, where the model has no place for its end."""
@@ -232,13 +232,14 @@ class Translator:
             word_weights(weights[: len(target), : len(source)], of_target, of_source),
         )
 
-    def _read(self, texts: Sequence[str], names: Sequence[str] = ()) -> list[_Read]:
-        for index, text in enumerate(texts, start=1):
-            check_text(text, index)
+    def _read(self, texts: Sequence[str], *, first: int = 1, name: str | None = None) -> list[_Read]:
+        """The texts as the model reads them; in messages they are numbered from ``first``, or one has a name."""
+        for number, text in enumerate(texts, start=first):
+            check_text(text, number)
         protected = [protect(text) for text in texts]
         encoded = self.source.encode([one.text for one in protected])
-        for ids, name in zip(encoded, names, strict=False):
-            self.check_length(ids, name)
+        for number, ids in enumerate(encoded, start=first):
+            self.check_length(ids, name or f"text {number:,}")
         return [_Read(one, ids) for one, ids in zip(protected, encoded, strict=True)]
 
     def _searched(self, read: Sequence[_Read], search: Search) -> list[list[Hypothesis]]:

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias, final
 
-_BREAKS = re.compile(r"[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
+from regard.text.breaks import BREAKS
+
+_BREAKS = re.compile(f"[{BREAKS}]+")
 _PLACES = 5
 
 
