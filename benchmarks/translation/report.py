@@ -33,7 +33,8 @@ python -m benchmarks.translation multi30k-de-en --data data/
 
 - *Tokenized* scores cut texts into tokens by the rules of Moses, as the papers did; beside them stands sacreBLEU with
   its signature, which is the number to compare with others.
-- Minutes are those of training, validation included.
+- Minutes are those of training up to the weights that were kept, validation included; the options say how many there
+  were to be.
 """
 
 

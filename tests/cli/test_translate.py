@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from regard.cli.app import app
-from regard.cli.translate import _in_one_line
+from regard.cli.translation_formats import in_one_line
 from regard.errors import OptionError
 from small_translators import transformer
 
@@ -71,4 +71,4 @@ def test_lines_of_json(folder):
 
 
 def test_what_a_placeholder_stands_for_breaks_no_line():
-    assert _in_one_line('see <a\thref="x">\u2028 there\r\n') == 'see <a href="x">  there  '
+    assert in_one_line('see <a\thref="x">\u2028 there\r\n') == 'see <a href="x">  there  '

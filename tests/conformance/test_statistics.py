@@ -63,12 +63,12 @@ def test_statistics_are_those_of_the_oracle(claim: Claim, as_users_call, monkeyp
 
 
 def assert_keys_have_their_weights(seen, weights, allowed, close, note) -> None:
-    keys, count = seen.top_keys.numpy(), np.minimum(allowed.sum(-1), TOP)
+    keys, count = seen.top_keys.cpu().numpy(), np.minimum(allowed.sum(-1), TOP)
     there = keys >= 0
     assert (there.sum(-1) == count).all(), note
     assert (there[..., :-1] >= there[..., 1:]).all(), note  # -1 only at the end
     found = np.take_along_axis(weights, np.maximum(keys, 0), axis=-1)
-    np.testing.assert_allclose(np.where(there, found, 0), seen.top_weights.double().numpy(), atol=close)
+    np.testing.assert_allclose(np.where(there, found, 0), array(seen.top_weights), atol=close)
     assert np.take_along_axis(allowed, np.maximum(keys, 0), axis=-1)[there].all(), note
     for row in keys.reshape(-1, TOP):
         assert len(set(row[row >= 0])) == (row >= 0).sum(), note

@@ -85,14 +85,14 @@ def translate(
 ) -> None:
     """BLEU and chrF of translations, and the error rate of alignments."""
     from regard.text.pairs import Pair, Where
+    from regard.text.pairs.told import told
     from regard.train.allocator import keep_memory
-    from regard.train.translation_job import found_in
     from regard.translation import Translator, score
 
     _check(model, hypotheses, gold, form)
     keep_memory()
     where = Where(source, target, columns=columns_of(columns), fields=fields_of(fields))
-    found = found_in(data, where, say)
+    found = told(data, where, say)
     pairs = [one for one in found if isinstance(one, Pair)]
     translator = None if model is None else Translator.load(model, device=device)
     target = target or (None if translator is None else translator.model.languages[1])

@@ -16,11 +16,12 @@ from regard.cli.say import say
 from regard.errors import OptionError, OutputError, OutputExistsError
 
 if TYPE_CHECKING:
+    from regard.train.plan import Plan
     from regard.train.processes import Processes
     from regard.train.reports import Report
     from regard.train.run_folder import RunFolder
     from regard.train.settings import Settings
-    from regard.train.translation_job import Plan, Prepared
+    from regard.train.translation_job import Prepared
 
 NOTES = """
 [bold]Data.[/bold] FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or two text files with \
@@ -160,7 +161,7 @@ def translate(
 ) -> None:
     """Train a translator from pairs of sentences."""
     from regard.text.pairs import Where
-    from regard.train.translation_job import Plan
+    from regard.train.plan import Plan
 
     plan = Plan(
         data=tuple(data),

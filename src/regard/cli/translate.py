@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -14,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from regard.cli.conversation import check_conversation, converse
 from regard.cli.progress import reading
 from regard.cli.say import say
+from regard.cli.translation_formats import FORMATS, written
 from regard.errors import DataError, OptionError, OutputError, OutputExistsError, RegardError, unknown
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from regard.text.lines import Line, Source
     from regard.translation import Aligned, Translation, Translator
 
-FORMATS = ("text", "tsv", "jsonl", "pharaoh")
-_LEAST, _MOST = 0.05, 5
-"""Of the source words that a word was found by: the least weight that is told, and how many at most."""
 _TOGETHER = 64
 """Translations whose words are found at a time."""
 
@@ -124,7 +121,7 @@ def translate(
     _check(form, best, model, texts, data, out, overwrite=overwrite)
     converses = not texts and data is None and sys.stdin is not None and sys.stdin.isatty()
     if converses:
-        _check_conversation(out, form, field, skip_bad=skip_bad)
+        check_conversation(out, form, field, skip_bad=skip_bad)
     searching = {
         "width": beam, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty, "patience": patience,
     }  # fmt: skip
@@ -136,14 +133,14 @@ def translate(
     keep_memory()
     translator = Translator.load(model, device=device)
     if converses:
-        _converse(translator, search)
+        converse(translator, search)
         return
     with _lines(texts or [], data, field) as lines, _opened(out) as file:
         number = 0
         for some in _translated(translator, lines, search, form, skip_bad=skip_bad):
             for found, words in some:
                 number += 1
-                file.write(_written(found, words, number, form))
+                file.write(written(found, words, number, form))
                 if found.renderings[0].missing:
                     say(f"translation {number} lacks {' '.join(found.renderings[0].missing)}")
             file.flush()  # whoever wrote these lines may wait for their translations before the next
@@ -177,24 +174,6 @@ def _check(
     if out is not None and os.path.lexists(out) and not overwrite:
         raise OutputExistsError(
             f"{out} exists already", expected="a new file", got="an existing one", do="add --overwrite"
-        )
-
-
-def _check_conversation(out: Path | None, form: str, field: str | None, *, skip_bad: bool) -> None:
-    """Raise OptionError for what is of files and pipes."""
-    options = {
-        "--out": out is not None,
-        "--format": form != "text",
-        "--field": field is not None,
-        "--skip-bad": skip_bad,
-    }
-    names = ", ".join(name for name, said in options.items() if said)
-    if names:
-        raise OptionError(
-            f"a conversation has no {names}",
-            expected="sentences to translate, or a terminal alone",
-            got=f"{names}, and no sentence",
-            do="give sentences as arguments, by --data FILE, or from a pipe",
         )
 
 
@@ -309,94 +288,3 @@ def _with_words(
         aligned = iter(translator.aligned_all([(one.source, one.renderings[0]) for one in told], split=split))
         for one in some:
             yield one, next(aligned) if tells and one.renderings[0].ids else None
-
-
-def _written(found: Translation, words: Aligned | None, number: int, form: str) -> str:
-    """What is written of a translation, line ends included."""
-    if form == "text":
-        return _in_one_line(found.text) + "\n"
-    if form == "tsv":
-        return "".join(f"{number}\t{one.score:.4f}\t{_in_one_line(one.text)}\n" for one in found.renderings)
-    if form == "pharaoh":
-        return ("" if words is None else words.token_alignment.text()) + "\n"
-    return json.dumps(_record(found, words), ensure_ascii=False) + "\n"
-
-
-def _in_one_line(text: str) -> str:
-    """The text with each tab and each line's end a space: what a placeholder stands for may have them."""
-    from regard.text.breaks import BREAKS
-
-    return re.sub(f"[{BREAKS}]", " ", text)
-
-
-def _record(found: Translation, words: Aligned | None) -> dict[str, Any]:
-    """All that is known of a translation."""
-    renderings = [
-        {
-            "text": one.text,
-            "score": round(one.score, 6),
-            "log_probability": round(one.log_probability, 6),
-            "finished": one.finished,
-            **({"missing": list(one.missing)} if one.missing else {}),
-        }
-        for one in found.renderings
-    ]
-    record: dict[str, Any] = {"source": found.source, "translations": renderings}
-    return record if words is None else record | {"words": _found_by(words)}
-
-
-def _found_by(aligned: Aligned) -> list[dict[str, Any]]:
-    """Each target word, and the source words it was found by, the heaviest first."""
-    rows = []
-    for word, weights in zip(aligned.target_words, aligned.weights, strict=True):
-        heaviest, order = weights.sort(descending=True)
-        known = [
-            {"source": aligned.source_words[index], "index": index, "weight": round(weight, 4)}
-            for index, weight in zip(order.tolist(), heaviest.tolist(), strict=True)
-            if weight >= _LEAST
-        ]
-        rows.append({"word": word, "found_by": known[:_MOST]})
-    return rows
-
-
-def _converse(translator: Translator, search: Search) -> None:
-    """Sentence by sentence, until the input ends."""
-    from rich.console import Console
-
-    from regard.view.visible import visible
-
-    console = Console(highlight=False, markup=False)
-    console.print("Type a sentence; an empty line or Ctrl-D ends.", style="dim")
-    while True:
-        try:
-            text = input("> ")
-        except EOFError:
-            console.print()
-            return
-        if not text.strip():
-            return
-        try:
-            translator.check(text, "the sentence")
-        except DataError as problem:
-            console.print(visible(problem.what), style="red")
-            continue
-        (found,) = translator.translate([text], search=search)
-        for one in found.renderings:
-            console.print(visible(one.text), style="bold", soft_wrap=True)
-            if one.missing:
-                console.print(visible(f"it lacks {' '.join(one.missing)}"), style="red", soft_wrap=True)
-        if translator.model.attends:
-            aligned = translator.aligned(found.source, found.renderings[0])
-            console.print(_in_words(aligned, plain=console.options.ascii_only), style="dim", soft_wrap=True)
-
-
-def _in_words(aligned: Aligned, *, plain: bool) -> str:
-    """Each target word with the source word that it was found by most."""
-    from regard.view.visible import isolated
-
-    heaviest = aligned.weights.argmax(dim=1).tolist() if aligned.weights.numel() else []
-    arrow = "<-" if plain else "←"
-    return "  ".join(
-        f"{isolated(word)} {arrow} {isolated(aligned.source_words[index])}"
-        for word, index in zip(aligned.target_words, heaviest, strict=True)
-    )

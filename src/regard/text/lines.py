@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import final
 
 from regard.errors import DataError, OptionError
+from regard.text.compressed import GZIP, opened
 from regard.text.flow import Flow
 from regard.text.tokenizer import is_unicode
 
@@ -27,7 +28,6 @@ LONGEST_LINE = 2**24
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _STANDARD_INPUT = "standard input"
-_GZIP = b"\x1f\x8b"
 
 
 @final
@@ -53,7 +53,7 @@ class Source:
     def __init__(self, path: Path | str, *, field: str | None = None) -> None:
         self.name = _STANDARD_INPUT if str(path) == "-" else str(path)
         self.field = field
-        self._file = _opened(path, self.name)
+        self._file = _standard_input() if str(path) == "-" else opened(Path(path))
         # A file is all there. Of a pipe it has to be known how much has come.
         self._flow = None if self._file.seekable() else Flow(self._file)
         self._raw = self._file if self._flow is None else self._flow.buffered
@@ -77,7 +77,7 @@ class Source:
                 got="the mark of UTF-16 at its start",
                 do="convert it: iconv -f UTF-16 -t UTF-8",
             )
-        if start == _GZIP:
+        if start == GZIP:
             self._stream = gzip.GzipFile(fileobj=self._raw)
 
     def check_field(self) -> None:
@@ -187,17 +187,6 @@ def chunks(lines: Source | Sequence[Line], most: int) -> Iterator[list[Line]]:
             some, size = [], 0
     if some:
         yield some
-
-
-def _opened(path: Path | str, name: str) -> io.BufferedReader:
-    if str(path) == "-":
-        return _standard_input()
-    try:
-        return Path(path).open("rb")
-    except OSError as error:
-        raise DataError(
-            f"cannot read {name}", expected="a text file", got=error.strerror or str(error), do="check the path"
-        ) from error
 
 
 def _standard_input() -> io.BufferedReader:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError, MissingPackageError
-from regard.text.pairs.compressed import inner_suffix, open_bytes
+from regard.text.compressed import inner_suffix, open_bytes
 from regard.text.pairs.pair import Found, LeftOut, paired
 
 SUFFIXES = (".po", ".mo")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import final
 
 from regard.errors import OptionError
+from regard.text.compressed import inner_suffix
 from regard.text.pairs.aligned import aligned
 from regard.text.pairs.catalogue import SUFFIXES, catalogue, catalogues
-from regard.text.pairs.compressed import inner_suffix
 from regard.text.pairs.json_lines import json_lines
 from regard.text.pairs.pair import Found
 from regard.text.pairs.table import table

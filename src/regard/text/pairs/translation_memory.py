@@ -17,7 +17,7 @@ from typing import Any
 from xml.etree.ElementTree import Element, ParseError
 
 from regard.errors import DataError, MissingPackageError, OptionError, RegardError
-from regard.text.pairs.compressed import open_bytes
+from regard.text.compressed import open_bytes
 from regard.text.pairs.pair import Found, LeftOut, paired
 
 _CODES = {"bpt", "ept", "it", "ph", "ut", "sub"}

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from regard.errors import DataError
 
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
+"""What a compressed file begins with."""
 
 
 def inner_suffix(path: Path) -> str:
@@ -16,17 +17,20 @@ def inner_suffix(path: Path) -> str:
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
-def open_bytes(path: Path) -> io.BufferedIOBase:
-    """The file, to be closed by the caller. Raises DataError where it cannot be read."""
+def opened(path: Path) -> io.BufferedReader:
+    """The file as it is, to be closed by the caller. Raises DataError where it cannot be read."""
     try:
-        file = path.open("rb")
+        return path.open("rb")
     except OSError as error:
         raise DataError(
             f"cannot read {path}", expected="a file", got=error.strerror or str(error), do="check the path"
         ) from error
-    if file.peek(2)[:2] != _GZIP:
-        return file
-    return _Unpacked(file)
+
+
+def open_bytes(path: Path) -> io.BufferedIOBase:
+    """What the file holds, unpacked; to be closed by the caller. Raises DataError where it cannot be read."""
+    file = opened(path)
+    return _Unpacked(file) if file.peek(2)[:2] == GZIP else file
 
 
 class _Unpacked(gzip.GzipFile):

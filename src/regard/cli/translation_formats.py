@@ -1,0 +1,62 @@
+"""How a translation is written: a line of text, rows of a table, links of words, or a line of JSON with all of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from regard.translation import Aligned, Translation
+
+FORMATS = ("text", "tsv", "jsonl", "pharaoh")
+_LEAST, _MOST = 0.05, 5
+"""Of the source words that a word was found by: the least weight that is told, and how many at most."""
+
+
+def written(found: Translation, words: Aligned | None, number: int, form: str) -> str:
+    """What is written of a translation, line ends included."""
+    if form == "text":
+        return in_one_line(found.text) + "\n"
+    if form == "tsv":
+        return "".join(f"{number}\t{one.score:.4f}\t{in_one_line(one.text)}\n" for one in found.renderings)
+    if form == "pharaoh":
+        return ("" if words is None else words.token_alignment.text()) + "\n"
+    return json.dumps(_record(found, words), ensure_ascii=False) + "\n"
+
+
+def in_one_line(text: str) -> str:
+    """The text with each tab and each line's end a space: what a placeholder stands for may have them."""
+    from regard.text.breaks import BREAKS
+
+    return re.sub(f"[{BREAKS}]", " ", text)
+
+
+def _record(found: Translation, words: Aligned | None) -> dict[str, Any]:
+    """All that is known of a translation."""
+    renderings = [
+        {
+            "text": one.text,
+            "score": round(one.score, 6),
+            "log_probability": round(one.log_probability, 6),
+            "finished": one.finished,
+            **({"missing": list(one.missing)} if one.missing else {}),
+        }
+        for one in found.renderings
+    ]
+    record: dict[str, Any] = {"source": found.source, "translations": renderings}
+    return record if words is None else record | {"words": _found_by(words)}
+
+
+def _found_by(aligned: Aligned) -> list[dict[str, Any]]:
+    """Each target word, and the source words it was found by, the heaviest first."""
+    rows = []
+    for word, weights in zip(aligned.target_words, aligned.weights, strict=True):
+        heaviest, order = weights.sort(descending=True)
+        known = [
+            {"source": aligned.source_words[index], "index": index, "weight": round(weight, 4)}
+            for index, weight in zip(order.tolist(), heaviest.tolist(), strict=True)
+            if weight >= _LEAST
+        ]
+        rows.append({"word": word, "found_by": known[:_MOST]})
+    return rows

@@ -1,0 +1,32 @@
+"""All pairs of some files at once, while what was left out is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from regard.errors import DataError
+from regard.text.pairs.pair import Found, Pair, Tally
+from regard.text.pairs.read import Where, read_pairs
+
+
+def told(paths: Sequence[Path], where: Where, say: Callable[[str], None]) -> list[Found]:
+    """All that is found in the files, in order; ``say`` hears what was left out. Raises DataError without any pair."""
+    tally = Tally()
+    found = list(read_pairs(paths, where))
+    pairs = sum(1 for _ in tally.count(found))
+    for sentence in tally.sentences():
+        say(sentence)
+    if not pairs:
+        raise DataError(
+            "there is no pair in what was given",
+            expected="sentences and their translations",
+            got=f"0 pairs in {', '.join(map(str, paths))}",
+            do="check the columns, fields or languages that the pairs are taken from",
+        )
+    return found
+
+
+def told_pairs(paths: Sequence[Path], where: Where, say: Callable[[str], None]) -> list[Pair]:
+    """The pairs among it."""
+    return [one for one in told(paths, where, say) if isinstance(one, Pair)]

@@ -1,0 +1,62 @@
+"""A new translator: the Transformer of a size, or recurrent cells, with the numbers that a plan gives."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import NoneType
+from typing import Any, TypeVar, get_args, get_type_hints
+
+from regard.errors import OptionError, unknown
+from regard.models import Recurrent, RecurrentConfig, SequenceToSequence, Transformer, TransformerConfig
+from regard.train.new_subwords import BothSubwords
+from regard.train.plan import CELLS, Plan
+from regard.translation.sizes import Size
+
+_RECURRENT = {"width": 256, "hidden": 512, "layers": 1, "dropout": 0.3}
+"""For some ten thousands of pairs."""
+_OF_SUBWORDS = ("vocabulary", "target_vocabulary", "pad_id", "start_id", "end_id")
+"""Numbers of a config that follow from the subwords."""
+
+Config = TypeVar("Config", TransformerConfig, RecurrentConfig)
+
+
+def new_model(plan: Plan, size: Size, subwords: BothSubwords) -> SequenceToSequence:
+    """The model, its weights drawn. Raises OptionError for numbers that it does not have."""
+    source, target = subwords
+    sizes = {"vocabulary": source.vocabulary, "target_vocabulary": None if source is target else target.vocabulary}
+    shared = {"shared": "all" if source is target else "target"}
+    if plan.model in CELLS:
+        numbers = {"cell": plan.model, "attention": plan.attention or "additive", **_RECURRENT}
+        return Recurrent(_config(RecurrentConfig, {**sizes, **shared, **numbers}, plan))
+    names = ("width", "layers", "heads", "inner", "dropout", "attention_dropout", "inner_dropout", "norm")
+    numbers = {name: getattr(size, name) for name in names}
+    return Transformer(_config(TransformerConfig, {**sizes, **shared, **numbers}, plan))
+
+
+def _config(kind: type[Config], numbers: dict[str, Any], plan: Plan) -> Config:
+    """The config with the plan's own numbers. Raises OptionError for one that it does not have, or that is not free."""
+    free = [one.name for one in dataclasses.fields(kind) if one.name not in _OF_SUBWORDS]
+    types = get_type_hints(kind)
+    for name, value in plan.numbers.items():
+        if name in _OF_SUBWORDS:
+            raise OptionError(
+                f"{name} is decided by the subwords", expected="no --set of it", got=repr(value), do="use --vocabulary"
+            )
+        if name not in free:
+            raise unknown(f"number of a {kind.__name__.removesuffix('Config')}", name, free)
+        wanted = get_args(types[name]) or (types[name],)
+        if type(value) not in wanted and not (float in wanted and type(value) is int):
+            words = " or ".join("nothing" if one is NoneType else one.__name__ for one in wanted)
+            raise OptionError(f"wrong {name}", expected=words, got=repr(value), do="correct it")
+    given = {name: float(value) if types[name] is float else value for name, value in plan.numbers.items()}
+    return kind(**{**numbers, **given})
+
+
+def described(plan: Plan, size: Size, model: SequenceToSequence) -> str:
+    """What was chosen, in a line."""
+    count = sum(weight.numel() for weight in model.parameters()) / 1e6
+    if plan.model in CELLS:
+        return f"{plan.model}, attention {model.config.attention}, {count:.1f} million weights"
+    config = model.config
+    layers = f"{config.layers} layers of {config.width}, {config.norm}-norm"
+    return f"Transformer {size.name}, {layers}, {count:.1f} million weights"

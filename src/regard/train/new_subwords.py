@@ -1,0 +1,69 @@
+"""Subwords for pairs of sentences: for each language its own, or joint where the two share most letters.
+
+    joint    if at least half of the letters of the targets, each counted as often as it stands there, occur in sources
+
+Sennrich et al. 2016, "Neural machine translation of rare words with subword units", section 3.2: joint subwords cut
+names and loan words alike on both sides.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from regard.errors import unknown
+from regard.text.placeholders import ProtectedPair
+from regard.text.subword_training import least_size
+from regard.text.subwords import Subwords
+from regard.train.plan import Plan
+from regard.translation.sizes import vocabulary_for
+
+SHARING = ("auto", "joint", "separate")
+_JOINT_FROM = 0.5
+
+BothSubwords: TypeAlias = tuple[Subwords, Subwords]
+"""Of the source and of the target."""
+
+
+def new_subwords(plan: Plan, pairs: Sequence[ProtectedPair], say: Callable[[str], None]) -> BothSubwords:
+    """The subwords of source and target, one and the same where they are joint. Raises OptionError as ``Subwords``."""
+    sharing, algorithm = plan.sharing or "auto", plan.algorithm or "bpe"
+    if sharing not in SHARING:
+        raise unknown("way of sharing subwords", sharing, SHARING)
+    sides = [[one.source for one in pairs], [one.target for one in pairs]]
+    joint = sharing == "joint" or (sharing == "auto" and _alike(*sides))
+    groups = [sides[0] + sides[1]] if joint else sides
+    found = [
+        Subwords.train(texts, size=plan.vocabulary or _size_of(texts, len(pairs)), algorithm=algorithm)
+        for texts in groups
+    ]
+    say(
+        f"{found[0].vocabulary:,} subwords for both languages"
+        if joint
+        else f"{found[0].vocabulary:,} subwords for the source, {found[1].vocabulary:,} for the target"
+    )
+    return found[0], found[-1]
+
+
+def _size_of(texts: Sequence[str], pairs: int) -> int:
+    """Subwords for so many pairs; more where characters alone, as of Chinese, take most of them."""
+    size = vocabulary_for(pairs)
+    return max(size, least_size(texts) + size // 2)
+
+
+def _alike(sources: Sequence[str], targets: Sequence[str]) -> bool:
+    """Whether most letters of the target occur in the source, as those of German do in English."""
+    source, target = (_letters(texts) for texts in (sources, targets))
+    shared = sum(count for letter, count in target.items() if letter in source)
+    return shared >= _JOINT_FROM * sum(target.values())
+
+
+def _letters(texts: Sequence[str]) -> dict[str, int]:
+    """How often each letter occurs in some thousands of texts."""
+    counts: dict[str, int] = {}
+    for text in texts[:: max(1, len(texts) // 5000)]:
+        for letter in text.lower():
+            if unicodedata.category(letter).startswith("L"):
+                counts[letter] = counts.get(letter, 0) + 1
+    return counts

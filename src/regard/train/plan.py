@@ -1,0 +1,90 @@
+"""What a translator is to be learnt from, and as which model; what is left open is chosen by the data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from regard.errors import OptionError
+from regard.text.pairs import Where
+from regard.translation.sizes import SIZES
+
+CELLS = ("gru", "lstm")
+"""The kinds of recurrent models."""
+KINDS = (*SIZES, *CELLS)
+"""The kinds of new models."""
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """What to learn from, and with which model.
+
+    Args:
+        data: files of pairs; where: what their formats leave open.
+        validation: files of pairs to measure with; none holds out some of ``data``.
+        model: a size of ``SIZES``, a cell of ``CELLS`` for a recurrent model, a folder to start from, or None for the
+            size that suits the data.
+        numbers: of the model's config, in place of the size's.
+        attention: of a recurrent model; None is additive.
+        vocabulary: subwords; None is what suits the data. algorithm: how they are found; None is bpe. sharing: one
+            vocabulary for both languages, or one each; None is by their letters.
+        most_tokens: a pair with a longer side is left out.
+        tokens: of a batch; None is the size's.
+        languages: of source and target, such as ("de", "en"), where they are known; else those of the model that is
+            started from.
+
+    A model that is started from is as it is: with numbers, attention or subwords of its own ``prepared`` refuses it.
+    """
+
+    data: tuple[Path, ...]
+    where: Where = field(default_factory=Where)
+    validation: tuple[Path, ...] = ()
+    model: str | None = None
+    numbers: dict[str, Any] = field(default_factory=dict)
+    attention: str | None = None
+    vocabulary: int | None = None
+    algorithm: str | None = None
+    sharing: str | None = None
+    most_tokens: int = 250
+    tokens: int | None = None
+    smoothing: float = 0.1
+    seed: int = 1
+    languages: tuple[str | None, str | None] = (None, None)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether ``model`` names no kind of a new model, but one to go on from."""
+        return self.model is not None and self.model not in KINDS
+
+    def asked(self) -> dict[str, Any]:
+        """All that decides what is learnt from, for a file of JSON."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+    def check_effect(self) -> None:
+        """Raise OptionError for what the model that was chosen has no place for."""
+        given = {
+            "--set": self.goes_on and bool(self.numbers),
+            "--attention": self.attention is not None and self.model not in CELLS,
+            "--vocabulary": self.goes_on and self.vocabulary is not None,
+            "--subwords": self.goes_on and self.algorithm is not None,
+            "--sharing": self.goes_on and self.sharing is not None,
+        }
+        names = ", ".join(name for name, useless in given.items() if useless)
+        if names:
+            raise OptionError(
+                f"{names} has no effect on {self.model if self.goes_on else 'a Transformer'}",
+                expected="a model that goes on as it is" if self.goes_on else "--model gru or lstm with --attention",
+                got=names,
+                do=f"leave out {names}" if self.goes_on else f"leave out {names}, or add --model gru",
+            )
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it; files by their names alone, since they may lie elsewhere when the run goes on."""
+    if isinstance(value, Path):
+        return value.name
+    if isinstance(value, tuple | list):
+        return [_plain(one) for one in value]
+    return value

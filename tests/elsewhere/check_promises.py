@@ -1,0 +1,25 @@
+"""The promises of the catalogue on a device of their own, where no kernels of regard's are."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance import calls, test_agreement, test_empty_rows, test_statistics
+from conformance.claims import CLAIMS, Claim
+from elsewhere.device import DEVICE
+
+PROOFS = {
+    "agreement": test_agreement.test_agrees_with_the_oracle,
+    "empty rows": test_empty_rows.test_a_query_that_sees_nothing_gives_nothing,
+    "statistics": test_statistics.test_statistics_are_those_of_the_oracle,
+}
+MADE_ELSEWHERE = [
+    claim for claim in CLAIMS if claim.promise in PROOFS and claim.impl != "native" and claim.dtype == "float32"
+]
+
+
+@pytest.mark.parametrize("claim", MADE_ELSEWHERE, ids="-".join)
+def test_a_promise_holds_elsewhere(claim: Claim, as_users_call, proved, monkeypatch) -> None:
+    monkeypatch.setattr(calls, "device_of", lambda claim: DEVICE)
+    more = (monkeypatch,) if claim.promise == "statistics" else ()
+    PROOFS[claim.promise](claim, None, *more, proved)

@@ -1,0 +1,28 @@
+"""Code that runs on any device, run on one that is not there; in a process of its own, which then has such a device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ELSEWHERE = Path(__file__).parents[1] / "elsewhere"
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "check_layers",
+        pytest.param("check_promises", marks=pytest.mark.slow),
+        "check_training",
+        "check_translators",
+    ],
+)
+def test_elsewhere(check):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(ELSEWHERE / f"{check}.py")]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
+    assert done.returncode == 0, done.stdout
