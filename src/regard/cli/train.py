@@ -201,12 +201,13 @@ def _train(
     overwrite: bool,
 ) -> None:
     """Prepare, learn, and say what came of it."""
-    from regard.train.allocator import keep_memory
+    from regard.train.allocator import keep_few_kernels, keep_memory
     from regard.train.loop import Trainer
     from regard.train.processes import Processes
     from regard.train.run_folder import RunFolder
 
     keep_memory()
+    keep_few_kernels()
     folder = RunFolder(_beside(out))
     _check_output(out, folder, resume=resume, overwrite=overwrite)
     processes = Processes(device=device)
