@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 
-import pytest
-
 PRODUCTS = """
 from regard.train.allocator import keep_few_kernels
 keep_few_kernels()
@@ -19,13 +17,16 @@ for _ in range(2):
 """
 
 
-@pytest.mark.parametrize(("asked", "again"), [(None, True), ("1000", False)])
-def test_few_kernels_are_kept_unless_more_are_asked_for(asked, again):
-    """100 shapes, twice: the second time they are compiled again if only 64 were kept."""
+def made(asked: str | None) -> int:
+    """How many kernels oneDNN makes for 100 shapes, twice, where it was asked to keep so many."""
     environment = {**os.environ, "ONEDNN_VERBOSE": "2"}
     environment.pop("ONEDNN_PRIMITIVE_CACHE_CAPACITY", None)
     if asked is not None:
         environment["ONEDNN_PRIMITIVE_CACHE_CAPACITY"] = asked
     done = subprocess.run([sys.executable, "-c", PRODUCTS], capture_output=True, text=True, env=environment, check=True)
-    made = sum("create:cache_miss" in line and "cpu" in line for line in done.stdout.splitlines())
-    assert made == (200 if again else 100), done.stdout[-2000:]
+    return sum("create:cache_miss" in line for line in done.stdout.splitlines())
+
+
+def test_few_kernels_are_kept_unless_more_are_asked_for():
+    """The second time all are made again if only 64 were kept, and none where there was room for 1,000."""
+    assert made(None) >= made("1000") + 100 >= 200
