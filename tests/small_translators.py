@@ -1,5 +1,7 @@
 """Translators small enough to be made in a test: random weights, and subwords that were really learnt."""
 
+from pathlib import Path
+
 import torch
 
 from regard.models import Recurrent, RecurrentConfig, Transformer, TransformerConfig
@@ -38,3 +40,11 @@ def recurrent(attention: str, **options) -> Translator:
             parameter += torch.randn_like(parameter) * 0.3
     model.subwords = (JOINT, JOINT)
     return Translator(model)
+
+
+def write_pairs(path: Path) -> None:
+    """A table of two words and two words, 42 rows of 6."""
+    words = {"hund": "dog", "katze": "cat", "haus": "house"}
+    rows = [(one, other) for one in words for other in words if one != other] * 7
+    lines = [f"{one} {other}\t{words[one]} {words[other]}\n" for one, other in rows]
+    path.write_text("".join(lines), encoding="utf-8")

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from regard.cli.app import app
 from regard.errors import DataError, OptionError, OutputExistsError
-from small_translators import transformer
+from small_translators import transformer, write_pairs
 
 TRAIN = ["train", "translate", "--data", "pairs.tsv", "--out", "m", "--steps", "1"]
 
@@ -28,10 +28,7 @@ def said(kind, *arguments):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    words = {"hund": "dog", "katze": "cat", "haus": "house"}
-    rows = [(one, other) for one in words for other in words if one != other] * 7
-    lines = [f"{one} {other}\t{words[one]} {words[other]}\n" for one, other in rows]
-    (tmp_path / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
+    write_pairs(tmp_path / "pairs.tsv")
     return tmp_path
 
 

@@ -12,20 +12,18 @@ from typer.testing import CliRunner
 
 from elsewhere.device import DEVICE
 from regard.cli.app import app
+from small_translators import write_pairs
 
 COMMON = ["--set", "layers=1", "--set", "width=32", "--warmup", "3", "--batch-tokens", "301", "--dtype", "float32",
           "--save-seconds", "0"]  # fmt: skip
 KINDS = {"tiny": ["--model", "tiny", "--set", "inner=37"], "gru": ["--model", "gru", "--set", "hidden=28"]}
-WORDS = {"hund": "dog", "katze": "cat", "haus": "house", "baum": "tree", "auto": "car"}
 
 
 @pytest.fixture
 def train(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(PartialState, "default_device", property(lambda self: DEVICE))
-    rows = [(one, other) for one in WORDS for other in WORDS if one != other] * 7
-    lines = [f"{one} {other}\t{WORDS[one]} {WORDS[other]}\n" for one, other in rows]
-    (tmp_path / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
+    write_pairs(tmp_path / "pairs.tsv")
 
     def trained(kind, out, *arguments):
         AcceleratorState._reset_state(reset_partial_state=True)

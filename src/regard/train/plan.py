@@ -54,9 +54,9 @@ class Plan:
     languages: tuple[str | None, str | None] = (None, None)
 
     @property
-    def goes_on(self) -> bool:
-        """Whether ``model`` names no kind of a new model, but one to go on from."""
-        return self.model is not None and self.model not in KINDS
+    def start(self) -> str | None:
+        """The folder of the model to go on from; None where a new one is to be made."""
+        return None if self.model in KINDS else self.model
 
     def asked(self) -> dict[str, Any]:
         """All that decides what is learnt from, for a file of JSON."""
@@ -64,20 +64,21 @@ class Plan:
 
     def check_effect(self) -> None:
         """Raise OptionError for what the model that was chosen has no place for."""
+        starts = self.start is not None
         given = {
-            "--set": self.goes_on and bool(self.numbers),
+            "--set": starts and bool(self.numbers),
             "--attention": self.attention is not None and self.model not in CELLS,
-            "--vocabulary": self.goes_on and self.vocabulary is not None,
-            "--subwords": self.goes_on and self.algorithm is not None,
-            "--sharing": self.goes_on and self.sharing is not None,
+            "--vocabulary": starts and self.vocabulary is not None,
+            "--subwords": starts and self.algorithm is not None,
+            "--sharing": starts and self.sharing is not None,
         }
         names = ", ".join(name for name, useless in given.items() if useless)
         if names:
             raise OptionError(
-                f"{names} has no effect on {self.model if self.goes_on else 'a Transformer'}",
-                expected="a model that goes on as it is" if self.goes_on else "--model gru or lstm with --attention",
+                f"{names} has no effect on {self.start or 'a Transformer'}",
+                expected="a model that goes on as it is" if starts else "--model gru or lstm with --attention",
                 got=names,
-                do=f"leave out {names}" if self.goes_on else f"leave out {names}, or add --model gru",
+                do=f"leave out {names}" if starts else f"leave out {names}, or add --model gru",
             )
 
 

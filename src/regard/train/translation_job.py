@@ -115,11 +115,11 @@ def _split(plan: Plan, say: Callable[[str], None]) -> tuple[list[Pair], list[Pai
 
 def _start(plan: Plan) -> SequenceToSequence | None:
     """The model of a folder, to go on from; None where a new one is to be made."""
-    if plan.model is None or not plan.goes_on:
+    if plan.start is None:
         return None
-    if not Path(plan.model).expanduser().is_dir():
-        raise unknown("model to train", plan.model, (*KINDS, "or a model's folder"))
-    return Translator.load(plan.model).model
+    if not Path(plan.start).expanduser().is_dir():
+        raise unknown("model to train", plan.start, (*KINDS, "or a model's folder"))
+    return Translator.load(plan.start).model
 
 
 def _size(plan: Plan, start: SequenceToSequence | None, pairs: int) -> Size:

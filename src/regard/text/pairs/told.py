@@ -14,7 +14,7 @@ def told(paths: Sequence[Path], where: Where, say: Callable[[str], None]) -> lis
     """All that is found in the files, in order; ``say`` hears what was left out. Raises DataError without any pair."""
     tally = Tally()
     found = list(read_pairs(paths, where))
-    pairs = sum(1 for _ in tally.count(found))
+    pairs = list(tally.count(found))
     for sentence in tally.sentences():
         say(sentence)
     if not pairs:
