@@ -38,6 +38,7 @@ def folder(tmp_path, monkeypatch):
         (["--model", "huge"], OptionError, "tiny"),
         (["--subwords", "wordpiece"], OptionError, "bpe"),
         (["--sharing", "both"], OptionError, "joint"),
+        (["--dtype", "float16"], OptionError, "auto, bfloat16, float32"),
         (["--schedule", "linear"], OptionError, "cosine"),
         (["--schedule", "cosine"], OptionError, "steps"),
         (["--columns", "0,1"], OptionError, "columns"),

@@ -132,6 +132,25 @@ def test_two_processes_learn_as_one_does(data):
     assert two.stderr.count("subwords for") == 1  # one of them speaks
 
 
+def test_the_precision_is_chosen_once_and_goes_with_the_run(data):
+    """What a processor multiplies faster is measured; a run that goes on does not ask again: its bits depend on it."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "regard"]
+    two = train(data, "two", "--steps", 2, "--dtype", "auto", start=launcher)
+    assert two.returncode == 0, two.stderr
+    assert two.stderr.count("multiplying in ") == 1
+    chosen = json.loads((data / "two.run" / "run.json").read_text())["precision"]
+    assert f"multiplying in {chosen}: " in two.stderr
+
+    assert train(data, "whole", "--steps", 40, "--dtype", "bfloat16").returncode == 0
+    assert train(data, "cut", "--steps", 20, "--dtype", "bfloat16").returncode == 0
+    other = train(data, "cut", "--steps", 40, "--dtype", "float32", "--resume")
+    assert "another precision" in other.stderr
+    on = train(data, "cut", "--steps", 40, "--dtype", "auto", "--resume")
+    assert on.returncode == 0, on.stderr
+    assert "multiplying in " not in on.stderr
+    assert last_weights(data / "cut.run") == last_weights(data / "whole.run")
+
+
 def test_weights_spread_over_two_processes(data):
     """FSDP; and a run that goes on in one process."""
     (data / "fsdp.yaml").write_text(FSDP)

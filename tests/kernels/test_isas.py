@@ -78,6 +78,11 @@ def test_an_unknown_name_is_refused_at_the_first_call_with_those_that_run(isa):
     assert done.stdout.count(repr(isa)) == 2
 
 
-def test_no_name_takes_the_best():
-    done = run("-c", "from regard.kernels import library; print(library.native.isa())", isa="")
-    assert done.stdout.strip() == ISAS[0], done.stderr
+def test_no_name_takes_the_last_that_is_not_slower_and_always_the_same():
+    chosen = {
+        run("-c", "from regard.kernels import library; print(library.native.isa())", isa="").stdout.strip()
+        for _ in "12345"
+    }
+    fast = set(ISAS[:2]) if ISAS[0] == "avx512_bf16" else {ISAS[0]}  # pairs of bfloat16 are slower on some processors
+    assert len(chosen) == 1
+    assert chosen <= fast

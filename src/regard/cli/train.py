@@ -134,7 +134,7 @@ def translate(
     clip: Annotated[float, typer.Option("--clip", min=0.0, help="The longest gradient; 0 is any.")] = 1.0,
     weight_decay: Annotated[float, typer.Option("--weight-decay", min=0.0, help="Of AdamW.")] = 0.0,
     precision: Annotated[
-        str, typer.Option("--dtype", help="What to multiply in: float32, bfloat16, or auto, the faster one.")
+        str, typer.Option("--dtype", help="What to multiply in: float32, bfloat16, or auto, the faster one here.")
     ] = "auto",
     epochs: Annotated[
         int | None, typer.Option("--epochs", min=1, help="Passes over the data at most.", show_default=False)
@@ -264,11 +264,16 @@ def _prepared(
     """
     import torch
 
+    from regard.train.precision import settled
     from regard.train.translation_job import prepared, subwords_of
 
     torch.manual_seed(plan.seed)  # the first weights are drawn here, the same in all processes
     if processes.is_main:
         found = prepared(plan, report.say, subwords=subwords_of(folder) if resume else None)
+        if resume and options["precision"] == "auto":
+            options = {**options, "precision": folder.asked("precision")}  # the bits depend on it
+        else:
+            options = {**options, "precision": settled(options["precision"], processes.device, report.say)}
         settings = _settings(options, bounds, found)
         asked = {**plan.asked(), **options, "pairs": found.task.digest}
         if resume:
@@ -278,6 +283,7 @@ def _prepared(
     processes.wait()
     if not processes.is_main:
         found = prepared(plan, report.say, subwords=subwords_of(folder))
+        options = {**options, "precision": folder.asked("precision")}
         settings = _settings(options, bounds, found)
     return found, settings
 

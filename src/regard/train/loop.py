@@ -74,7 +74,7 @@ class Trainer:
         self._bare = processes.bare(self.model)
         if after is not None:
             self._take(after)
-        self._autocast = autocast_dtype(settings.precision, processes.device)
+        self._autocast = autocast_dtype(settings.precision)
         self._epoch_steps = len(self._steps(0))
         self._validate_every = settings.validate_every or min(max(self._epoch_steps, _FEWEST), _MOST)
         self._loss, self._tokens, self._broken = 0.0, 0, 0

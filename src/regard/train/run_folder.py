@@ -89,6 +89,10 @@ class RunFolder:
                     do="give the same options and data with --resume, or begin anew with --overwrite",
                 )
 
+    def asked(self, name: str) -> Any:
+        """What the run was begun with, by its name in ``begin``."""
+        return _read_json(self._run)[name]
+
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint aside, rename it, and remove those before the last."""
         name = f"step-{checkpoint.progress.step:08d}"

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import final
 
 from regard.errors import OptionError, check_count, unknown
+from regard.train.precision import PRECISIONS
 from regard.train.schedule import Schedule
-
-PRECISIONS = ("auto", "float32", "bfloat16")
 
 
 @final
@@ -22,8 +21,7 @@ class Settings:
         accumulate: batches whose gradients make one step.
         clip: the norm that a gradient is cut to; 0 is none.
         weight_decay: of AdamW, Loshchilov and Hutter 2019.
-        precision: "float32"; "bfloat16" (autocast: weights stay float32); "auto" takes bfloat16 where the processor
-            multiplies it faster.
+        precision: what products are computed in: "float32", or "bfloat16" (autocast: weights stay float32).
         epochs: the most passes over the data; steps: the most steps; minutes: the most time, of all runs that
             continue one another. None is no bound.
         patience: validations without a better score after which training ends; 0 is never.
@@ -37,7 +35,7 @@ class Settings:
     accumulate: int = 1
     clip: float = 1.0
     weight_decay: float = 0.0
-    precision: str = "auto"
+    precision: str = "float32"
     epochs: int | None = None
     steps: int | None = None
     minutes: float | None = None

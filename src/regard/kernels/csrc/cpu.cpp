@@ -3,9 +3,6 @@
 #include "cpu.h"
 
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <string>
 
 #if defined(__x86_64__) || defined(_M_X64)
 #include <cpuid.h>
@@ -57,18 +54,6 @@ Isa best_isa() { return Isa::portable; }
 
 #endif
 
-Isa choose() {
-    const std::vector<Isa> runnable = runnable_isas();
-    const char* wanted = std::getenv("REGARD_ISA");
-    if (wanted == nullptr || *wanted == '\0') return runnable.front();
-    std::string names;
-    for (Isa isa : runnable) {
-        if (std::strcmp(wanted, isa_name(isa)) == 0) return isa;
-        names += (names.empty() ? "" : ", ") + std::string(isa_name(isa));
-    }
-    throw IsaError("REGARD_ISA is '" + std::string(wanted) + "'; this processor runs " + names);
-}
-
 }  // namespace
 
 const char* isa_name(Isa isa) {
@@ -90,11 +75,6 @@ std::vector<Isa> runnable_isas() {
     std::vector<Isa> isas;
     for (int isa = static_cast<int>(best); isa >= 0; --isa) isas.push_back(static_cast<Isa>(isa));
     return isas;
-}
-
-Isa chosen_isa() {
-    static const Isa chosen = choose();  // after an exception the next call tries again
-    return chosen;
 }
 
 }  // namespace regard

@@ -1,7 +1,7 @@
 // Which instruction sets this processor and its operating system can run, and which one is in use.
 //
-// The environment variable REGARD_ISA names one; without it the best that runs here is taken. It is read at the first
-// use and not at import, so that a wrong name is an error of a call, with the valid names in it.
+// The environment variable REGARD_ISA names one; without it the fastest that runs here is taken (see choice.cpp). It is read
+// at the first use and not at import, so that a wrong name is an error of a call, with the valid names in it.
 #pragma once
 
 #include <stdexcept>
@@ -22,7 +22,7 @@ struct IsaError : std::invalid_argument {
 // "portable" ("neon" on arm64), "avx2", "avx512", "avx512_bf16".
 const char* isa_name(Isa isa);
 
-// Those that run here, best first.
+// Those that run here, last first.
 std::vector<Isa> runnable_isas();
 
 // The one in use. Throws IsaError.

@@ -116,6 +116,11 @@ struct Kernels {
     void (*row)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t index, const Observed&,
                 char* scratch);
 
+    // ---- the register tile by itself, as many products as that: see rate.h ----
+    size_t multiply_bytes;
+    int64_t products;
+    void (*multiply)(char* scratch);
+
     // ---- beside attention: dropout of one block of an array; the cross-entropy of one row of logits ----
     void (*dropout)(const Dropping&, int64_t block);
     void (*cross_entropy)(const Entropies&, const EntropyResults&, int64_t row);

@@ -9,6 +9,7 @@
 #include "dropout.h"
 #include "forward.h"
 #include "observe.h"
+#include "rate.h"
 
 #define REGARD_TEXT(x) #x
 #define REGARD_NAME(x) REGARD_TEXT(x)
@@ -67,6 +68,9 @@ constexpr Kernels table(const Kernels* additive) {
     k.received = Observing::received;
     k.row_scratch = Observing::row_scratch;
     k.row = Observing::row;
+    k.multiply_bytes = Rate<A>::bytes;
+    k.products = Rate<A>::products;
+    k.multiply = Rate<A>::run;
     k.dropout = Dropout<T>::run;
     k.cross_entropy = CrossEntropy<T>::forward;
     k.cross_entropy_backward = CrossEntropy<T>::backward;

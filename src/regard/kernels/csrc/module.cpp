@@ -302,7 +302,7 @@ NB_MODULE(_native, module) {
     bind_dropout(module);
     bind_cross_entropy(module);
     module.def("isa", [] { return std::string(isa_name(chosen_isa())); }, "The instruction set in use.");
-    module.def("isas", &isas, "The instruction sets that run here, best first.");
+    module.def("isas", &isas, "The instruction sets that run here; each holds those after it.");
     module.def("poison", &Scratch::poison, "on"_a, "Whether scratch memory is filled with NaN before use, for tests.");
 }
 

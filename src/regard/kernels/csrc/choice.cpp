@@ -1,0 +1,73 @@
+// Which of the instruction sets that run here is in use: the one that REGARD_ISA names, or else the last that runs and is
+// not slower than the one before it.
+//
+// One set can be slower than the one before it: pairs of bfloat16 take AMD's Zen 5 as long as single products, but a core
+// of Intel's Xeon of 2023 four times as long, so that widening them first is faster. A processor does not say so, and is
+// measured, once in a process. The two lie far from the bound (2 products in the time of 1; 1 in the time of 2), so that
+// the choice does not depend on what else runs.
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "cpu.h"
+#include "isa.h"
+
+namespace regard {
+namespace {
+
+#if REGARD_HAS_avx512_bf16
+
+constexpr int tries = 40;  // of a microsecond each; the first ones wake the processor's wide units
+constexpr double slower = 1.4;
+
+double seconds_of(const Kernels& k, char* scratch) {
+    const auto began = std::chrono::steady_clock::now();
+    for (int i = 0; i < 3; ++i) k.multiply(scratch);
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / (3.0 * (double)k.products);
+}
+
+bool pairs_pay() {
+    const Kernels &pairs = *avx512_bf16::kernels(Dtype::bfloat16), &single = *avx512::kernels(Dtype::bfloat16);
+    std::vector<double> scratch(std::max(pairs.multiply_bytes, single.multiply_bytes) / sizeof(double) + 1);
+    double of_pairs = std::numeric_limits<double>::infinity(), of_single = of_pairs;
+    for (int i = 0; i < tries; ++i) {
+        of_pairs = std::min(of_pairs, seconds_of(pairs, (char*)scratch.data()));
+        of_single = std::min(of_single, seconds_of(single, (char*)scratch.data()));
+    }
+    return of_pairs < slower * of_single;
+}
+
+#else
+
+bool pairs_pay() { return true; }
+
+#endif
+
+Isa fastest(const std::vector<Isa>& runnable) {
+    return runnable.front() == Isa::avx512_bf16 && !pairs_pay() ? Isa::avx512 : runnable.front();
+}
+
+Isa choose() {
+    const std::vector<Isa> runnable = runnable_isas();
+    const char* wanted = std::getenv("REGARD_ISA");
+    if (wanted == nullptr || *wanted == '\0') return fastest(runnable);
+    std::string names;
+    for (Isa isa : runnable) {
+        if (std::strcmp(wanted, isa_name(isa)) == 0) return isa;
+        names += (names.empty() ? "" : ", ") + std::string(isa_name(isa));
+    }
+    throw IsaError("REGARD_ISA is '" + std::string(wanted) + "'; this processor runs " + names);
+}
+
+}  // namespace
+
+Isa chosen_isa() {
+    static const Isa chosen = choose();  // after an exception the next call tries again
+    return chosen;
+}
+
+}  // namespace regard
