@@ -56,6 +56,7 @@ def short_way(monkeypatch):
         return activation(output).to(tokens.dtype)
 
     monkeypatch.setattr(projection, "_onednn", lambda: computed)
+    monkeypatch.setattr(projection, "_outruns_torch", lambda: True)
     return calls
 
 
@@ -122,6 +123,24 @@ class TestShortWay:
     def test_not_where_torch_is_the_faster_or_oneDNN_cannot(self, short_way, rows, dtype):  # noqa: N802
         project(torch.randn(rows, SMALLER, dtype=dtype), layer(dtype))
         assert not short_way
+
+    def test_only_with_an_activation_where_oneDNN_multiplies_no_faster(self, short_way, monkeypatch):  # noqa: N802
+        monkeypatch.setattr(projection, "_outruns_torch", lambda: False)
+        linear = layer()
+        project(torch.randn(MANY, SMALLER), linear, "gelu")  # trained
+        with torch.no_grad():
+            project(torch.randn(MANY, SMALLER), linear)
+            assert not short_way
+            project(torch.randn(MANY, SMALLER), linear, "gelu")
+            project(torch.randn(MANY, SMALLER, dtype=torch.bfloat16), layer(torch.bfloat16))
+        assert short_way == ["gelu", "none"]
+
+    def test_what_is_faster_is_measured_once(self):
+        projection._outruns_torch.cache_clear()
+        first = projection._outruns_torch()
+        assert first in (True, False)
+        assert projection._outruns_torch() is first
+        assert projection._outruns_torch.cache_info().hits == 1
 
     @torch.no_grad()
     def test_not_in_narrow_layers(self, short_way):
