@@ -53,6 +53,16 @@ def test_names_in_messages_cannot_act_on_the_terminal(tmp_path):
     assert "\x1b" not in error
 
 
+def test_memory_that_is_refused(tmp_path):
+    (tmp_path / "pairs.tsv").write_text("ein Hund\ta dog\nzwei Hunde\ttwo dogs\n", encoding="utf-8")
+    wide = f"--set width={2**34} --set heads=1 --steps 1"
+    code, _, error = shell(f"REGARD train translate --data pairs.tsv --out m {wide}", tmp_path)
+    assert code == 2
+    assert "regard: there is not enough memory" in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "m.run").exists()
+
+
 def test_version(tmp_path):
     assert shell("REGARD --version", tmp_path) == (0, f"regard {version('regard')}\n", "")
 

@@ -44,6 +44,9 @@ def folder(tmp_path, monkeypatch):
         (["--columns", "0,1"], OptionError, "columns"),
         (["--set", "layers"], OptionError, "name=value"),
         (["--set", "depth=4"], OptionError, "depth"),
+        (["--set", "layers=0"], OptionError, "layers"),
+        (["--set", "decoder_layers=-2"], OptionError, "decoder_layers"),
+        (["--set", "position=learned", "--set", "max_length=2"], DataError, "max_length"),
         (["--set", "vocabulary=300"], OptionError, "--vocabulary"),
         (["--set", "decoder_layers=two"], OptionError, "int or nothing"),
         (["--attention", "additive"], OptionError, "--model gru"),
@@ -94,6 +97,53 @@ def test_evaluate_keeps_hypotheses_beside_their_sources(folder):
     found = json.loads(result.stdout)
     assert found["sentences"] == 2
     assert found["chrf"] == 100
+
+
+def test_evaluate_counts_hypotheses_against_all_lines(folder):
+    (folder / "test.tsv").write_text("eins\tone\n\tnothing\ndrei\tthree\n")
+    (folder / "mine.en").write_text("one\n" * 4)
+    message = said(DataError, "evaluate", "translate", "--data", "test.tsv", "--hypotheses", "mine.en")
+    assert "3 lines, one for each pair, or 2 for those that were not left out" in message
+    assert "got:      4" in message
+
+
+def test_evaluate_names_the_line_of_a_text_that_is_too_long(folder):
+    transformer().model.save(folder / "m")
+    rows = ["Zwei Hunde\tTwo dogs", "\tno source", "Zwei Hunde " * 3000 + "\tTwo", "Zwei\t" + "Two dogs " * 3000]
+    (folder / "test.tsv").write_text("".join(f"{row}\n" for row in rows))
+    arguments = ["evaluate", "translate", "--model", "m", "--beam", "1", "--data"]
+    assert "the source in line 3 of test.tsv is too long" in said(DataError, *arguments, "test.tsv")
+    (folder / "long.tsv").write_text(f"{rows[0]}\n{rows[3]}\n")
+    (folder / "gold").write_text("0-0\n0-0\n")
+    assert "the target in line 2 of long.tsv is too long" in said(DataError, *arguments, "long.tsv", "--gold", "gold")
+
+
+def test_evaluate_takes_gold_links_of_a_pair_that_was_left_out(folder):
+    transformer().model.save(folder / "m")
+    (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\n\tno source at all\nHunde\tdogs\n")
+    (folder / "gold").write_text("0-0 1-1\n0-2\n0-0\n")
+    arguments = ["--model", "m", "--beam", "1", "--data", "test.tsv", "--gold", "gold", "--format", "json"]
+    result = run("evaluate", "translate", *arguments)
+    assert result.exit_code == 0, result.exception
+    assert json.loads(result.stdout)["sentences"] == 2
+
+
+def test_a_run_goes_on_whatever_else_is_in_its_models_folder(folder):
+    assert run(*TRAIN, "--dtype", "float32").exit_code == 0
+    (folder / "m" / "dog.html").write_text("a page")
+    (folder / "m" / ".DS_Store").write_bytes(b"")
+    result = run(*TRAIN[:-1], "3", "--dtype", "float32", "--resume")
+    assert result.exit_code == 0, result.exception
+    assert (folder / "m" / "dog.html").read_text() == "a page"
+    assert "dog.html" in said(OutputExistsError, *TRAIN, "--overwrite")
+
+
+def test_the_end_of_a_cosine_goes_with_the_run(folder):
+    """More steps would raise the learning rate again in the middle of a run."""
+    cosine = ["--schedule", "cosine", "--warmup", "0", "--dtype", "float32"]
+    assert run(*TRAIN, *cosine).exit_code == 0
+    assert "another steps" in said(OutputExistsError, *TRAIN[:-1], "3", *cosine, "--resume")
+    assert run(*TRAIN, *cosine, "--resume").exit_code == 0
 
 
 class TestAModelToStartFrom:

@@ -151,6 +151,21 @@ def test_the_precision_is_chosen_once_and_goes_with_the_run(data):
     assert last_weights(data / "cut.run") == last_weights(data / "whole.run")
 
 
+def test_words_alone_are_compared_by_characters(data):
+    """BLEU counts runs of four words: of a word alone the best translation has 0 too."""
+    lines = [f"{one}\t{WORDS[one]}\n" for one in WORDS] + [
+        f"{one} {two}\t{WORDS[one]} {WORDS[two]}\n" for one, two in zip(GERMAN, reversed(GERMAN), strict=True)
+    ]
+    (data / "pairs.tsv").write_text("".join(lines), encoding="utf-8")
+    done = train(data, "m", "--steps", 60, "--rate", 3e-3)
+    assert done.returncode == 0, done.stderr
+    assert "four words in a row" in done.stderr
+    validations = metrics(data / "m.run", "validation")
+    assert {one["bleu"] for one in validations} == {0}
+    best = max(one["chrf"] for one in validations)
+    assert f"chrF {best:.2f} on held-out pairs" in done.stderr
+
+
 def test_weights_spread_over_two_processes(data):
     """FSDP; and a run that goes on in one process."""
     (data / "fsdp.yaml").write_text(FSDP)

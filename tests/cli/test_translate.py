@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from regard.cli.app import app
-from regard.cli.translation_formats import in_one_line
-from regard.errors import OptionError
+from regard.cli.conversation import converse
+from regard.cli.translation_formats import in_one_line, remarks
+from regard.errors import DataError, OptionError, OutputError, OutputExistsError
+from regard.search import Greedy
+from regard.translation import Translator
 from small_translators import transformer
 
 SENTENCE = "Ein kleiner Hund läuft."
@@ -56,7 +63,7 @@ def test_options_without_effect_are_refused(arguments, words):
 def test_options_that_fit_are_taken(arguments):
     result = translate(SENTENCE, *arguments)
     assert result.exit_code == 0, result.exception
-    assert result.output.count("\n") == (3 if "--best" in arguments else 1)
+    assert result.stdout.count("\n") == (3 if "--best" in arguments else 1)
 
 
 def test_lines_of_json(folder):
@@ -72,3 +79,71 @@ def test_lines_of_json(folder):
 
 def test_what_a_placeholder_stands_for_breaks_no_line():
     assert in_one_line('see <a\thref="x">\u2028 there\r\n') == 'see <a href="x">  there  '
+
+
+class TestAFileThatIsWritten:
+    """With --out."""
+
+    def test_what_ends_early_leaves_what_it_wrote(self, folder):
+        lines = ["Zwei Hunde laufen."] * 1024 + ["Der Hund." * 2000, "Der Hund."]  # a chunk is written, then one is bad
+        (folder / "in.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        result = translate("--data", "in.de", "-o", "out.en", "--beam", "1")
+        assert isinstance(result.exception, DataError)
+        assert "line 1025 of in.de" in str(result.exception)
+        assert not (folder / "out.en").exists()
+        assert (folder / "out.en.partial").read_text(encoding="utf-8").count("\n") == 1024
+        assert "out.en.partial: 1,024 lines, as far as it came" in result.stderr
+
+    def test_what_ends_before_the_first_line_leaves_nothing(self, folder):
+        (folder / "in.de").write_bytes(b"\xff\xfeno UTF-8\n")
+        (folder / "long.de").write_text("Der Hund." * 2000 + "\n", encoding="utf-8")
+        for name in ("in.de", "long.de"):
+            assert isinstance(translate("--data", name, "-o", "out.en").exception, DataError)
+        assert sorted(path.name for path in folder.iterdir()) == ["in.de", "long.de", "m"]
+
+    def test_what_was_complete_has_its_name_and_nothing_beside_it(self, folder):
+        assert translate(SENTENCE, "-o", "out.en").exit_code == 0
+        assert sorted(path.name for path in folder.iterdir()) == ["m", "out.en"]
+        assert isinstance(translate(SENTENCE, "-o", "out.en").exception, OutputExistsError)
+
+    def test_a_folder_is_refused_before_anything_is_translated(self):
+        for more in ([], ["--overwrite"]):
+            result = translate(SENTENCE, "-o", "m", *more)
+            assert isinstance(result.exception, OutputError)
+            assert "m is a folder" in str(result.exception)
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no named pipes in folders")
+    def test_what_is_no_file_is_written_to_and_not_replaced(self, folder):
+        os.mkfifo(folder / "pipe")
+        with ThreadPoolExecutor(1) as others:
+            read = others.submit((folder / "pipe").read_text, encoding="utf-8")
+            assert translate(SENTENCE, "-o", "pipe", "--overwrite").exit_code == 0
+            assert read.result(timeout=60) == translate(SENTENCE).stdout
+        assert (folder / "pipe").is_fifo()
+
+
+def test_a_translation_that_was_cut_is_told(folder):
+    model = transformer().model
+    with torch.no_grad():
+        model.output.bias = torch.nn.Parameter(torch.zeros(model.vocabularies[1]))
+        model.output.bias[model.end_id] = -1e4
+    (cut,) = Translator(model).translate([SENTENCE], search=Greedy())
+    assert remarks(cut.renderings[0]) == [
+        f"was cut after {len(cut.renderings[0].ids)} subwords, where the model had not ended it"
+    ]
+
+
+def test_a_terminal_of_another_encoding_ends_no_conversation(monkeypatch, capsys):
+    typed = iter([UnicodeDecodeError("utf-8", b"\xfc", 0, 1, "invalid start byte"), "Zwei Hunde.", EOFError()])
+
+    def answer(prompt):
+        one = next(typed)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    monkeypatch.setattr("builtins.input", answer)
+    converse(transformer(), Greedy())
+    shown = capsys.readouterr().out
+    assert "what was typed is not utf-8" in shown
+    assert transformer().translate(["Zwei Hunde."], search=Greedy())[0].text.split()[0] in shown

@@ -139,6 +139,18 @@ def test_what_is_no_alignment_is_refused_by_its_place(tmp_path, text, options, w
         read_alignments(write(tmp_path, text), **options)
 
 
+def test_the_last_sentences_of_the_naacl_form_need_no_links(tmp_path):
+    found = read_alignments(write(tmp_path, "2 1 1\n"), lengths=[(1, 1)] * 4).alignments
+    assert [len(one.sure) for one in found] == [0, 1, 0, 0]
+    assert len(read_alignments(write(tmp_path, "2 1 1\n")).alignments) == 2
+
+
+@pytest.mark.parametrize("text", ["0-0\n7-9\n0-0\n", "1 1 1\n2 8 10\n3 1 1\n"])
+def test_links_of_a_sentence_whose_words_are_not_known_are_taken_as_they_are(tmp_path, text):
+    found = read_alignments(write(tmp_path, text), lengths=[(1, 1), None, (1, 1)]).alignments
+    assert found[1].sure == {(7, 9)}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -17,6 +17,7 @@ from regard.errors import CheckpointError, DeviceError, DtypeError, MissingPacka
 from regard.models import Bert, BertConfig, load
 from regard.models.load import folder_of
 from regard.text import Pooling, Tokenizer
+from small_translators import transformer
 
 SMALL = BertConfig(vocabulary=17, width=14, layers=3, heads=2, inner=11, max_length=7, segments=2)
 
@@ -306,7 +307,30 @@ class TestSave:
             model.save(folder, overwrite=True)
         assert (folder / "thesis.txt").read_text() == "years of work"
 
-    @pytest.mark.parametrize("failing", ["regard.models.saving.save_file", "regard.models.saving._swap"])
+    def test_what_a_desktop_leaves_in_a_folder_is_no_reason_to_refuse(self, model, folder):
+        for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
+            (folder / name).write_bytes(b"\0")
+        model.save(folder, overwrite=True)
+        assert {path.name for path in folder.iterdir()} == {"config.json", "model.safetensors"}
+
+    def test_a_translator_keeps_the_files_of_others_where_that_is_asked_for(self, tmp_path):
+        translator, folder = transformer().model, tmp_path / "model"
+        translator.save(folder)
+        (folder / "dog.html").write_text("a page")
+        (folder / "notes").mkdir()
+        (folder / "notes" / "thesis.txt").write_text("years of work")
+        with pytest.raises(OutputExistsError, match=r"dog\.html"):
+            translator.save(folder, overwrite=True)
+        with pytest.raises(OutputExistsError, match="exists already"):
+            translator.save(folder, keep_others=True)
+        translator.about = {"languages": ["de", "en"]}
+        translator.save(folder, overwrite=True, keep_others=True)
+        assert (folder / "dog.html").read_text() == "a page"
+        assert (folder / "notes" / "thesis.txt").read_text() == "years of work"
+        assert load(folder).about == translator.about
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+    @pytest.mark.parametrize("failing", ["regard.models.saving.save_file", "regard.text.aside._swap"])
     def test_a_failure_leaves_nothing_behind(self, model, folder, monkeypatch, failing):
         before = (folder / "model.safetensors").read_bytes()
 

@@ -1,28 +1,14 @@
 """Sentence pairs from every format: what is read, what is left out and why, what is refused."""
 
-import gzip
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pair_files import read, write
 from regard.errors import DataError, OptionError
-from regard.text.pairs import LeftOut, Pair, Tally, Where, read_pairs
-
-
-def read(*paths, **where):
-    """The texts of the pairs, and the reasons of what was left out."""
-    found = list(read_pairs(paths, Where(**where)))
-    pairs = [(one.source, one.target) for one in found if isinstance(one, Pair)]
-    return pairs, [one.reason for one in found if isinstance(one, LeftOut)]
-
-
-def write(path, content):
-    content = content.encode() if isinstance(content, str) else content
-    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
-    return path
-
+from regard.text.pairs import LeftOut, Pair, Tally, read_pairs
 
 # Two text files
 
@@ -76,6 +62,47 @@ def test_a_heading_is_no_pair(tmp_path, heading, where):
     assert read(path, **where) == ([("Go.", "Va !")], [])
 
 
+ENGLISH_GERMAN = {"source": "en", "target": "de"}
+
+
+@pytest.mark.parametrize(
+    ("heading", "where"),
+    [
+        ("de\ten", ENGLISH_GERMAN),
+        ("DE \ten-GB", ENGLISH_GERMAN),
+        ("de\ten", {"target": "de"}),
+        ("de\ten", {"source": "en"}),
+        ("target\tsource", {}),
+        ("tgt\tsrc", ENGLISH_GERMAN),
+        ("Trg\tSource", {}),
+    ],
+)
+def test_a_heading_says_which_column_is_the_source(tmp_path, heading, where):
+    path = write(tmp_path / "pairs.tsv", f"{heading}\nHallo.\tHello.\n")
+    assert read(path, **where) == ([("Hello.", "Hallo.")], [])
+
+
+def test_a_heading_says_which_of_many_columns_are_meant(tmp_path):
+    path = write(tmp_path / "pairs.tsv", "id\tde\tfr\ten\n7\tHallo.\tSalut.\tHello.\n8\tJa.\n")
+    assert read(path, **ENGLISH_GERMAN) == ([("Hello.", "Hallo.")], ["there are fewer than 4 columns"])
+    assert read(path, columns=(3, 2), source="fr", target="de")[0] == [("Salut.", "Hallo.")]
+
+
+@pytest.mark.parametrize(("columns", "pair"), [((1, 2), ("Hallo.", "Hello.")), ((2, 1), ("Hello.", "Hallo."))])
+def test_columns_that_are_named_are_taken_whatever_the_heading_says(tmp_path, columns, pair):
+    for heading, where in (("de\ten", ENGLISH_GERMAN), ("de\ten", {"target": "de"}), ("target\tsource", {})):
+        path = write(tmp_path / "pairs.tsv", f"{heading}\nHallo.\tHello.\n")
+        assert read(path, columns=columns, **where) == ([pair], [])
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [("fr\ten", ENGLISH_GERMAN), ("Er sagt es.\tit", {"target": "it"}), ("de\ten", {})],
+)
+def test_a_line_that_does_not_name_both_sides_is_a_pair(tmp_path, line, where):
+    assert read(write(tmp_path / "pairs.tsv", f"{line}\n"), **where) == ([tuple(line.split("\t"))], [])
+
+
 @pytest.mark.parametrize("columns", [(1, 1), (0, 1)])
 def test_columns_are_two(tmp_path, columns):
     with pytest.raises(OptionError, match="two different ones"):
@@ -103,6 +130,28 @@ def test_fields_can_be_named(tmp_path):
     assert read(path, fields=("c", "a")) == ([("Va !", "Go.")], [])
     with pytest.raises(DataError, match="leaves open which fields"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    ("record", "where"),
+    [
+        ({"translation": {"de": "Hallo", "en": "Hello"}}, ENGLISH_GERMAN),
+        ({"translation": {"de": "Hallo", "en": "Hello"}}, {"target": "de"}),
+        ({"DE": "Hallo", "en_GB": "Hello", "id": 7}, ENGLISH_GERMAN),
+        ({"de": "Hallo", "fr": "Salut", "en": "Hello", "source": "web", "target": "x"}, ENGLISH_GERMAN),
+        ({"german": "Hallo", "en": "Hello"}, {"source": "en"}),
+        ({"en-US": "Howdy", "en": "Hello", "de": "Hallo"}, ENGLISH_GERMAN),
+        ({"source": "Hello", "target": "Hallo"}, ENGLISH_GERMAN),
+    ],
+)
+def test_fields_that_are_called_by_the_languages_are_taken_by_name(tmp_path, record, where):
+    assert read(write(tmp_path / "pairs.jsonl", json.dumps(record)), **where) == ([("Hello", "Hallo")], [])
+
+
+def test_fields_that_are_named_come_before_languages(tmp_path):
+    path = write(tmp_path / "pairs.jsonl", '{"de": "Hallo", "en": "Hello"}')
+    assert read(path, fields=("de", "en"), **ENGLISH_GERMAN)[0] == [("Hallo", "Hello")]
+    assert read(path, source="en", target="fr")[0] == [("Hallo", "Hello")]
 
 
 def test_lines_that_are_no_objects_are_left_out(tmp_path):
@@ -163,6 +212,26 @@ def test_of_two_texts_in_a_language_the_first_is_taken(tmp_path):
     assert read(path, source="en", target="fr")[0] == [("Color", "Couleur")]
 
 
+@pytest.mark.parametrize("written", ["en", "en-GB"])
+def test_the_language_of_the_head_is_found_as_another_kind_of_it(tmp_path, written):
+    content = TMX.replace('srclang="en"', 'srclang="en-US"').replace('"en-GB"', '"en"').replace('"en"', f'"{written}"')
+    path = write(tmp_path / "memory.tmx", content)
+    assert (
+        read(path, target="fr")[0]
+        == read(path, source="en", target="fr")[0]
+        == [
+            ("Press Enter!", "Appuyez sur Entr\u00e9e."),
+            ("Yes", "Oui"),
+        ]
+    )
+    assert read(path)[0] == read(path, target="fr")[0]
+
+
+def test_a_target_that_is_the_language_of_the_head_is_no_source(tmp_path):
+    path = write(tmp_path / "memory.tmx", TMX)
+    assert read(path, target="en")[0] == [("Appuyez sur Entr\u00e9e.", "Press Enter!"), ("Oui", "Yes")]
+
+
 @pytest.mark.parametrize("encoding", ["Shift_JIS", "euc-kr", "no-such-encoding"])
 def test_an_encoding_that_xml_cannot_have_here_is_refused(tmp_path, encoding):
     content = TMX.replace('"1.0"', f'"1.0" encoding="{encoding}"').replace("\u00e9", "e").encode("ascii")
@@ -191,112 +260,6 @@ def test_what_is_no_memory_is_refused(tmp_path, content):
         read(write(tmp_path / "memory.tmx", content))
 
 
-# Catalogues
-
-PO = """msgid ""
-msgstr ""
-"Content-Type: text/plain; charset=UTF-8\\n"
-"Plural-Forms: nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : 2);\\n"
-
-msgid "Open %(name)s"
-msgstr "Atverti %(name)s"
-
-#, fuzzy
-msgid "Close"
-msgstr "Atverti"
-
-msgid "Save"
-msgstr ""
-
-msgid "%d file"
-msgid_plural "%d files"
-msgstr[0] "%d failas"
-msgstr[1] "%d failai"
-msgstr[2] "%d fail\u0173"
-
-#~ msgid "Old"
-#~ msgstr "Senas"
-"""
-
-
-def test_a_catalogue_gives_what_is_vouched_for(tmp_path):
-    pairs, reasons = read(write(tmp_path / "lt.po", PO))
-    assert pairs == [
-        ("Open %(name)s", "Atverti %(name)s"),
-        ("%d file", "%d failas"),
-        ("%d files", "%d failai"),
-        ("%d files", "%d fail\u0173"),
-    ]
-    assert sorted(reasons) == ["the entry is fuzzy", "the entry is not translated", "the entry is obsolete"]
-
-
-def test_a_language_without_plurals_has_one_form_for_both(tmp_path):
-    one = PO.replace(
-        "nplurals=3; plural=(n%10==1 && n%100!=11 ? 0 : n%10>=2 && (n%100<10 || n%100>=20) ? 1 : 2)",
-        "nplurals=1; plural=0",
-    )
-    one = one.replace('msgstr[1] "%d failai"\n', "").replace('msgstr[2] "%d fail\u0173"\n', "")
-    assert read(write(tmp_path / "zh.po", one))[0][1:] == [("%d file", "%d failas"), ("%d files", "%d failas")]
-
-
-def test_a_compiled_catalogue_holds_the_same(tmp_path):
-    from babel.messages.mofile import write_mo
-    from babel.messages.pofile import read_po
-
-    text = write(tmp_path / "lt.po", PO)
-    with text.open("rb") as source, (tmp_path / "lt.mo").open("wb") as compiled:
-        write_mo(compiled, read_po(source))
-    assert sorted(read(tmp_path / "lt.mo")[0]) == sorted(read(text)[0])
-
-
-def test_a_folder_of_catalogues(tmp_path):
-    (tmp_path / "lt" / "LC_MESSAGES").mkdir(parents=True)
-    write(tmp_path / "lt" / "LC_MESSAGES" / "a.po", PO)
-    write(tmp_path / "lt" / "LC_MESSAGES" / "a.mo", b"made from a.po, so not read")
-    write(tmp_path / "b.po", PO)
-    assert len(read(tmp_path)[0]) == 8
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with pytest.raises(DataError, match="holds no catalogue"):
-        read(empty)
-
-
-def test_catalogues_of_a_folder_by_any_name(tmp_path):
-    write(tmp_path / "a.po.gz", PO)
-    write(tmp_path / "B.PO", PO)
-    assert len(read(tmp_path)[0]) == 8
-
-
-def test_a_damaged_catalogue_of_a_folder_is_left_out(tmp_path):
-    write(tmp_path / "a.po", PO)
-    write(tmp_path / "b.po", 'msgid "a"\nmsgstr "b"\n???\n')
-    pairs, reasons = read(tmp_path)
-    assert len(pairs) == 4
-    assert "a file is no catalogue that can be read" in reasons
-
-
-def test_lines_that_nothing_needs_do_no_harm(tmp_path):
-    """As msgmerge --previous, editors and msginit write them."""
-    head = '"PO-Revision-Date: 2024-05-06 10:11:12+0200\\n"\n"POT-Creation-Date: yesterday\\n"\n"Content-Type'
-    before = '#~| msgid "Older"\n#~ msgid "Old"'
-    odd = PO.replace('"Content-Type', head).replace('#~ msgid "Old"', before)
-    assert odd.count("\n") == PO.count("\n") + 3
-    pairs, reasons = read(write(tmp_path / "lt.po", odd))
-    assert pairs == read(write(tmp_path / "plain.po", PO))[0]
-    assert len(reasons) == 3
-    template = PO.partition('msgid "%d file')[0].replace("nplurals=3; plural=", "nplurals=INTEGER; plural=EXPRESSION #")
-    assert read(write(tmp_path / "new.po", template))[0] == [("Open %(name)s", "Atverti %(name)s")]
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [("a.mo", b"no catalogue"), ("a.mo", b""), ("a.po", b'msgid "a"\nmsgstr "b"\n???\n'), ("a.po", b"\xff\xfe")],
-)
-def test_what_is_no_catalogue_is_refused(tmp_path, name, content):
-    with pytest.raises(DataError, match="no catalogue that can be read"):
-        read(write(tmp_path / name, content))
-
-
 # All of them
 
 
@@ -304,6 +267,27 @@ def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):
     path = write(tmp_path / "pairs.docx", "x")
     for paths in ([path], [], [path, path, path]):
         with pytest.raises(OptionError, match=r"FILE\.tmx"):
+            list(read_pairs(paths))
+
+
+@pytest.mark.parametrize(
+    ("name", "do"),
+    [
+        ("a.csv", "FILE.tsv"),
+        ("a.xlsx", "FILE.tsv"),
+        ("a.JSON", "FILE.jsonl"),
+        ("a.json.gz", "FILE.jsonl"),
+        ("a.xlf", "TMX"),
+        ("a.xml", "TMX"),
+        ("a.zip", "unpack"),
+        ("a.en.bz2", "unpack"),
+        ("a.pot", r"\.po files"),
+    ],
+)
+def test_files_of_another_format_are_not_read_line_by_line(tmp_path, name, do):
+    path = write(tmp_path / name, "id,en,de\n1,Hello,Hallo\n")
+    for paths in ([path], [path, path], [write(tmp_path / "a.en", "Hello\n"), path]):
+        with pytest.raises(OptionError, match=rf"pairs are not read from(.|\n)*{do}"):
             list(read_pairs(paths))
 
 

@@ -104,13 +104,35 @@ def test_signatures_say_how_it_was_counted():
         ("th", "char"),
         ("de", "13a"),
         ("ko", "13a"),
-        (None, "13a"),
-        ("", "13a"),
     ],
 )
 def test_words_are_found_as_the_language_needs_it(language, tokenization):
     assert tokenization_of(language) == tokenization
     assert f"tok:{tokenization}" in score(["天気"], ["天気"], language=language).bleu_signature.split("|")
+
+
+@pytest.mark.parametrize(
+    ("text", "tokenization"),
+    [
+        ("今天天气很好。", "zh"),
+        ("请打开 JupyterLab 设置", "zh"),
+        ("今日は天気がいいです。", "char"),
+        ("ฉันรักแมว", "char"),
+        ("ຂ້ອຍຮັກແມວ", "char"),
+        ("ကျွန်တော် ကြောင်ချစ်တယ်", "char"),
+        ("ខ្ញុំស្រលាញ់ឆ្មា", "char"),
+        ("안녕하세요 여러분", "13a"),
+        ("The sign 中 means middle.", "13a"),
+        ("Guten Tag", "13a"),
+        ("42", "13a"),
+        ("", "13a"),
+    ],
+)
+@pytest.mark.parametrize("language", [None, ""])
+def test_a_language_that_nobody_named_is_known_by_its_script(text, tokenization, language):
+    assert tokenization_of(language, [text]) == tokenization
+    assert f"tok:{tokenization}" in score(["?"], [text], language=language).bleu_signature.split("|")
+    assert tokenization_of("en", [text]) == "13a"
 
 
 def test_languages_without_spaces_have_words_all_the_same():

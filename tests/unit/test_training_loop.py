@@ -12,8 +12,11 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
+from regard.models import load
+from regard.models.saving import write_folder
 from regard.train.averaging import averaged
 from regard.train.loop import Trainer
+from regard.train.plan import Plan
 from regard.train.processes import Processes
 from regard.train.progress import Progress
 from regard.train.reports import Files, Report
@@ -21,6 +24,8 @@ from regard.train.run_folder import Checkpoint, RunFolder
 from regard.train.schedule import Schedule
 from regard.train.settings import Settings
 from regard.train.task import Share, Task, Validation
+from regard.train.translation_job import prepared
+from small_translators import write_pairs
 
 ROWS, WIDTH = 97, 5
 
@@ -286,6 +291,111 @@ def test_what_was_reported_after_the_checkpoint_is_reported_once(tmp_path):
     again.close()
     lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     assert [(line["step"], line["loss"]) for line in lines] == [(10, 1.0), (20, 1.0), (30, 0.5)]
+
+
+def test_samples_after_the_checkpoint_are_written_once(tmp_path):
+    run = RunFolder(tmp_path / "m.run")
+    run.begin({}, {})
+    first = Files(run)
+    for step in (10, 20, 30):
+        first.samples(step, ["source: one\n\nstep 99\ntwo", f"got:    {step}"])
+    first.close()
+    with run.samples.open("a") as file:
+        file.write("step 40\nsource: o")  # as a kill leaves it
+    again = Files(run, after=20)
+    again.samples(30, ["got:    once more"])
+    again.close()
+    lines = run.samples.read_text().splitlines()
+    assert [line for line in lines if line.startswith("step")] == ["step 10", "step 20", "step 30"]
+    assert [line for line in lines if line.startswith("got")] == ["got:    10", "got:    20", "got:    once more"]
+
+
+def test_a_model_that_was_moved_away_is_written_again_from_the_best_weights(tmp_path):
+    """Nothing better comes any more, so without that there would be no model in the end."""
+    whole = Regression()
+    trainer(whole, tmp_path / "whole", settings(steps=20, average=1)).run()
+    task = Regression()
+    task.scores = [1.0, 5.0]
+    trainer(task, tmp_path / "m", settings(steps=14, average=1)).run()
+    best = load_file(tmp_path / "m" / "model.safetensors")
+    (tmp_path / "m").rename(tmp_path / "elsewhere")
+    later = Regression(seed=9)
+    later.scores = [5.0, 4.0]  # of the best once more, and of the last
+    progress = trainer(later, tmp_path / "m", settings(steps=20, average=1), begin=False).run()
+    assert (progress.kept, len(later.saved)) == (5.0, 1)
+    assert all(torch.equal(one, best[name]) for name, one in load_file(tmp_path / "m" / "model.safetensors").items())
+    assert same(weights(whole), weights(later))  # training did not notice
+
+
+def test_a_model_that_was_moved_away_while_it_was_trained_is_there_in_the_end(tmp_path):
+    class Moving(Regression):
+        def validate(self, model):
+            if (tmp_path / "m").exists():
+                (tmp_path / "m").rename(tmp_path / "elsewhere")
+            return super().validate(model)
+
+    task = Moving()
+    task.scores = [9.0, 2.0, 9.0]
+    trainer(task, tmp_path / "m", settings(steps=14, average=1)).run()
+    kept, moved = (load_file(tmp_path / name / "model.safetensors") for name in ("m", "elsewhere"))
+    assert all(torch.equal(kept[name], moved[name]) for name in moved)
+
+
+def test_a_run_goes_on_beside_what_others_and_kills_left(tmp_path):
+    """A kill while the model was replaced: it lies under a hidden name, with a page that somebody put into it."""
+
+    class Saving(Regression):
+        def save(self, model, folder, about):
+            write_folder(folder, {"config.json": "{}"}, model.state_dict(), overwrite=True, keep_others=True)
+
+    trainer(Saving(), tmp_path / "m", settings(steps=14, average=1)).run()
+    (tmp_path / "m" / "dog.html").write_text("a page")
+    (tmp_path / "m" / ".DS_Store").write_bytes(b"\0")
+    (tmp_path / ".m.0a1b2c3d.partial").mkdir()
+    (tmp_path / ".mine.0a1b2c3d.partial").mkdir()  # of another name, so not of this run
+    for more in (14, 28):  # nothing is left to do; something is
+        (tmp_path / "m").rename(tmp_path / ".m.0a1b2c3e.replaced")
+        trainer(Saving(), tmp_path / "m", settings(steps=more, average=1), begin=False).run()
+        assert (tmp_path / "m" / "dog.html").read_text() == "a page"
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".mine.0a1b2c3d.partial", "m", "m.run"]
+    assert load_file(tmp_path / "m" / "model.safetensors")
+
+
+def test_a_translator_is_written_whatever_else_is_in_its_folder(tmp_path):
+    write_pairs(tmp_path / "pairs.tsv")
+    numbers = {"layers": 1, "width": 16, "inner": 19}
+    task = prepared(Plan((tmp_path / "pairs.tsv",), model="tiny", numbers=numbers), lambda message: None).task
+    task.save(task.model, tmp_path / "m", {"steps": 1})
+    (tmp_path / "m" / "dog.html").write_text("a page")
+    task.save(task.model, tmp_path / "m", {"steps": 2})
+    assert (tmp_path / "m" / "dog.html").read_text() == "a page"
+    assert load(tmp_path / "m").about == {"steps": 2}
+
+
+def test_a_mean_that_was_moved_away_no_longer_keeps_others_from_being_written(tmp_path):
+    task = Regression()
+    task.scores = [1.0, 2.0, 9.0]
+    trainer(task, tmp_path / "m", settings(steps=14, average=2)).run()
+    (tmp_path / "m").rename(tmp_path / "elsewhere")
+    later = Regression()
+    later.scores = [2.0, 3.0, 1.0, 2.5]
+    assert trainer(later, tmp_path / "m", settings(steps=28, average=2), begin=False).run().kept == 3.0
+    assert RunFolder(tmp_path / "m.run").last().progress.kept == 3.0
+    kept, best = load_file(tmp_path / "m" / "model.safetensors"), tmp_path / "m.run/snapshots/step-00000021.safetensors"
+    assert all(torch.equal(kept[name], one) for name, one in load_file(best).items())
+
+
+def test_measuring_the_mean_leaves_the_random_numbers_to_training(tmp_path):
+    """A task may draw numbers when it measures; the checkpoint that follows is of the steps alone."""
+    whole = Regression()
+    whole.scores = [1.0, 2.0, 3.0, 4.0, 9.0]
+    trainer(whole, tmp_path / "whole", settings(steps=28, average=2)).run()
+    first, then = Regression(), Regression()
+    first.scores, then.scores = [1.0, 2.0, 9.0], [3.0, 4.0, 9.0]
+    trainer(first, tmp_path / "cut", settings(steps=14, average=2)).run()
+    trainer(then, tmp_path / "cut", settings(steps=28, average=2), begin=False).run()
+    ends = [RunFolder(tmp_path / f"{name}.run").last().weights for name in ("whole", "cut")]
+    assert all(torch.equal(ends[0][name], ends[1][name]) for name in ends[0])
 
 
 def test_a_loss_that_is_no_number_is_left_out_and_in_the_end_an_error(tmp_path):

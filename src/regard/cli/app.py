@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from regard.cli import embed, evaluate, export, train, translate, view
 from regard.cli import list as list_verb
 from regard.cli.pipe import leave_quietly
-from regard.errors import OutputError, RegardError
+from regard.errors import OutputError, RefusedError, RegardError
 
 
 class Verbs(TyperGroup):
@@ -89,6 +89,10 @@ def main() -> None:
         _interrupted()
     except OSError as error:
         _fail(_of_system(error))
+    except (MemoryError, RuntimeError) as error:
+        if not _is_of_memory(error):
+            raise
+        _fail(_of_memory(error))
 
 
 def _prepare_streams() -> None:
@@ -150,6 +154,22 @@ def _shown(error: RegardError) -> RegardError:
 
     return RegardError(
         visible(error.what), expected=visible(error.expected), got=visible(error.got), do=visible(error.do)
+    )
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Whether memory was refused. torch has a class of errors for a GPU's, and only words for the CPU's."""
+    names = {one.__name__ for one in type(error).__mro__}
+    return bool(names & {"MemoryError", "OutOfMemoryError"}) or "DefaultCPUAllocator" in str(error)
+
+
+def _of_memory(error: Exception) -> RefusedError:
+    first, *_ = str(error).strip().splitlines() or ["the system gave no more"]
+    return RefusedError(
+        "there is not enough memory",
+        expected="room for what is computed at a time",
+        got=first[:200],
+        do="take less at a time, or a smaller model; in training a smaller --batch-tokens, and --accumulate instead",
     )
 
 

@@ -27,8 +27,10 @@ class OptionsOnly(TyperCommand):
         return rest
 
 
-def columns_of(text: str) -> tuple[int, int]:
+def columns_of(text: str | None) -> tuple[int, int] | None:
     """Two columns of a table. Raises OptionError for anything else."""
+    if text is None:
+        return None
     first, second = _two("columns", text)
     if not (first.isdecimal() and second.isdecimal() and int(first) and int(second)):
         raise OptionError("wrong --columns", expected="two numbers from 1", got=text, do="such as --columns 1,2")

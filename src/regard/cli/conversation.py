@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from regard.cli.translation_formats import remarks
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -44,6 +46,11 @@ def converse(translator: Translator, search: Search) -> None:
         except EOFError:
             console.print()
             return
+        except UnicodeDecodeError:
+            console.print(
+                f"what was typed is not {sys.stdin.encoding}, which the terminal is said to have", style="red"
+            )
+            continue
         if not text.strip():
             return
         try:
@@ -54,8 +61,8 @@ def converse(translator: Translator, search: Search) -> None:
         (found,) = translator.translate([text], search=search)
         for one in found.renderings:
             console.print(visible(one.text), style="bold", soft_wrap=True)
-            if one.missing:
-                console.print(visible(f"it lacks {' '.join(one.missing)}"), style="red", soft_wrap=True)
+            for remark in remarks(one):
+                console.print(visible(f"it {remark}"), style="red", soft_wrap=True)
         if translator.model.attends:
             aligned = translator.aligned(found.source, found.renderings[0])
             console.print(_in_words(aligned, plain=console.options.ascii_only), style="dim", soft_wrap=True)

@@ -13,7 +13,7 @@ import typer
 
 from regard.cli.asked import OptionsOnly, columns_of, fields_of
 from regard.cli.say import say
-from regard.errors import OptionError
+from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from regard.text.alignments import AlignmentScores
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 NOTES = """
 [bold]BLEU and chrF[/bold] are sacrebleu's, with their signatures. Words are found by 13a, for Chinese by zh, for \
-Japanese and other scripts without spaces by characters; --tokenize none is for tokens with spaces between.
+Japanese and other scripts without spaces by characters: by --target, or what the references look like. --tokenize \
+none is for tokens with spaces between.
 
 [bold]Alignments.[/bold] With --gold the model aligns each source with its reference, and its links are compared with \
 those of the file: i-j sure, ipj possible (Talp), or lines of sentence, source, target (NAACL). Words are what white \
@@ -63,12 +64,19 @@ def translate(
     ] = None,
     source: Annotated[str | None, typer.Option("--source", help="Language of the source.", show_default=False)] = None,
     target: Annotated[str | None, typer.Option("--target", help="Language of the target.", show_default=False)] = None,
-    columns: Annotated[str, typer.Option("--columns", help="Of a table: source,target, counted from 1.")] = "1,2",
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            help="Of a table: source,target, counted from 1; else as its heading says, or 1,2.",
+            show_default=False,
+        ),
+    ] = None,
     fields: Annotated[str | None, typer.Option("--fields", help="Of JSON: source,target.", show_default=False)] = None,
     beam: Annotated[int, typer.Option("--beam", min=1, help="Width of the search; 1 is greedy.")] = 5,
     length_penalty: Annotated[float, typer.Option("--length-penalty", help="alpha of Wu et al. 2016.")] = 0.6,
     tokenize: Annotated[
-        str | None, typer.Option("--tokenize", help="How BLEU finds words; else by --target.", show_default=False)
+        str | None, typer.Option("--tokenize", help="How BLEU finds words; else by the language.", show_default=False)
     ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Make capital letters small first.")] = False,
     gold: Annotated[
@@ -91,11 +99,12 @@ def translate(
 
     _check(model, hypotheses, gold, form)
     keep_memory()
+    translator = None if model is None else Translator.load(model, device=device)
+    if translator is not None:
+        source, target = source or translator.model.languages[0], target or translator.model.languages[1]
     where = Where(source, target, columns=columns_of(columns), fields=fields_of(fields))
     found = told(data, where, say)
     pairs = [one for one in found if isinstance(one, Pair)]
-    translator = None if model is None else Translator.load(model, device=device)
-    target = target or (None if translator is None else translator.model.languages[1])
     texts = _translated(translator, pairs, beam, length_penalty) if translator else _hypotheses(hypotheses, found)
     scores = score(texts, [pair.target for pair in pairs], language=target, tokenize=tokenize, lowercase=lowercase)
     measured: dict[str, Any] = asdict(scores)
@@ -125,6 +134,8 @@ def _translated(translator: Translator, pairs: Sequence[Pair], beam: int, length
     from regard.search import Beam, Greedy
 
     search = Greedy() if beam == 1 else Beam(width=beam, length_penalty=length_penalty)
+    for pair in pairs:
+        translator.check(pair.source, f"the source in {pair.place}")
     texts = []
     with counting(len(pairs), "sentences") as advance:
         for found in translator.stream((pair.source for pair in pairs), search=search):
@@ -141,24 +152,32 @@ def _aligned(
     from regard.text.pairs import Pair
     from regard.text.words import token_spans
 
-    lengths = [(len(one.source.split()), len(one.target.split())) if isinstance(one, Pair) else (0, 0) for one in found]
+    lengths = [(len(one.source.split()), len(one.target.split())) if isinstance(one, Pair) else None for one in found]
     wanted = read_alignments(gold, form=form, first=first, lengths=lengths)
     if wanted.null_links:
         say(f"left out {wanted.null_links:,} links to no word")
-    pairs = [(one.source, one.target) for one in found if isinstance(one, Pair)]
-    aligned = translator.aligned_pairs(pairs, split=token_spans)
+    pairs = [one for one in found if isinstance(one, Pair)]
+    aligned = translator.aligned_pairs(
+        [(one.source, one.target) for one in pairs], split=token_spans, places=[one.place for one in pairs]
+    )
     kept = [links for links, one in zip(wanted.alignments, found, strict=True) if isinstance(one, Pair)]
     return alignment_scores([one.token_alignment for one in aligned], kept)
 
 
 def _hypotheses(path: Path | None, found: Sequence[Found]) -> list[str]:
-    """The translations of the pairs that were found, from a file with a line for each, left out or not."""
+    """The translations of the pairs, from a file with a line for each, or for each that was not left out."""
     from regard.text.pairs import Pair
 
-    texts = _read_lines(path)
-    if len(texts) != len(found):
-        return texts
-    return [text for text, one in zip(texts, found, strict=True) if isinstance(one, Pair)]
+    texts, kept = _read_lines(path), [isinstance(one, Pair) for one in found]
+    if len(texts) not in (len(found), sum(kept)):
+        left_out = f", or {sum(kept):,} for those that were not left out" if sum(kept) < len(found) else ""
+        raise DataError(
+            f"{path} has not as many lines as there are pairs",
+            expected=f"{len(found):,} lines, one for each pair{left_out}",
+            got=f"{len(texts):,}",
+            do="check that both are of the same sentences, in the same order",
+        )
+    return texts if len(texts) < len(found) else [text for text, one in zip(texts, kept, strict=True) if one]
 
 
 def _read_lines(path: Path | None) -> list[str]:

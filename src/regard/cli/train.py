@@ -78,8 +78,18 @@ def translate(
     source: Annotated[
         str | None, typer.Option("--source", help="Language of the source, such as en.", show_default=False)
     ] = None,
-    target: Annotated[str | None, typer.Option("--target", help="Language of the target.", show_default=False)] = None,
-    columns: Annotated[str, typer.Option("--columns", help="Of a table: source,target, counted from 1.")] = "1,2",
+    target: Annotated[
+        str | None,
+        typer.Option("--target", help="Language of the target; catalogues in others are left out.", show_default=False),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            help="Of a table: source,target, counted from 1; else as its heading says, or 1,2.",
+            show_default=False,
+        ),
+    ] = None,
     fields: Annotated[str | None, typer.Option("--fields", help="Of JSON: source,target.", show_default=False)] = None,
     model: Annotated[
         str | None,
@@ -227,10 +237,11 @@ def _train(
                 after=after,
             )
             if after is not None:
-                report.say(_going_on(after.progress.step, trainer.ended_by()))
+                report.say(_going_on(after.progress.step, trainer.ended_by(), settings))
             progress = trainer.run()
     if progress.kept is not None and processes.is_main:
-        say(f"{out}: BLEU {progress.kept:.2f} on held-out pairs, after {progress.step:,} steps")
+        measure = found.task.compares_by
+        say(f"{out}: {measure} {progress.kept:.2f} on held-out pairs, after {progress.step:,} steps")
         say(f'try: regard translate --model {out} "..."')
 
 
@@ -241,10 +252,12 @@ def _beside(out: Path) -> Path:
     return out.with_name(f"{out.name}.run")
 
 
-def _going_on(step: int, ended_by: str | None) -> str:
+def _going_on(step: int, ended_by: str | None, settings: Settings) -> str:
     """Where a run goes on, or why there is nothing left of it."""
     if ended_by is None:
         return f"going on after step {step:,}"
+    if ended_by == "steps" and settings.schedule.steps is not None:
+        return f"the run ended after step {step:,}, where its schedule does: begin another from its model (--model)"
     return f"the run ended after step {step:,}, by --{ended_by}: give more of it to go on from there"
 
 
@@ -275,7 +288,7 @@ def _prepared(
         else:
             options = {**options, "precision": settled(options["precision"], processes.device, report.say)}
         settings = _settings(options, bounds, found)
-        asked = {**plan.asked(), **options, "pairs": found.task.digest}
+        asked = {**plan.asked(), **options, "steps": settings.schedule.steps, "pairs": found.task.digest}
         if resume:
             folder.check_same(asked)
         else:
@@ -310,7 +323,7 @@ def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool
             got="neither",
             do="add --resume to go on with it, or --overwrite to begin anew",
         )
-    check_free(out, overwrite=resume or overwrite)
+    check_free(out, overwrite=resume or overwrite, keep_others=resume)
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
 
 

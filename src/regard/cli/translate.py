@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from regard.cli.conversation import check_conversation, converse
+from regard.cli.outgoing import check_outgoing, outgoing
 from regard.cli.progress import reading
 from regard.cli.say import say
-from regard.cli.translation_formats import FORMATS, written
-from regard.errors import DataError, OptionError, OutputError, OutputExistsError, RegardError, unknown
+from regard.cli.translation_formats import FORMATS, remarks, written
+from regard.errors import DataError, OptionError, unknown
 
 if TYPE_CHECKING:
     from regard.search import Search
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _TOGETHER = 64
 """Translations whose words are found at a time."""
+_TOLD = 20
+"""Remarks on translations that are said one by one."""
 
 NOTES = """
 [bold]Formats.[/bold] text: a translation a line. tsv: number of the line, score, translation; with --best several. \
@@ -33,7 +35,8 @@ with weights. pharaoh: for each line the links i-j, source word i to target word
 
 [bold]Lines.[/bold] As many come out as go in, in their order; an empty line stays empty. Files of any length need the \
 same memory. Lines of a pipe are translated as they come, so another program can talk to this one. With \
---skip-bad a line that cannot be used becomes an empty one, and is said.
+--skip-bad a line that cannot be used becomes an empty one, and is said. What ends early leaves its lines in \
+OUT.partial.
 
 [bold]Interactive.[/bold] On a terminal, without text and --data: type a sentence, see its translation and what each \
 word was found by.
@@ -135,15 +138,19 @@ def translate(
     if converses:
         converse(translator, search)
         return
-    with _lines(texts or [], data, field) as lines, _opened(out) as file:
-        number = 0
+    with _lines(texts or [], data, field) as lines, outgoing(out) as file:
+        number = remarked = 0
         for some in _translated(translator, lines, search, form, skip_bad=skip_bad):
             for found, words in some:
                 number += 1
                 file.write(written(found, words, number, form))
-                if found.renderings[0].missing:
-                    say(f"translation {number} lacks {' '.join(found.renderings[0].missing)}")
+                for remark in remarks(found.renderings[0]):
+                    remarked += 1
+                    if remarked <= _TOLD:
+                        say(f"translation {number} {remark}")
             file.flush()  # whoever wrote these lines may wait for their translations before the next
+    if remarked > _TOLD:
+        say(f"{remarked - _TOLD:,} more remarks of this kind; --format jsonl has them all")
     if out is not None:
         say(f"{out}: written")
 
@@ -171,10 +178,7 @@ def _check(
             got=f"--best {best}",
             do="add --format tsv",
         )
-    if out is not None and os.path.lexists(out) and not overwrite:
-        raise OutputExistsError(
-            f"{out} exists already", expected="a new file", got="an existing one", do="add --overwrite"
-        )
+    check_outgoing(out, overwrite=overwrite)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -212,34 +216,6 @@ def _lines(texts: list[str], data: str | None, field: str | None) -> Iterator[So
     with closing(Source("-" if data is None else data, field=field)) as source:
         source.check_field()
         yield source
-
-
-@contextmanager
-def _opened(out: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is there complete or not at all."""
-    if out is None:
-        yield sys.stdout
-        return
-    aside = out.with_name(f".{out.name}.partial")
-    try:
-        with aside.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(out)
-    except OSError as error:
-        aside.unlink(missing_ok=True)
-        if isinstance(error, RegardError):
-            raise
-        raise OutputError(
-            f"{out} cannot be written",
-            expected="room on the disk and the right to write",
-            got=error.strerror or str(error),
-            do="make room, or choose another --out",
-        ) from error
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 def _translated(

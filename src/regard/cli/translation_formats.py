@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from regard.translation import Aligned, Translation
+    from regard.translation import Aligned, Rendering, Translation
 
 FORMATS = ("text", "tsv", "jsonl", "pharaoh")
 _LEAST, _MOST = 0.05, 5
@@ -23,6 +23,14 @@ def written(found: Translation, words: Aligned | None, number: int, form: str) -
     if form == "pharaoh":
         return ("" if words is None else words.token_alignment.text()) + "\n"
     return json.dumps(_record(found, words), ensure_ascii=False) + "\n"
+
+
+def remarks(rendering: Rendering) -> list[str]:
+    """What is wrong with a translation, to be said behind its name."""
+    found = [f"lacks {' '.join(rendering.missing)}"] if rendering.missing else []
+    if not rendering.finished:
+        found.append(f"was cut after {len(rendering.ids)} subwords, where the model had not ended it")
+    return found
 
 
 def in_one_line(text: str) -> str:

@@ -64,9 +64,8 @@ class RecurrentConfig(TokenConfig):
     shared: str = "none"
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "width", "hidden", "layers", "window"):
+        for name in ("hidden", "layers", "window"):
             check_count(name, getattr(self, name))
-        check_count("target_vocabulary", self.vocabulary_of_target)
         check_dropout(self.dropout)
         for kind, name, valid in (
             ("cell", self.cell, CELLS),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +15,7 @@ from torch import Tensor
 
 from regard.errors import OutputError, OutputExistsError
 from regard.models.layout import listed
+from regard.text.aside import recover, written_folder
 
 WEIGHTS = "model.safetensors"
 _WRITTEN = {
@@ -32,6 +31,7 @@ _WRITTEN = {
     "1_Pooling",
 }
 """All that ``write_folder`` ever writes, and so all that it may replace."""
+_LITTER = {".ds_store", "thumbs.db", "desktop.ini"}
 
 
 def config_text(fields: Mapping[str, object], dtype: torch.dtype) -> str:
@@ -40,14 +40,19 @@ def config_text(fields: Mapping[str, object], dtype: torch.dtype) -> str:
 
 
 def write_folder(
-    folder: Path, files: Mapping[str, str], tensors: Mapping[str, Tensor], *, overwrite: bool = False
+    folder: Path,
+    files: Mapping[str, str],
+    tensors: Mapping[str, Tensor],
+    *,
+    overwrite: bool = False,
+    keep_others: bool = False,
 ) -> None:
     """Write a model folder aside, then rename it, so that it is there complete or not at all.
 
     Raises OutputExistsError where ``folder`` exists: without ``overwrite`` always, with it where it holds anything but
-    a model.
+    a model. With ``keep_others`` too that is no reason: it goes into the new folder.
     """
-    with written_aside(folder, overwrite=overwrite) as aside:
+    with written_aside(folder, overwrite=overwrite, keep_others=keep_others) as aside:
         for name, content in files.items():
             (aside / name).parent.mkdir(exist_ok=True)
             (aside / name).write_text(content, encoding="utf-8")
@@ -69,25 +74,20 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 @contextmanager
-def written_aside(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def written_aside(folder: Path, *, overwrite: bool = False, keep_others: bool = False) -> Iterator[Path]:
     """An empty folder to write into, which becomes ``folder`` when all is written, or is removed where that fails.
 
-    Raises OutputExistsError as ``write_folder`` does.
+    Arguments and OutputExistsError as for ``write_folder``.
     """
     folder = folder.expanduser().absolute()
-    check_free(folder, overwrite=overwrite)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
-    try:
+    check_free(folder, overwrite=overwrite, keep_others=keep_others)
+    with written_folder(folder, _others) as aside:
         yield aside
-        for path in aside.rglob("*"):
-            if path.is_file():
-                sync_file(path)
-        aside.chmod(0o755)  # mkdtemp makes it private
-        _swap(aside, folder)
-    except BaseException:
-        shutil.rmtree(aside, ignore_errors=True)
-        raise
+
+
+def recover_model(folder: Path) -> None:
+    """Put in order what kills left of writing a model folder, while nobody writes it."""
+    recover(folder.expanduser().absolute(), _others)
 
 
 def check_new(folder: Path, do: str = "choose another name") -> None:
@@ -96,8 +96,8 @@ def check_new(folder: Path, do: str = "choose another name") -> None:
         raise OutputExistsError(f"{folder} exists already", expected="a new folder", got="an existing one", do=do)
 
 
-def check_free(folder: Path, *, overwrite: bool) -> None:
-    """Raise OutputExistsError unless ``folder`` is free, or may be replaced and holds only what is written here."""
+def check_free(folder: Path, *, overwrite: bool, keep_others: bool = False) -> None:
+    """Raise OutputExistsError unless ``folder`` is free, or may be replaced and nothing in it would be lost."""
     if not os.path.lexists(folder):
         return
     if not overwrite:
@@ -106,7 +106,7 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
         raise OutputExistsError(
             f"{folder} is no folder", expected="a folder to replace", got="a link or a file", do="choose another name"
         )
-    others = sorted({str(path.relative_to(folder)) for path in folder.rglob("*")} - _WRITTEN)
+    others = [] if keep_others else _others(folder)
     if others:
         raise OutputExistsError(
             f"{folder} holds files that are not of a saved model, and they would be lost",
@@ -116,22 +116,12 @@ def check_free(folder: Path, *, overwrite: bool) -> None:
         )
 
 
-def sync_file(path: Path) -> None:
-    """Wait until the disk has it: the rename that follows must not come first."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
+def is_litter(name: str) -> bool:
+    """Whether it is a file that a desktop leaves in folders that somebody looked into."""
+    return name.lower() in _LITTER
 
 
-def _swap(aside: Path, folder: Path) -> None:
-    """Put ``aside`` where ``folder`` is. No folder can be renamed onto a full one, so the old one steps aside first."""
-    if not folder.exists():
-        aside.replace(folder)
-        return
-    old = aside.with_suffix(".replaced")
-    folder.replace(old)
-    try:
-        aside.replace(folder)
-    except BaseException:
-        old.replace(folder)
-        raise
-    shutil.rmtree(old)
+def _others(folder: Path) -> list[str]:
+    """What is in a folder and was written neither here nor by a desktop."""
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not is_litter(path.name)}
+    return sorted(found - _WRITTEN)

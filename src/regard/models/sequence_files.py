@@ -33,13 +33,14 @@ def write(
     subwords: tuple[Subwords, Subwords] | None,
     about: Mapping[str, Any],
     overwrite: bool,
+    keep_others: bool,
 ) -> None:
     """Write the folder aside, then rename it. Raises OutputExistsError as ``write_folder`` does."""
     files = {"config.json": config_text(config, next(iter(weights.values())).dtype)}
     files |= subword_texts(subwords)
     if about:
         files[ABOUT] = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
-    write_folder(folder, files, weights, overwrite=overwrite)
+    write_folder(folder, files, weights, overwrite=overwrite, keep_others=keep_others)
 
 
 def subword_texts(subwords: tuple[Subwords, Subwords] | None) -> dict[str, str]:

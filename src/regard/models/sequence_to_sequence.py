@@ -103,10 +103,11 @@ class SequenceToSequence(nn.Module, ABC):
     def tie(self) -> None:
         """Make tied weights one, as they are after construction: to be called after weights were replaced."""
 
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
+    def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
         """Write a folder that ``regard.load`` reads; it appears complete or not at all.
 
-        Raises OutputExistsError where it exists, unless ``overwrite``.
+        Raises OutputExistsError where it exists, unless ``overwrite``; and where it then holds what is not of a model,
+        unless ``keep_others``, which leaves that in the folder.
         """
         sequence_files.write(
             Path(folder),
@@ -115,6 +116,7 @@ class SequenceToSequence(nn.Module, ABC):
             subwords=self.subwords,
             about=self.about,
             overwrite=overwrite,
+            keep_others=keep_others,
         )
 
     @classmethod

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.errors import OptionError, unknown
+from regard.errors import OptionError, check_count, unknown
 from regard.models.sequence_to_sequence import SequenceToSequence
 
 SHARED = ("all", "target", "none")
@@ -33,6 +33,11 @@ class TokenConfig:
     end_id: int = 3
 
     def __post_init__(self) -> None:
+        for name in ("vocabulary", "width"):
+            check_count(name, getattr(self, name))
+        check_count("target_vocabulary", self.vocabulary_of_target)
+        for name in ("pad_id", "start_id", "end_id"):
+            _check_id(name, getattr(self, name), min(self.vocabulary, self.vocabulary_of_target))
         if self.shared not in SHARED:
             raise unknown("way of sharing embeddings", self.shared, SHARED)
         if self.shared == "all" and self.vocabulary != self.vocabulary_of_target:
@@ -47,6 +52,18 @@ class TokenConfig:
     def vocabulary_of_target(self) -> int:
         """Tokens that can be written."""
         return self.vocabulary if self.target_vocabulary is None else self.target_vocabulary
+
+
+def _check_id(name: str, number: int, vocabulary: int) -> None:
+    """Raise OptionError unless it is the number of a token."""
+    check_count(name, number, least=0)
+    if number >= vocabulary:
+        raise OptionError(
+            f"{name} is no token of the vocabulary",
+            expected=f"0 to {vocabulary - 1}",
+            got=str(number),
+            do="correct the config, or take a larger vocabulary",
+        )
 
 
 class TokenModel(SequenceToSequence, ABC):

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard import masks
-from regard.errors import unknown
+from regard.errors import OptionError, check_count, unknown
 from regard.layers import DecoderBlock, Dropout, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
 from regard.layers.projection import project
 from regard.masks import Mask
@@ -68,6 +68,12 @@ class TransformerConfig(TokenConfig):
     def __post_init__(self) -> None:
         if self.position not in POSITIONS:
             raise unknown("position of a Transformer", self.position, POSITIONS)
+        for name in ("layers", "heads", "inner", "max_length"):
+            check_count(name, getattr(self, name))
+        if self.decoder_layers is not None:
+            check_count("decoder_layers", self.decoder_layers)
+        if not self.epsilon > 0:
+            raise OptionError("wrong epsilon", expected="more than 0", got=str(self.epsilon), do="take 1e-5")
         super().__post_init__()
 
 

@@ -129,7 +129,7 @@ def _check(source: Tensor, lengths: Tensor) -> None:
 
 def _no_number(number: int) -> RefusedError:
     return RefusedError(
-        f"the model gives no token a probability, for source {number}",
+        f"the model gives no token a probability, for source {number} of its batch",
         expected="logits of which at least one is a number",
         got="NaN or -infinity for all of them",
         do="look for NaN in the model's weights",

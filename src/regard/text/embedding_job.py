@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,9 +20,10 @@ from typing import Any, final
 import torch
 
 from regard.errors import DataError, OutputExistsError
+from regard.text.aside import sync_file, sync_folder
 from regard.text.embedding import Embedder
 from regard.text.lines import Line
-from regard.text.parts import Parts, Record, Skipped, sync_folder
+from regard.text.parts import Parts, Record, Skipped
 from regard.text.tokenizer import TokenizedText
 from regard.text.vector_files import VectorFormat, Vectors, check_finite
 
@@ -224,8 +224,7 @@ def _join(parts: Parts, form: VectorFormat) -> None:
         skipped_path(out).unlink(missing_ok=True)
     ours = [*form.companions(aside), *([listed] if listed.exists() else []), aside]
     for path in ours:
-        with path.open("rb") as written:
-            os.fsync(written.fileno())
+        sync_file(path)
     for path in ours:
         path.replace(out.with_name(out.name + path.name.removeprefix(aside.name)))
     sync_folder(out.absolute().parent)

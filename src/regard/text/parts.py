@@ -11,7 +11,6 @@ record is complete, one without is written again. A folder without manifest hold
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, final
 
 from regard.errors import OutputExistsError
+from regard.text.aside import sync_folder, written
 
 _MAY_BE_SWITCHED_ON = ("skip_bad", "truncate")
 """Options that let through what stopped the run before; the rows already written are the same with them."""
@@ -73,7 +73,9 @@ class Parts:
         """Begin anew: earlier parts are removed."""
         self.remove()
         self.folder.mkdir(parents=True)
-        _write(self._manifest, lambda file: file.write(json.dumps(dict(asked), indent=2).encode()))
+        sync_folder(self.folder.parent)
+        with written(self._manifest) as aside:
+            aside.write_text(json.dumps(dict(asked), indent=2), encoding="utf-8")
 
     def resume(self, asked: Mapping[str, Any]) -> Record | None:
         """Take up an earlier run: the record of its last complete part, None if there is none.
@@ -87,8 +89,10 @@ class Parts:
 
     def add(self, record: Record, write: Callable[[BinaryIO], object]) -> None:
         """Write the next part."""
-        _write(self._path("data", self.count), write)
-        _write(self._path("json", self.count), lambda file: file.write(json.dumps(asdict(record)).encode()))
+        with written(self._path("data", self.count)) as aside, aside.open("wb") as file:
+            write(file)
+        with written(self._path("json", self.count)) as aside:
+            aside.write_text(json.dumps(asdict(record)), encoding="utf-8")
         self.count += 1
 
     def record(self, part: int) -> Record:
@@ -152,25 +156,3 @@ class Parts:
             got=str(error),
             do="start again with --overwrite",
         )
-
-
-def _write(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Aside, to the disk, then under its name."""
-    aside = path.with_name(f"{path.name}.partial")
-    with aside.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    aside.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a rename to the disk, where the system can."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

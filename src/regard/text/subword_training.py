@@ -155,7 +155,7 @@ def _check_size(size: int, alphabet: frozenset[str]) -> None:
             expected=f"at least {least}: {len(SPECIAL)} special tokens, {len(BYTES)} bytes, {len(TOKENS)} "
             f"placeholders and the {len(alphabet)} characters of the texts",
             got=f"size={size}",
-            do=f"size={least} or more, or a lower coverage, which leaves the rarest characters to bytes",
+            do=f"{least} or more; in Python also a lower coverage, which leaves the rarest characters to bytes",
         )
 
 

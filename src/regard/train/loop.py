@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import DataError
+from regard.models.saving import recover_model
 from regard.train import states
 from regard.train.averaging import averaged
 from regard.train.interruption import Interruption
@@ -87,11 +88,15 @@ class Trainer:
         Raises KeyboardInterrupt, once a checkpoint is written, where the process was asked to stop; DataError where the
         loss is no number any more.
         """
+        if self._processes.is_main:
+            recover_model(self.out)
+        self._write_again()
         with Interruption() as interruption:
             self._train(interruption)
             if self._processes.agreed(interruption.asked):
                 self._save(self._weights())
                 raise KeyboardInterrupt
+        self._write_again()
         self._finish()
         return self.progress
 
@@ -239,14 +244,41 @@ class Trainer:
         if self._processes.is_main:
             if self._plain is not self.task.model:
                 states.set_weights(self._plain, weights, self._tied)
-            with torch.random.fork_rng(enabled=True):
-                result = self.task.validate(self._plain)
+            result = self._validation()
         return replace(result, score=self._processes.of_main(result.score))
+
+    def _validation(self) -> Validation:
+        """Of the plain model. The random numbers of training are not touched."""
+        with torch.random.fork_rng(enabled=True):
+            return self.task.validate(self._plain)
 
     def _keep(self, result: Validation) -> None:
         """Write the model's folder, in place of a worse one's."""
         trained = {"steps": self.progress.step, "tokens": self.progress.tokens, "minutes": round(self._seconds / 60, 1)}
         self.task.save(self._plain, self.out, {**self.about, "trained": trained, "validation": result.metrics})
+
+    def _write_again(self) -> None:
+        """Write the model of the best validation once more, where the folder was moved away.
+
+        Nothing worse than what was kept would be written later, so there might be none in the end.
+        """
+        if not self.progress.best or self._processes.agreed(self.out.expanduser().exists()):
+            return
+        weights = {name: tensor.clone() for name, tensor in self._weights().items()}  # the model takes others below
+        result = Validation(score=0.0)
+        if self._processes.is_main:
+            states.set_weights(self._plain, self.folder.snapshot(self.progress.best[0].name), self._tied)
+            result = self._validation()
+        kept = self._processes.of_main(result.score)
+        if kept != self.progress.kept:  # it was the mean of several
+            self.progress = replace(self.progress, kept=kept)
+            self._save(weights)
+        if self._processes.is_main:
+            self._keep(result)
+            if self._plain is self.task.model:
+                states.set_weights(self._plain, weights, self._tied)
+        self._processes.wait()
+        self._reported = time.monotonic()
 
     def _finish(self) -> None:
         """Measure the last weights and the mean of the best, and keep what is best."""
@@ -257,7 +289,7 @@ class Trainer:
         if self._processes.is_main and len(best) > 1:
             mean = averaged(self.folder.snapshot(snapshot.name) for snapshot in best)
             states.set_weights(self._plain, mean, self._tied)
-            result = self.task.validate(self._plain)
+            result = self._validation()
             self.report.numbers(self.progress.step, "validation", {**result.metrics, "averaged": float(len(best))})
             if kept is None or result.score >= kept:
                 kept = result.score

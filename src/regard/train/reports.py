@@ -53,9 +53,10 @@ class Files(Report):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def samples(self, step: int, lines: Sequence[str]) -> None:
-        """Behind those before."""
+        """Behind those before. What follows a line break within a text is set in: it may look like the next step."""
+        shown = "".join(line.replace("\n", "\n  ") + "\n" for line in lines)
         with self._folder.samples.open("a", encoding="utf-8") as file:
-            file.write(f"step {step}\n" + "".join(f"{line}\n" for line in lines) + "\n")
+            file.write(f"step {step}\n{shown}\n")
 
     def say(self, message: str) -> None:
         """Sentences for people are not kept."""

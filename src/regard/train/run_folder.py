@@ -8,13 +8,14 @@
     tensorboard/             the same for TensorBoard
     samples.txt              what the model made of some validation data, at each validation
 
-A checkpoint is written aside, brought to the disk, and renamed. So whatever ends the process, the last complete one is
-there. Nothing in the folder is a pickle.
+A checkpoint is written aside, brought to the disk, and renamed, as is every file but the reports (``text.aside``). So
+whatever ends the process, the last complete one is there. Nothing in the folder is a pickle.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,12 +27,18 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.errors import CheckpointError, OutputExistsError
-from regard.models.saving import sync_file, write_tensors
-from regard.text.parts import sync_folder
+from regard.models.saving import is_litter, write_tensors
+from regard.text.aside import own_name, remove_folder, sync_folder, written, written_folder
 from regard.train.progress import Progress
 
 _KEPT = 2
 """Checkpoints that are kept: the last, and the one before."""
+_OURS = {"checkpoints", "snapshots", "run.json", "metrics.jsonl", "tensorboard", "samples.txt"}
+_CHECKPOINT = re.compile(r"step-\d+")
+_OF_CHECKPOINTS = re.compile(r"step-\d+|\.step-.+\.(partial|replaced)")
+_OF_SNAPSHOTS = re.compile(r"step-\d+\.safetensors|\.step-.+\.partial")
+_SAMPLES_OF = re.compile(rb"^step (\d+)\r?$", re.MULTILINE)
+"""What the samples of a step begin with, in samples.txt."""
 
 
 @final
@@ -69,13 +76,16 @@ class RunFolder:
         """Make the folder, in place of an old run's. ``files`` are texts to be kept with it, by name."""
         if self.path.exists():
             self._check_ours()
+            self._run.unlink(missing_ok=True)  # the first: a half-removed folder is no run
             shutil.rmtree(self.path)
         for folder in (self._checkpoints, self._snapshots):
             folder.mkdir(parents=True)
+        sync_folder(self.path.parent)
         for name, text in files.items():
-            (self.path / name).write_text(text, encoding="utf-8")
-            sync_file(self.path / name)
-        _write_json(self._run, asked)  # the last: with it the run has begun
+            with written(self.path / name) as aside:
+                aside.write_text(text, encoding="utf-8")
+        with written(self._run) as aside:  # the last: with it the run has begun
+            _write_json(aside, asked)
 
     def check_same(self, asked: Mapping[str, Any]) -> None:
         """Raise OutputExistsError unless the run was begun with ``asked``."""
@@ -95,23 +105,11 @@ class RunFolder:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint aside, rename it, and remove those before the last."""
-        name = f"step-{checkpoint.progress.step:08d}"
-        aside = self._checkpoints / f".{name}.partial"
-        shutil.rmtree(aside, ignore_errors=True)
-        aside.mkdir()
-        try:
+        with written_folder(self._checkpoints / f"step-{checkpoint.progress.step:08d}") as aside:
             for kind in ("weights", "optimizer", "random"):
-                _write_tensors(aside / f"{kind}.safetensors", getattr(checkpoint, kind))
+                write_tensors(aside / f"{kind}.safetensors", getattr(checkpoint, kind))
             _write_json(aside / "progress.json", checkpoint.progress.fields())
-            sync_folder(aside)
-            shutil.rmtree(self._checkpoints / name, ignore_errors=True)
-            aside.rename(self._checkpoints / name)
-        except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
-        sync_folder(self._checkpoints)
-        for old in self._complete()[:-_KEPT]:
-            shutil.rmtree(old)
+        self._keep_last()
         self._keep_snapshots()
 
     def last(self) -> Checkpoint | None:
@@ -125,8 +123,8 @@ class RunFolder:
 
     def save_snapshot(self, name: str, weights: Mapping[str, Tensor]) -> None:
         """Keep the weights of a validation."""
-        _write_tensors(self._snapshots / f".{name}.partial", weights)
-        (self._snapshots / f".{name}.partial").rename(self._snapshots / name)
+        with written(self._snapshots / name) as aside:
+            write_tensors(aside, weights)
 
     def snapshot(self, name: str) -> dict[str, Tensor]:
         """Weights that were kept."""
@@ -134,47 +132,56 @@ class RunFolder:
 
     def forget_after(self, step: int) -> None:
         """Remove what was reported after ``step``, by a run that was cut off: it will be reported again."""
-        if not self.metrics.exists():
-            return
-        lines = self.metrics.read_text(encoding="utf-8").splitlines()
-        kept = [line for line in lines if _step_of(line) <= step]
-        aside = self.metrics.with_suffix(".partial")
-        aside.write_text("".join(line + "\n" for line in kept), encoding="utf-8")
-        aside.replace(self.metrics)
+        if self.metrics.exists():
+            lines = self.metrics.read_text(encoding="utf-8").splitlines()
+            with written(self.metrics) as aside:
+                aside.write_text("".join(f"{line}\n" for line in lines if _step_of(line) <= step), encoding="utf-8")
+        if self.samples.exists():
+            text = self.samples.read_bytes()
+            later = (found.start() for found in _SAMPLES_OF.finditer(text) if int(found[1]) > step)
+            with written(self.samples) as aside:
+                aside.write_bytes(text[: next(later, len(text))])
+
+    def _keep_last(self) -> None:
+        """Remove the checkpoints before the last, and what kills left of any."""
+        kept = self._complete()[-_KEPT:]
+        for path in sorted(self._checkpoints.iterdir()):
+            if _OF_CHECKPOINTS.fullmatch(path.name) and path not in kept:
+                remove_folder(path)
 
     def _keep_snapshots(self) -> None:
         """Remove the snapshots that no checkpoint speaks of."""
         kept = [Progress.of(_read_json(folder / "progress.json")).best for folder in self._complete()]
         names = {snapshot.name for best in kept for snapshot in best}
         for path in self._snapshots.iterdir():
-            if path.name not in names:
+            if _OF_SNAPSHOTS.fullmatch(path.name) and path.name not in names:
                 path.unlink()
 
     def _complete(self) -> list[Path]:
+        """All whole checkpoints, the last one last; also one that a kill caught while it was being replaced."""
         if not self._checkpoints.is_dir():
             return []
-        return sorted(path for path in self._checkpoints.iterdir() if path.name.startswith("step-"))
+        # A hidden one sorts first, and gives way to one that has its own name.
+        found = {own_name(path): path for path in sorted(self._checkpoints.iterdir())}
+        return [found[name] for name in sorted(found) if _CHECKPOINT.fullmatch(name)]
 
     def _check_ours(self) -> None:
         """Raise OutputExistsError for a folder that holds anything but a run."""
-        ours = {
-            "checkpoints",
-            "snapshots",
-            "run.json",
-            "metrics.jsonl",
-            "metrics.partial",
-            "tensorboard",
-            "samples.txt",
-        }
-        found = {path.name for path in self.path.iterdir()}
-        others = sorted(name for name in found - ours if not name.endswith("tokenizer.json"))
+        others = sorted(path.name for path in self.path.iterdir() if not _is_ours(path.name))
         if others:
             raise OutputExistsError(
                 f"{self.path} holds files that are not of a training run, and they would be lost",
-                expected="only " + ", ".join(sorted(ours)),
+                expected="only " + ", ".join(sorted(_OURS)),
                 got=", ".join(others[:8]),
                 do="choose another --out, or move these files away",
             )
+
+
+def _is_ours(name: str) -> bool:
+    """Whether a run writes it, or a desktop."""
+    if name.startswith(".") and name.endswith(".partial"):  # as a kill leaves it
+        name = name[1:].removesuffix(".partial")
+    return name in _OURS or name.endswith("tokenizer.json") or is_litter(name)
 
 
 def _step_of(line: str) -> float:
@@ -183,11 +190,6 @@ def _step_of(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
-
-
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    write_tensors(path, tensors)
-    sync_file(path)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
@@ -199,7 +201,6 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
 
 def _write_json(path: Path, fields: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    sync_file(path)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

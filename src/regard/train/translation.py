@@ -1,5 +1,8 @@
 """Learning to translate: pairs in batches, the loss of each wanted token, BLEU on pairs that were held out.
 
+BLEU counts runs of four words. Where the targets have none, as names and buttons, it is 0 for the best translation too,
+and chrF tells which model is better.
+
     L = sum_t -(1 - e) log p_t[y_t] - e / V sum_v log p_t[v]            label smoothing: Szegedy et al. 2016, section 7
 
 t goes over the tokens of the targets, their ends included, and V is the vocabulary.
@@ -32,6 +35,7 @@ class TranslationTask(Task):
     """Teaches ``model`` the pairs of ``batches``.
 
     ``held_out`` are the pairs that it is measured with, and ``measured`` the same as batches; ``smoothing`` is e above.
+    ``compares_by`` is "BLEU" or "chrF": what decides which weights are the best.
     """
 
     def __init__(
@@ -48,6 +52,8 @@ class TranslationTask(Task):
         self.batches, self.measured, self.held_out = batches, measured, held_out
         self.smoothing, self.language = smoothing, language
         self._epoch: tuple[int, list[Indices]] = (-1, [])
+        targets = [pair.target for pair in held_out]
+        self.compares_by = "BLEU" if score(targets, targets, language=language).bleu > 0 else "chrF"
 
     @property
     def digest(self) -> str:
@@ -79,13 +85,14 @@ class TranslationTask(Task):
         texts = [one.text for one in found]
         scores = score(texts, [pair.target for pair in self.held_out], language=self.language)
         metrics = {"bleu": scores.bleu, "chrf": scores.chrf, "loss": self._validation_loss(model)}
-        return Validation(score=scores.bleu, metrics=metrics, samples=self._samples(texts))
+        compared = scores.bleu if self.compares_by == "BLEU" else scores.chrf
+        return Validation(score=compared, metrics=metrics, samples=self._samples(texts))
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the folder of a model that can be used, in place of one that is there."""
+        """Write the folder of a model that can be used, in place of one that is there. What else is in it stays."""
         assert isinstance(model, SequenceToSequence)
         model.about = about
-        model.save(folder, overwrite=True)
+        model.save(folder, overwrite=True, keep_others=True)
 
     def _loss(self, model: nn.Module, batches: Batches, pairs: Indices, smoothing: float | None = None) -> Tensor:
         batch = batches.batch(pairs).to(next(model.parameters()).device)

@@ -6,7 +6,7 @@ Each choice that was left open is made here, and said.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from regard.errors import DataError, unknown
 from regard.models import SequenceToSequence, Transformer, sequence_files
-from regard.text.pairs import Pair
+from regard.text.pairs import Pair, Where
 from regard.text.pairs.told import told_pairs
 from regard.text.placeholders import ProtectedPair, protect
 from regard.text.subwords import Subwords
@@ -68,7 +68,9 @@ def prepared(plan: Plan, say: Callable[[str], None], *, subwords: BothSubwords |
     """
     start = _start(plan)
     plan.check_effect()
-    learnt, measured = (_guarded(pairs) for pairs in _split(plan, say))
+    languages = _languages(plan, start)
+    where = replace(plan.where, source=languages[0], target=languages[1])
+    learnt, measured = (_guarded(pairs) for pairs in _split(plan, where, say))
     warning = warning_for(len(learnt))
     if warning:
         say(warning)
@@ -79,9 +81,9 @@ def prepared(plan: Plan, say: Callable[[str], None], *, subwords: BothSubwords |
     model.subwords = subwords
     if start is None:
         say(f"the model: {described(plan, size, model)}")
-    corpus, _ = _encoded(learnt, subwords, plan.most_tokens, say)
-    measured_corpus, kept = _encoded(measured, subwords, plan.most_tokens, say)
-    languages = _languages(plan, start)
+    most = min(plan.most_tokens, (model.most_tokens or plan.most_tokens + 1) - 1)  # there is a place for the end too
+    corpus, _ = _encoded(learnt, subwords, most, say)
+    measured_corpus, kept = _encoded(measured, subwords, most, say)
     ids = {"start_id": model.start_id, "end_id": model.end_id}
     tokens = plan.tokens or size.tokens
     task = TranslationTask(
@@ -92,15 +94,17 @@ def prepared(plan: Plan, say: Callable[[str], None], *, subwords: BothSubwords |
         smoothing=plan.smoothing,
         language=languages[1],
     )
+    if task.compares_by != "BLEU":
+        say(f"held-out targets have no four words in a row, which BLEU needs: {task.compares_by} decides what is best")
     about = {"languages": list(languages), "pairs": len(corpus), "held_out": len(kept)}
     return Prepared(task, size, about)
 
 
-def _split(plan: Plan, say: Callable[[str], None]) -> tuple[list[Pair], list[Pair]]:
+def _split(plan: Plan, where: Where, say: Callable[[str], None]) -> tuple[list[Pair], list[Pair]]:
     """Pairs to learn from and to measure with."""
-    pairs = told_pairs(plan.data, plan.where, say)
+    pairs = told_pairs(plan.data, where, say)
     if plan.validation:
-        return pairs, told_pairs(plan.validation, plan.where, say)
+        return pairs, told_pairs(plan.validation, where, say)
     learnt, measured = held_out(pairs, seed=plan.seed)
     if not learnt or not measured:
         raise DataError(
@@ -158,7 +162,7 @@ def _encoded(
             "every pair is too long",
             expected=f"pairs with at most {most} tokens on each side",
             got=f"{len(pairs)} pairs, all longer",
-            do="split them into sentences, or allow more (--most-tokens)",
+            do="split them into sentences, or allow more (--most-tokens; of learned positions --set max_length)",
         )
     return Corpus(*(side.taken(fits) for side in sides)), kept
 

@@ -22,6 +22,17 @@ TOKENIZATIONS = ("13a", "char", "intl", "ja-mecab", "ko-mecab", "none", "zh")
 
 _OF_LANGUAGE = {"zh": "zh"} | dict.fromkeys(("ja", "th", "lo", "km", "my"), "char")
 """Languages written without spaces between words; all others take 13a, which is sacrebleu's own choice."""
+_SCRIPTS = {
+    "ja": re.compile("[\u3041-\u30ff]"),
+    "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),
+    "th": re.compile("[\u0e01-\u0e5b]"),
+    "lo": re.compile("[\u0e81-\u0edf]"),
+    "my": re.compile("[\u1000-\u109f]"),
+    "km": re.compile("[\u1780-\u17ff]"),
+}
+"""The letters of those languages; Japanese is known by its kana, before Chinese by the characters of both."""
+_LOOKED_AT = 1000
+"""Texts in which the script is looked for."""
 
 
 @final
@@ -40,9 +51,17 @@ class Scores:
     length_ratio: float
 
 
-def tokenization_of(language: str | None) -> str:
-    """How BLEU finds the words of a target language, such as "zh" or "de-AT"; None is any that has spaces."""
+def tokenization_of(language: str | None, texts: Sequence[str] = ()) -> str:
+    """How BLEU finds the words of a language, such as "zh" or "de-AT"; None is the one that ``texts`` look like."""
+    language = language or _by_script(texts)
     return _OF_LANGUAGE.get(re.split("[-_]", language)[0].lower(), "13a") if language else "13a"
+
+
+def _by_script(texts: Sequence[str]) -> str | None:
+    """The language written without spaces that a fifth of all letters are of; None where there is none."""
+    some = "".join(texts[:: max(1, len(texts) // _LOOKED_AT)])
+    letters = sum(map(str.isalpha, some))
+    return next((name for name, script in _SCRIPTS.items() if 5 * len(script.findall(some)) > letters), None)
 
 
 def score(
@@ -58,7 +77,7 @@ def score(
     Args:
         hypotheses: translations, as they were written.
         references: what translators wrote.
-        language: of both, which decides how words are found.
+        language: of both, which decides how words are found; None looks at the script of the references.
         tokenize: one of ``TOKENIZATIONS``, whatever the language. With "none", and texts that are tokens with spaces
             between, BLEU is that of ``multi-bleu.perl``, wherever there is a common 4-gram; without any it gives 0.
         lowercase: whether capital letters are made small first.
@@ -67,7 +86,7 @@ def score(
     MissingPackageError without sacrebleu, or without the dictionary of a tokenization.
     """
     _check_counts(len(hypotheses), len(references))
-    tokenize = tokenization_of(language) if tokenize is None else tokenize
+    tokenize = tokenization_of(language, references) if tokenize is None else tokenize
     if tokenize not in TOKENIZATIONS:
         raise unknown("tokenization of BLEU", tokenize, TOKENIZATIONS)
     bleu, chrf = _metrics(tokenize, lowercase)

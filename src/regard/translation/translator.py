@@ -176,14 +176,17 @@ class Translator:
         """The same for a translation that a person wrote."""
         return self.aligned_pairs([(source, target)], split=split)[0]
 
-    def aligned_pairs(self, pairs: Sequence[tuple[str, str]], *, split: Splitter = word_spans) -> list[Aligned]:
-        """The same for many of them, in batches."""
+    def aligned_pairs(
+        self, pairs: Sequence[tuple[str, str]], *, split: Splitter = word_spans, places: Sequence[str] = ()
+    ) -> list[Aligned]:
+        """The same for many of them, in batches. ``places`` say in messages where each pair stands."""
         protected = [protect(source, target) for source, target in pairs]
         read = self.source.encode([pair.source for pair in protected])
         written = self.target.encode([pair.target for pair in protected])
         for side, those in (("source", read), ("target", written)):
             for number, ids in enumerate(those, start=1):
-                self.check_length(ids, f"the {side}" if len(pairs) == 1 else f"the {side} of pair {number:,}")
+                place = f" in {places[number - 1]}" if places else "" if len(pairs) == 1 else f" of pair {number:,}"
+                self.check_length(ids, f"the {side}{place}")
         return self._aligned(read, written, [pair.kept for pair in protected], split)
 
     def weights(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "target source"]:

@@ -47,7 +47,7 @@ def read_alignments(
     *,
     form: str | None = None,
     first: int | None = None,
-    lengths: Sequence[tuple[int, int]] | None = None,
+    lengths: Sequence[tuple[int, int] | None] | None = None,
 ) -> AlignmentFile:
     """The alignments of a file, plain or gzip.
 
@@ -56,7 +56,8 @@ def read_alignments(
         form: one of ``FORMS``; None looks at the lines. Three numbers are naacl, links with ``p`` or ``?`` talp, others
             pharaoh.
         first: the number that the file gives to the first word: 0 or 1. None is 0 for pharaoh, 1 for the others.
-        lengths: words of each source and target sentence, against which links and the number of lines are checked.
+        lengths: words of each source and target sentence, against which links and the number of lines are checked; None
+            for a sentence whose words are not known. In the naacl form the last sentences need no links then.
 
     Raises OptionError for an unknown form or ``first``, and DataError for what is no link, for a link to a word that is
     not there, and where there are not as many sentences as ``lengths`` has.
@@ -97,18 +98,18 @@ def _check_first(first: int, form: str) -> None:
         )
 
 
-def _check_count(count: int, lengths: Sequence[tuple[int, int]] | None, name: str) -> None:
+def _check_count(count: int, lengths: Sequence[tuple[int, int] | None] | None, name: str) -> None:
     if lengths is not None and count != len(lengths):
         raise DataError(
             f"{name} is not of as many sentences as there are",
             expected=f"{len(lengths):,} sentences",
             got=f"{count:,} in {name}",
-            do="check that the file belongs to these sentences; in the naacl form the last ones need links",
+            do="check that the file belongs to these sentences",
         )
 
 
 def _by_sentence(
-    lines: Sequence[Line], form: str, first: int, lengths: Sequence[tuple[int, int]] | None
+    lines: Sequence[Line], form: str, first: int, lengths: Sequence[tuple[int, int] | None] | None
 ) -> list[Alignment]:
     alignments = []
     for line in lines:
@@ -125,8 +126,8 @@ def _by_sentence(
     return alignments
 
 
-def _by_link(lines: Sequence[Line], lengths: Sequence[tuple[int, int]] | None) -> tuple[list[Alignment], int]:
-    """The alignments of sentences 1 to the last that has links, and how many links to word 0 were left out."""
+def _by_link(lines: Sequence[Line], lengths: Sequence[tuple[int, int] | None] | None) -> tuple[list[Alignment], int]:
+    """The alignments of all sentences, or up to the last with links; and how many links to word 0 were left out."""
     sure: defaultdict[int, set[Link]] = defaultdict(set)
     possible: defaultdict[int, set[Link]] = defaultdict(set)
     null_links = last = 0
@@ -147,9 +148,10 @@ def _by_link(lines: Sequence[Line], lengths: Sequence[tuple[int, int]] | None) -
         (possible if parts[4] == "P" else sure)[sentence].add(link)
     empty = Alignment(frozenset())
     known = sure.keys() | possible.keys()
+    count = last if lengths is None else max(last, len(lengths))
     alignments = [
         Alignment(frozenset(sure[number]), frozenset(possible[number])) if number in known else empty
-        for number in range(1, last + 1)
+        for number in range(1, count + 1)
     ]
     return alignments, null_links
 

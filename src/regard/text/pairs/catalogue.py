@@ -1,4 +1,4 @@
-"""Gettext catalogues, ``.po`` and ``.mo``: messages of a program and their translations.
+"""Gettext catalogues: messages of a program and their translations.
 
 Left out are entries that nobody vouches for: fuzzy ones, obsolete ones, and those not translated. A message with a
 plural gives a pair for each form: the singular goes with the form for one, the plural with all the others (GNU gettext
@@ -8,53 +8,103 @@ manual, section 11.2.6).
 from __future__ import annotations
 
 import gettext
-import io
-import re
-import struct
-import zlib
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import final
 
-from regard.errors import DataError, MissingPackageError
-from regard.text.compressed import inner_suffix, open_bytes
+from regard.errors import DataError
+from regard.text.compressed import inner_suffix
+from regard.text.pairs.catalogue_file import SUFFIXES, CatalogueFile, Entry, language_by_name
+from regard.text.pairs.languages import is_kind_of
 from regard.text.pairs.pair import Found, LeftOut, paired
 
-SUFFIXES = (".po", ".mo")
-_ENTRY = re.compile(rb"^msgid ", re.MULTILINE)
-_UNUSED = re.compile(
-    rb'^"(?:(?:PO-Revision|POT-Creation)-Date:|Plural-Forms: *nplurals=INTEGER).*"(?=\r?$)', re.MULTILINE
-)
-_BEFORE = re.compile(rb"^#~\|.*$", re.MULTILINE)
-"""Lines that nothing here needs, and that babel may refuse: of the head, and what an obsolete message once was."""
 
+@final
+@dataclass(frozen=True)
+class Meant:
+    """Which of some catalogues are read, and which way round.
 
-def catalogues(folder: Path) -> Iterator[Found]:
-    """The pairs of all catalogues in a folder and those below it, in the order of their names.
-
-    Where a ``.mo`` lies beside the ``.po`` that it was made from, only the latter is read. A file that cannot be read
-    is left out. Raises DataError where there is none that can.
+    ``languages`` are those of all of them, by their files. ``only`` is the language of those that are read; None is
+    any. ``backwards`` is True where it is the source: then the messages are the translations. A catalogue of an unknown
+    language is taken for one that is meant.
     """
-    files = sorted(path for path in folder.rglob("*") if inner_suffix(path) in SUFFIXES and path.is_file())
-    texts = {_domain(path) for path in files if inner_suffix(path) == ".po"}
-    files = [path for path in files if inner_suffix(path) == ".po" or _domain(path) not in texts]
+
+    languages: Mapping[Path, str | None]
+    only: str | None = None
+    backwards: bool = False
+
+    def takes(self, path: Path) -> bool:
+        """Whether a file is read."""
+        language = self.languages.get(path)
+        return self.only is None or language is None or is_kind_of(language, self.only)
+
+
+def meant_by(paths: Sequence[Path], source: str | None, target: str | None) -> Meant:
+    """What of the catalogues in these files and folders is meant where these languages are wanted.
+
+    Raises DataError where no target is named and they are of several languages.
+    """
+    languages = {file: _language(file) for path in paths for file in _files(path)}
+    known = sorted({language for language in languages.values() if language is not None})
+    if target is None and len(known) > 1 and not any(all(is_kind_of(one, base) for one in known) for base in known):
+        raise DataError(
+            "the catalogues are in several languages",
+            expected="one language, since a translator has one target",
+            got=", ".join(known),
+            do=f"name the one that is meant, such as --target {known[0]}",
+        )
+    of_target = {one for one in known if target is not None and is_kind_of(one, target)}
+    of_source = {one for one in known if source is not None and is_kind_of(one, source)} - of_target
+    # Of catalogues in both languages those in that of the messages say the same twice; by custom messages are English.
+    to_english = target is not None and is_kind_of(target, "en") and not is_kind_of(source or "", "en")
+    backwards = bool(of_source) and (not of_target or to_english)
+    return Meant(languages, source if backwards else target, backwards)
+
+
+def catalogues(path: Path, meant: Meant) -> Iterator[Found]:
+    """The pairs of a catalogue, or of all in a folder and those below it, in the order of their names.
+
+    Where a ``.mo`` lies beside the ``.po`` that it was made from, only the latter is read. A file that cannot be
+    read is left out, and one in another language. Raises DataError where none is left.
+    """
+    files = _files(path)
     if not files:
         raise DataError(
-            f"{folder} holds no catalogue",
+            f"{path} holds no catalogue",
             expected="files that end in .po or .mo",
-            got=", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "an empty folder",
+            got=", ".join(sorted(one.name for one in path.iterdir())[:8]) or "an empty folder",
             do="give the folder of the translations",
         )
+    taken = [file for file in files if meant.takes(file)]
+    if not taken:
+        raise DataError(
+            f"{path} is in another language than the one that is meant",
+            expected=str(meant.only),
+            got=", ".join(sorted({str(meant.languages.get(file)) for file in files})),
+            do="correct --target, or leave it out of the data",
+        )
     problems = []
-    for path in files:
+    for file in files:
+        if file not in taken:
+            yield LeftOut(f"{file} ({meant.languages.get(file)})", "a file is in another language")
+            continue
         try:
-            yield from catalogue(path)
+            yield from _pairs(CatalogueFile(file), meant.backwards)
         except DataError as problem:
             problems.append(problem)
-            yield LeftOut(f"{path} ({problem.got})", "a file is no catalogue that can be read")
-    if len(problems) == len(files):
+            yield LeftOut(f"{file} ({problem.got})", "a file is no catalogue that can be read")
+    if len(problems) == len(taken):
         raise problems[0]
+
+
+def _files(path: Path) -> list[Path]:
+    """The catalogues of a folder, or the file itself."""
+    if not path.is_dir():
+        return [path]
+    files = sorted(one for one in path.rglob("*") if inner_suffix(one) in SUFFIXES and one.is_file())
+    texts = {_domain(one) for one in files if inner_suffix(one) == ".po"}
+    return [one for one in files if inner_suffix(one) == ".po" or _domain(one) not in texts]
 
 
 def _domain(path: Path) -> Path:
@@ -62,80 +112,43 @@ def _domain(path: Path) -> Path:
     return path.with_name(path.name.lower().removesuffix(".gz").rpartition(".")[0])
 
 
-def catalogue(path: Path) -> Iterator[Found]:
-    """The pairs of one file; the language of the messages is the source.
-
-    Raises DataError for a file that is none, MissingPackageError without ``babel``.
-    """
-    read = _read(path)
-    singular = _form_for_one(read, path)
-    for number, message in enumerate((entry for entry in read if entry.id), start=1):
-        place = f"line {message.lineno} of {path}" if message.lineno else f"message {number} of {path}"
-        if message.fuzzy:
-            yield LeftOut(place, "the entry is fuzzy")
-        elif message.pluralizable:
-            yield from _plural(message, singular, place)
-        else:
-            yield _entry(message.id, message.string, place)
-    for _ in read.obsolete:
-        yield LeftOut(str(path), "the entry is obsolete")
-
-
-def _plural(message: Any, singular: int, place: str) -> Iterator[Found]:
-    one, many = message.id
-    forms = message.string if isinstance(message.string, tuple | list) else (message.string,)
-    for index, form in enumerate(forms):
-        if index == singular or len(forms) == 1:
-            yield _entry(one, form, place)
-        if index != singular or len(forms) == 1:
-            yield _entry(many, form, place)
-
-
-def _entry(source: str, target: str | None, place: str) -> Found:
-    return paired(source, target, place) if target else LeftOut(place, "the entry is not translated")
-
-
-def _form_for_one(read: Any, path: Path) -> int:
-    """Which of the forms is that for one thing."""
+def _language(path: Path) -> str | None:
     try:
-        return int(gettext.c2py(str(read.plural_expr))(1))
+        return CatalogueFile(path).language
+    except DataError:
+        return language_by_name(path)  # what is wrong with it is said when it is read
+
+
+def _pairs(file: CatalogueFile, backwards: bool) -> Iterator[Found]:
+    singular = _form_for_one(file)
+    for entry in tuple(file.entries()):  # of a damaged file none is taken
+        if entry.state:
+            yield LeftOut(entry.place, f"the entry is {entry.state}")
+            continue
+        for message, form in _sides(entry, singular):
+            source, target = (form, message) if backwards else (message, form)
+            yield paired(source, target, entry.place) if form else LeftOut(entry.place, "the entry is not translated")
+
+
+def _sides(entry: Entry, singular: int) -> Iterator[tuple[str, str]]:
+    """Each message of an entry with each of its forms."""
+    one, many = entry.messages[0], entry.messages[1:2]
+    for index, form in enumerate(entry.forms):
+        if not many or index == singular or len(entry.forms) == 1:
+            yield one, form
+        if many and (index != singular or len(entry.forms) == 1):
+            yield many[0], form
+
+
+def _form_for_one(file: CatalogueFile) -> int:
+    """Which of the forms is that for one thing."""
+    rule = file.plurals[1]
+    try:
+        return int(gettext.c2py(rule)(1))
     except (ValueError, ZeroDivisionError) as error:
         raise DataError(
-            f"{path} has a rule for plurals that cannot be read",
+            f"{file.path} has a rule for plurals that cannot be read",
             expected="an expression of n, such as n != 1",
-            got=str(read.plural_expr)[:80],
+            got=rule[:80],
             do="correct the line Plural-Forms at its head",
-        ) from error
-
-
-def _needed(text: bytes) -> bytes:
-    """A catalogue without the lines that are not needed; empty ones stand in their places."""
-    entries = [entry.start() for entry in islice(_ENTRY.finditer(text), 2)]
-    head = entries[1] if len(entries) == 2 else len(text)
-    return _UNUSED.sub(b"", text[:head]) + _BEFORE.sub(b"", text[head:])
-
-
-def _read(path: Path) -> Any:
-    try:
-        from babel.messages.mofile import read_mo
-        from babel.messages.pofile import PoFileError, read_po
-    except ImportError:
-        raise MissingPackageError(
-            "reading a catalogue needs a package",
-            expected="babel",
-            got="no such package",
-            do="pip install 'regard[train]'",
-        ) from None
-    try:
-        with open_bytes(path) as file:
-            if inner_suffix(path) == ".mo":
-                return read_mo(file)
-            return read_po(io.BytesIO(_needed(file.read())), abort_invalid=True)
-    # What babel raises for a damaged file depends on where the damage is; struct.error and zlib.error among them.
-    except (OSError, EOFError, ValueError, LookupError, PoFileError, struct.error, zlib.error) as error:
-        raise DataError(
-            f"{path} is no catalogue that can be read",
-            expected="gettext's .po or .mo",
-            got=str(error) or type(error).__name__,
-            do="check it with msgfmt --check",
         ) from error

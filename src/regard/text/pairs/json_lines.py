@@ -11,19 +11,22 @@ from typing import Any
 from regard.errors import DataError
 from regard.text.lines import Source
 from regard.text.pairs.aligned import reason_of
+from regard.text.pairs.languages import sides
 from regard.text.pairs.pair import Found, LeftOut, paired
 from regard.text.tokenizer import is_unicode
 
-_USUAL = (("source", "target"), ("src", "tgt"), ("src", "trg"))
 _NESTED = "translation"
 
 
-def json_lines(path: Path, *, fields: tuple[str, str] | None = None) -> Iterator[Found]:
+def json_lines(
+    path: Path, *, fields: tuple[str, str] | None = None, source: str | None = None, target: str | None = None
+) -> Iterator[Found]:
     """The pairs of a file, plain or gzip.
 
-    Without ``fields`` they are those of the first object: "source" and "target" or "src" and "tgt", or the only two
-    texts that it holds, in their order. An object in a field "translation" stands for the whole one. Raises DataError
-    where the first object leaves open which ones they are.
+    Without ``fields`` they are those of the first object: those that are called by the languages ``source`` and
+    ``target``, "source" and "target" or "src" and "tgt", or the only two texts that it holds, in their order. An
+    object in a field "translation" stands for the whole one. Raises DataError where the first object leaves open which
+    ones they are.
     """
     with closing(Source(path)) as lines:
         for line in lines:
@@ -34,14 +37,14 @@ def json_lines(path: Path, *, fields: tuple[str, str] | None = None) -> Iterator
             if record is None:
                 yield LeftOut(line.name, "the line is blank" if not line.text.strip() else "the line is no JSON object")
                 continue
-            fields = fields or _fields(record, line.name)
-            source, target = (record.get(name) for name in fields)
-            if not isinstance(source, str) or not isinstance(target, str):
+            fields = fields or _fields(record, line.name, source, target)
+            left, right = (record.get(name) for name in fields)
+            if not isinstance(left, str) or not isinstance(right, str):
                 yield LeftOut(line.name, f"there is no text in {fields[0]!r} or in {fields[1]!r}")
-            elif not is_unicode(source + target):
+            elif not is_unicode(left + right):
                 yield LeftOut(line.name, "there is a lone surrogate, half of a character")
             else:
-                yield paired(source, target, line.name)
+                yield paired(left, right, line.name)
 
 
 def _object(text: str) -> Mapping[str, Any] | None:
@@ -54,16 +57,17 @@ def _object(text: str) -> Mapping[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def _fields(record: Mapping[str, Any], name: str) -> tuple[str, str]:
-    for first, second in _USUAL:
-        if first in record and second in record:
-            return first, second
+def _fields(record: Mapping[str, Any], name: str, source: str | None, target: str | None) -> tuple[str, str]:
     texts = [field for field, value in record.items() if isinstance(value, str)]
+    for names in (texts, list(record)):
+        found = sides(names, source, target)
+        if found is not None:
+            return names[found[0]], names[found[1]]
     if len(texts) == 2:
         return texts[0], texts[1]
     raise DataError(
         f"{name} leaves open which fields are a sentence and its translation",
-        expected='"source" and "target", or two texts and no third',
+        expected='"source" and "target", the names of both languages, or two texts and no third',
         got="the texts " + (", ".join(map(repr, texts[:8])) or "none"),
         do="name the two fields, the source first",
     )

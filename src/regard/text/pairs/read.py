@@ -10,7 +10,8 @@ from typing import final
 from regard.errors import OptionError
 from regard.text.compressed import inner_suffix
 from regard.text.pairs.aligned import aligned
-from regard.text.pairs.catalogue import SUFFIXES, catalogue, catalogues
+from regard.text.pairs.catalogue import catalogues, meant_by
+from regard.text.pairs.catalogue_file import SUFFIXES
 from regard.text.pairs.json_lines import json_lines
 from regard.text.pairs.pair import Found
 from regard.text.pairs.table import table
@@ -18,6 +19,15 @@ from regard.text.pairs.translation_memory import translation_memory
 
 _TABLES, _JSON, _MEMORIES = (".tsv", ".tab"), (".jsonl", ".ndjson"), (".tmx",)
 FORMATS = "FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or two text files"
+_OTHERS = {
+    (".csv", ".xls", ".xlsx", ".ods", ".parquet"): "save it as text with tabs between, FILE.tsv",
+    (".json",): "write one object a line, FILE.jsonl",
+    (".xml", ".xlf", ".xliff", ".sdlxliff", ".mqxliff"): "export it, or convert it, to TMX or .po",
+    (".pot",): "give the .po files that are made from it, since it has no translations",
+    (".doc", ".docx", ".odt", ".rtf", ".pdf", ".htm", ".html"): "save it as text, a sentence a line",
+    (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or pack its text with gzip instead",
+}
+"""Formats that are not read, and what to do with each: their lines are no sentences."""
 
 
 @final
@@ -25,13 +35,13 @@ FORMATS = "FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or 
 class Where:
     """Where the two texts stand, for the formats that leave it open.
 
-    ``source`` and ``target`` are languages, such as "en"; ``columns`` those of a table, from 1; ``fields`` those of
-    JSON.
+    ``source`` and ``target`` are languages, such as "en"; ``columns`` those of a table, from 1, where None is what its
+    heading says, else 1 and 2; ``fields`` those of JSON.
     """
 
     source: str | None = None
     target: str | None = None
-    columns: tuple[int, int] = (1, 2)
+    columns: tuple[int, int] | None = None
     fields: tuple[str, str] | None = None
 
 
@@ -40,6 +50,8 @@ def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]
 
     Raises OptionError for a file of no known format, and what the formats raise.
     """
+    for path in paths:
+        _check_format(path)
     plain = [path for path in paths if not path.is_dir() and inner_suffix(path) not in _KNOWN]
     if len(plain) == 2 and len(paths) == 2:
         yield from aligned(*paths)
@@ -51,21 +63,29 @@ def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]
             got=", ".join(map(str, paths)) or "no file",
             do="rename the file by its format, or give both text files, the source first",
         )
+    meant = meant_by([path for path in paths if _is_catalogue(path)], where.source, where.target)
     for path in paths:
-        yield from _of_file(path, where)
+        yield from catalogues(path, meant) if _is_catalogue(path) else _of_file(path, where)
+
+
+def _check_format(path: Path) -> None:
+    for suffixes, do in _OTHERS.items():
+        if inner_suffix(path) in suffixes and not path.is_dir():
+            raise OptionError(f"pairs are not read from {inner_suffix(path)}", expected=FORMATS, got=str(path), do=do)
+
+
+def _is_catalogue(path: Path) -> bool:
+    return path.is_dir() or inner_suffix(path) in SUFFIXES
 
 
 def _of_file(path: Path, where: Where) -> Iterator[Found]:
+    languages = {"source": where.source, "target": where.target}
     suffix = inner_suffix(path)
-    if path.is_dir():
-        return catalogues(path)
     if suffix in _TABLES:
-        return table(path, columns=where.columns, titles=frozenset(filter(None, (where.source, where.target))))
+        return table(path, columns=where.columns, **languages)
     if suffix in _JSON:
-        return json_lines(path, fields=where.fields)
-    if suffix in _MEMORIES:
-        return translation_memory(path, source=where.source, target=where.target)
-    return catalogue(path)
+        return json_lines(path, fields=where.fields, **languages)
+    return translation_memory(path, **languages)
 
 
 _KNOWN = (*_TABLES, *_JSON, *_MEMORIES, *SUFFIXES)

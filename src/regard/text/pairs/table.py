@@ -2,46 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from regard.errors import OptionError
 from regard.text.lines import Source
 from regard.text.pairs.aligned import reason_of
+from regard.text.pairs.languages import USUAL, is_kind_of, sides
 from regard.text.pairs.pair import Found, LeftOut, paired
 
-_TITLES = {"source", "target", "src", "tgt", "trg"}
+_WORDS = {word for pair in USUAL for word in pair}
+_CODE = re.compile(r"[a-z]{2,3}([-_]\w+)?", re.IGNORECASE)
 
 
-def table(path: Path, *, columns: tuple[int, int] = (1, 2), titles: frozenset[str] = frozenset()) -> Iterator[Found]:
+def table(
+    path: Path,
+    *,
+    columns: tuple[int, int] | None = None,
+    source: str | None = None,
+    target: str | None = None,
+) -> Iterator[Found]:
     """The pairs of a file, plain or gzip. Columns count from 1.
 
-    A first line is a heading, and no pair, where both of its cells are one of "source", "target", "src", "tgt", "trg"
-    or of ``titles``. Raises OptionError for columns that are not two different ones.
+    Without ``columns`` they are 1 and 2, or those that a heading calls by the languages ``source`` and ``target``, or
+    by words such as "source" and "target". A first line is a heading, and no pair, where both of its cells are such
+    names. Raises OptionError for columns that are not two different ones.
     """
-    first, second = columns
-    if min(columns) < 1 or first == second:
+    if columns is not None and (min(columns) < 1 or columns[0] == columns[1]):
         raise OptionError(
             "a table's columns are two different ones, counted from 1",
             expected="for example 1,2, or 2,1 for the other direction",
-            got=f"{first},{second}",
+            got=f"{columns[0]},{columns[1]}",
             do="look at the first line of the file",
         )
-    known = _TITLES | {title.lower() for title in titles}
+    chosen = columns or (1, 2)
     with closing(Source(path)) as lines:
         for line in lines:
             if line.problem is not None:
                 yield LeftOut(line.name, reason_of(line))
                 continue
             cells = line.text.split("\t")
-            if len(cells) < max(columns):
-                reason = (
-                    "the line is blank" if not line.text.strip() else f"there are fewer than {max(columns)} columns"
-                )
+            named = _named(cells, source, target) if line.number == 1 else None
+            chosen = columns or named or chosen
+            if len(cells) < max(chosen):
+                reason = "the line is blank" if not line.text.strip() else f"there are fewer than {max(chosen)} columns"
                 yield LeftOut(line.name, reason)
                 continue
-            source, target = cells[first - 1], cells[second - 1]
-            if line.number == 1 and {source.strip().lower(), target.strip().lower()} <= known:
+            pair = cells[chosen[0] - 1], cells[chosen[1] - 1]
+            if named is not None and set(named) == set(chosen):
                 continue
-            yield paired(source, target, line.name)
+            if line.number == 1 and all(_is_name(cell, source, target) for cell in pair):
+                continue
+            yield paired(*pair, line.name)
+
+
+def _named(cells: Sequence[str], source: str | None, target: str | None) -> tuple[int, int] | None:
+    """The columns that a heading names; None for a line that is none, or that does not say."""
+    for names in (cells, cells[:2]):
+        found = sides(names, source, target)
+        # Beside one language that is named the other cell must look like one: it may be a sentence.
+        if found and all(_is_name(cells[one], source, target) or _CODE.fullmatch(cells[one].strip()) for one in found):
+            return found[0] + 1, found[1] + 1
+    return None
+
+
+def _is_name(cell: str, source: str | None, target: str | None) -> bool:
+    """Whether a cell is the name of a side or of its language."""
+    languages = [language for language in (source, target) if language is not None]
+    return cell.strip().lower() in _WORDS or any(is_kind_of(cell, language) for language in languages)

@@ -18,6 +18,7 @@ from xml.etree.ElementTree import Element, ParseError
 
 from regard.errors import DataError, MissingPackageError, OptionError, RegardError
 from regard.text.compressed import open_bytes
+from regard.text.pairs.languages import is_kind_of, same_primary
 from regard.text.pairs.pair import Found, LeftOut, paired
 
 _CODES = {"bpt", "ept", "it", "ph", "ut", "sub"}
@@ -29,7 +30,8 @@ def translation_memory(path: Path, *, source: str | None = None, target: str | N
 
     Args:
         path: the file.
-        source: a language such as "en", which "en-GB" is too; None is the file's own source language.
+        source: a language such as "en", which "en-GB" is too; None is the file's own source language, in whichever kind
+            it has where it has one alone: "en" where its head says "en-US".
         target: likewise; None is the only other one in the first unit.
 
     Where the file breaks off, or is no XML from some line on, what came before is kept, and the rest is left out. A
@@ -61,6 +63,7 @@ class _Units:
     def __init__(self, path: Path, source: str | None, target: str | None) -> None:
         self.path, self.source, self.target = path, source, target
         self.count = 0
+        self._own = False  # whether the source is what the head says
         self._body: Element | None = None
 
     def begin(self, element: Element) -> None:
@@ -68,7 +71,8 @@ class _Units:
         name = _name(element)
         if name == "header" and self.source is None:
             own = element.get("srclang", "")
-            self.source = None if own in ("", "*all*") else own
+            self._own = own not in ("", "*all*") and not self._is_target(own)
+            self.source = own if self._own else None
         if name == "body":
             self._body = element
 
@@ -91,12 +95,24 @@ class _Units:
     def _languages(self, texts: dict[str, str]) -> tuple[str, str]:
         """Both languages; those that were not given are settled by the first unit."""
         if self.source is None and self.target is not None:
-            self.source = self._only([name for name in texts if not _is(name, self.target)], texts)
+            self.source = self._only([name for name in texts if not self._is_target(name)], texts)
+        if self._own and self.source is not None:
+            self.source = self._kind_of_own(self.source, texts)
         if self.source is None:
             raise self._unsettled("source", texts)
         if self.target is None:
-            self.target = self._only([name for name in texts if not _is(name, str(self.source))], texts)
+            self.target = self._only([name for name in texts if not is_kind_of(name, str(self.source))], texts)
         return self.source, self.target
+
+    def _kind_of_own(self, own: str, texts: dict[str, str]) -> str:
+        """What a unit calls the language of the head: "en" may stand where that is "en-US"."""
+        if any(is_kind_of(name, own) for name in texts):
+            return own
+        kinds = [name for name in texts if same_primary(name, own) and not self._is_target(name)]
+        return kinds[0] if len(kinds) == 1 else own
+
+    def _is_target(self, name: str) -> bool:
+        return self.target is not None and is_kind_of(name, self.target)
 
     def _only(self, names: list[str], texts: dict[str, str]) -> str:
         if len(names) != 1:
@@ -133,13 +149,7 @@ def _spoken(element: Element) -> Iterator[str]:
 
 def _in_language(texts: dict[str, str], language: str) -> str | None:
     exact = [text for name, text in texts.items() if name.lower() == language.lower()]
-    return next(iter(exact or [text for name, text in texts.items() if _is(name, language)]), None)
-
-
-def _is(name: str, language: str) -> bool:
-    """Whether a language is the named one, or a kind of it: "en-GB" is "en"."""
-    name, language = name.lower().replace("_", "-"), language.lower().replace("_", "-")
-    return name == language or name.startswith(language + "-")
+    return next(iter(exact or [text for name, text in texts.items() if is_kind_of(name, language)]), None)
 
 
 def _name(element: Element) -> str:

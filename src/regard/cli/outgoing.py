@@ -1,0 +1,82 @@
+"""Where lines go: standard output, or a file that has its name once it is complete.
+
+What ends early, by a line that cannot be used, an interruption or a full disk, leaves what was written so far beside
+the output, and says how many lines that is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from regard.cli.say import say
+from regard.errors import OutputError, OutputExistsError, RegardError
+
+
+def check_outgoing(out: Path | None, *, overwrite: bool) -> None:
+    """Raise OutputExistsError for a file that nobody said to replace, OutputError for a folder."""
+    if out is None or not os.path.lexists(out):
+        return
+    if out.is_dir():
+        raise OutputError(f"{out} is a folder", expected="the name of a file", got="a folder", do="name a file in it")
+    if not overwrite and not _is_device(out):
+        raise OutputExistsError(
+            f"{out} exists already", expected="a new file", got="an existing one", do="add --overwrite"
+        )
+
+
+@contextmanager
+def outgoing(out: Path | None) -> Iterator[TextIO]:
+    """A file to write to. Raises OutputError where that is refused."""
+    if out is None:
+        import sys
+
+        yield sys.stdout
+    elif _is_device(out):
+        with out.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+    else:
+        yield from _written_aside(out)
+
+
+def _is_device(out: Path) -> bool:
+    """Whether it is something else than a file, such as /dev/null or a named pipe, which must not be replaced."""
+    return out.exists() and not out.is_file()
+
+
+def _written_aside(out: Path) -> Iterator[TextIO]:
+    aside = out.with_name(f"{out.name}.partial")
+    try:
+        with aside.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(out)
+    except OSError as error:
+        _tell(aside)
+        if isinstance(error, RegardError):
+            raise
+        raise OutputError(
+            f"{out} cannot be written",
+            expected="room on the disk and the right to write",
+            got=error.strerror or str(error),
+            do="make room, or choose another --out",
+        ) from error
+    except BaseException:
+        _tell(aside)
+        raise
+
+
+def _tell(aside: Path) -> None:
+    """Say what is kept; nothing is, where nothing was written."""
+    if not aside.is_file():
+        return
+    with aside.open("rb") as file:
+        lines = sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
+    if lines:
+        say(f"{aside}: {lines:,} lines, as far as it came")
+    else:
+        aside.unlink()
