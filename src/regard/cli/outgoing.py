@@ -7,6 +7,7 @@ the output, and says how many lines that is.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,8 +33,6 @@ def check_outgoing(out: Path | None, *, overwrite: bool) -> None:
 def outgoing(out: Path | None) -> Iterator[TextIO]:
     """A file to write to. Raises OutputError where that is refused."""
     if out is None:
-        import sys
-
         yield sys.stdout
     elif _is_device(out):
         with out.open("w", encoding="utf-8", newline="\n") as file:
@@ -48,13 +47,15 @@ def _is_device(out: Path) -> bool:
 
 
 def _written_aside(out: Path) -> Iterator[TextIO]:
+    from regard.text.aside import sync_file, sync_folder
+
     aside = out.with_name(f"{out.name}.partial")
     try:
         with aside.open("w", encoding="utf-8", newline="\n") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+        sync_file(aside)
         aside.replace(out)
+        sync_folder(out.absolute().parent)
     except OSError as error:
         _tell(aside)
         if isinstance(error, RegardError):

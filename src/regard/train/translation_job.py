@@ -113,7 +113,7 @@ def _split(plan: Plan, where: Where, say: Callable[[str], None]) -> tuple[list[P
             got=f"{len(pairs)} pairs",
             do="give more pairs, or others to measure with (--valid)",
         )
-    say(f"{len(learnt):,} pairs to learn from; {len(measured):,} held out, to measure with")
+    say(f"pairs: {len(learnt):,} to learn from; {len(measured):,} held out, to measure with")
     return learnt, measured
 
 
