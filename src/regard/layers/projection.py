@@ -31,7 +31,7 @@ _LEAST_ROWS_TRAINED = {torch.float32: 32}
 _LEAST_PRODUCTS_TRAINED = 2**23
 """Multiplications from which oneDNN is the faster; measured on AMD Zen 5 for widths from 64 to 4,096."""
 _OUTRUNS = 1.4
-"""Times as fast: AMD Zen 5 multiplies 1.9 times as fast by oneDNN as by MKL, Intel's Xeon of 2023 0.98 times."""
+"""Times as fast: on AMD Zen 5 oneDNN is about twice as fast as MKL, on an Intel Xeon of 2023 0.98 times."""
 
 
 @final
