@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from typer.core import TyperCommand
 
 from regard.errors import OptionError
+
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        help="Of a table: source,target, counted from 1; else as its heading says, or 1,2.",
+        show_default=False,
+    ),
+]
+Fields = Annotated[str | None, typer.Option("--fields", help="Of JSON: source,target.", show_default=False)]
 
 
 class OptionsOnly(TyperCommand):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import OptionsOnly, columns_of, fields_of
+from regard.cli.asked import Columns, Fields, OptionsOnly, columns_of, fields_of
 from regard.cli.say import say
 from regard.errors import DataError, OptionError
 
@@ -64,15 +64,8 @@ def translate(
     ] = None,
     source: Annotated[str | None, typer.Option("--source", help="Language of the source.", show_default=False)] = None,
     target: Annotated[str | None, typer.Option("--target", help="Language of the target.", show_default=False)] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            help="Of a table: source,target, counted from 1; else as its heading says, or 1,2.",
-            show_default=False,
-        ),
-    ] = None,
-    fields: Annotated[str | None, typer.Option("--fields", help="Of JSON: source,target.", show_default=False)] = None,
+    columns: Columns = None,
+    fields: Fields = None,
     beam: Annotated[int, typer.Option("--beam", min=1, help="Width of the search; 1 is greedy.")] = 5,
     length_penalty: Annotated[float, typer.Option("--length-penalty", help="alpha of Wu et al. 2016.")] = 0.6,
     tokenize: Annotated[
@@ -134,11 +127,10 @@ def _translated(translator: Translator, pairs: Sequence[Pair], beam: int, length
     from regard.search import Beam, Greedy
 
     search = Greedy() if beam == 1 else Beam(width=beam, length_penalty=length_penalty)
-    for pair in pairs:
-        translator.check(pair.source, f"the source in {pair.place}")
+    names = [f"the source in {pair.place}" for pair in pairs]
     texts = []
     with counting(len(pairs), "sentences") as advance:
-        for found in translator.stream((pair.source for pair in pairs), search=search):
+        for found in translator.stream((pair.source for pair in pairs), search=search, names=names):
             texts.append(found.text)
             advance(len(texts))
     return texts

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import OptionsOnly, columns_of, fields_of
+from regard.cli.asked import Columns, Fields, OptionsOnly, columns_of, fields_of
 from regard.cli.say import say
 from regard.errors import OptionError, OutputError, OutputExistsError
 
@@ -82,15 +82,8 @@ def translate(
         str | None,
         typer.Option("--target", help="Language of the target; catalogues in others are left out.", show_default=False),
     ] = None,
-    columns: Annotated[
-        str | None,
-        typer.Option(
-            "--columns",
-            help="Of a table: source,target, counted from 1; else as its heading says, or 1,2.",
-            show_default=False,
-        ),
-    ] = None,
-    fields: Annotated[str | None, typer.Option("--fields", help="Of JSON: source,target.", show_default=False)] = None,
+    columns: Columns = None,
+    fields: Fields = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -187,7 +180,6 @@ def translate(
         tokens=tokens,
         smoothing=smoothing,
         seed=seed,
-        languages=(source, target),
     )
     options = {
         "schedule": schedule, "rate": rate, "warmup": warmup, "seed": seed, "accumulate": accumulate, "clip": clip,

@@ -13,7 +13,6 @@ there it is asked for what has an activation behind it, and not in training. Whi
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeGuard, cast, final
@@ -23,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as global_hooks
 
+from regard.kernels.in_turns import least_seconds
 from regard.kernels.library import any_requires_grad, transformed, untraced
 
 _LEAST_ROWS = {torch.float32: 16, torch.bfloat16: 2}
@@ -121,21 +121,14 @@ def _onednn() -> Callable[..., Tensor] | None:
 
 @cache
 def _outruns_torch() -> bool:
-    """Whether oneDNN multiplies float32 faster than torch's own library: the least of some tries, in turns."""
+    """Whether oneDNN multiplies float32 faster than torch's own library, which is measured."""
     onednn = _onednn()
     if onednn is None:
         return False
     left = torch.ones(512, 512)
     products = (partial(functional.linear, left, left), partial(onednn, left, left, None, "none", [], ""))
-    seconds = [[_seconds(product) for product in products] for _ in range(8)]
-    of_torch, of_onednn = (min(tries) for tries in zip(*seconds, strict=True))
+    of_torch, of_onednn = least_seconds(products, tries=8)
     return of_torch > _OUTRUNS * of_onednn
-
-
-def _seconds(product: Callable[[], Tensor]) -> float:
-    began = time.perf_counter()
-    product()
-    return time.perf_counter() - began
 
 
 def _plain(projection: nn.Module) -> TypeGuard[nn.Linear]:

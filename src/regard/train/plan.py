@@ -22,7 +22,8 @@ class Plan:
     """What to learn from, and with which model.
 
     Args:
-        data: files of pairs; where: what their formats leave open.
+        data: files of pairs; where: what their formats leave open, and the languages; those that it does not name are
+            those of the model that is started from.
         validation: files of pairs to measure with; none holds out some of ``data``.
         model: a size of ``SIZES``, a cell of ``CELLS`` for a recurrent model, a folder to start from, or None for the
             size that suits the data.
@@ -32,8 +33,6 @@ class Plan:
             vocabulary for both languages, or one each; None is by their letters.
         most_tokens: a pair with a longer side is left out.
         tokens: of a batch; None is the size's.
-        languages: of source and target, such as ("de", "en"), where they are known; else those of the model that is
-            started from.
 
     A model that is started from is as it is: with numbers, attention or subwords of its own ``prepared`` refuses it.
     """
@@ -51,7 +50,6 @@ class Plan:
     tokens: int | None = None
     smoothing: float = 0.1
     seed: int = 1
-    languages: tuple[str | None, str | None] = (None, None)
 
     @property
     def start(self) -> str | None:

@@ -6,18 +6,19 @@ used takes longer over it than over float32. So a CPU is measured.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, final
 
 import torch
 from torch import Tensor, nn
 
 from regard.errors import unknown
+from regard.kernels.in_turns import least_seconds
 
 _TOKENS, _WIDTH, _INNER = 2048, 256, 1024
 """Of the product that is measured: a feed-forward layer's, with a batch of a small model."""
-_TRIES = 5
+_TRIES = 6
 _PAYS = 0.8
 """The most of float32's time that bfloat16 may take: casts take a part of what is gained."""
 PRECISIONS = ("float32", "bfloat16")
@@ -77,23 +78,12 @@ def _compared(of_float32: float, of_bfloat16: float) -> Choice:
 
 
 def _seconds() -> tuple[float, float]:
-    """Of a product in float32 and in bfloat16: the least of some tries, in turns."""
-    products = {dtype: _product(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    least = dict.fromkeys(products, float("inf"))
-    for _ in range(_TRIES):
-        for dtype, product in products.items():
-            began = time.perf_counter()
-            product()
-            least[dtype] = min(least[dtype], time.perf_counter() - began)
-    return least[torch.float32], least[torch.bfloat16]
+    """Of a product in float32 and in bfloat16."""
+    of_float32, of_bfloat16 = least_seconds([_product(torch.float32), _product(torch.bfloat16)], tries=_TRIES)
+    return of_float32, of_bfloat16
 
 
 def _product(dtype: torch.dtype) -> Callable[[], Tensor]:
-    """A linear layer's, called once already."""
+    """A linear layer's."""
     tokens, weight = torch.ones(_TOKENS, _WIDTH, dtype=dtype), torch.ones(_INNER, _WIDTH, dtype=dtype)
-
-    def product() -> Tensor:
-        return nn.functional.linear(tokens, weight)
-
-    product()
-    return product
+    return partial(nn.functional.linear, tokens, weight)

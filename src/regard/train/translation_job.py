@@ -136,7 +136,7 @@ def _size(plan: Plan, start: SequenceToSequence | None, pairs: int) -> Size:
 def _languages(plan: Plan, start: SequenceToSequence | None) -> tuple[str | None, str | None]:
     """Those that were named, else those that the model was trained for before."""
     source, target = (None, None) if start is None else start.languages
-    return plan.languages[0] or source, plan.languages[1] or target
+    return plan.where.source or source, plan.where.target or target
 
 
 def _guarded(pairs: Sequence[Pair]) -> list[_Guarded]:

@@ -136,16 +136,23 @@ class Translator:
             )
         return self._translated(texts, search or Beam(), first=1)
 
-    def stream(self, texts: Iterable[str], *, search: Search | None = None) -> Iterator[Translation]:
-        """The translations of any number of texts, in their order; a thousand are held at a time."""
+    def stream(
+        self, texts: Iterable[str], *, search: Search | None = None, names: Sequence[str] = ()
+    ) -> Iterator[Translation]:
+        """The translations of any number of texts, in their order; a thousand are held at a time.
+
+        ``names`` are what messages call the texts; without them they are numbered.
+        """
         rest, chosen, first = iter(texts), search or Beam(), 1
         while chunk := list(islice(rest, CHUNK)):
-            yield from self._translated(chunk, chosen, first=first)
+            yield from self._translated(chunk, chosen, first=first, names=names)
             first += len(chunk)
 
-    def _translated(self, texts: Sequence[str], search: Search, *, first: int) -> list[Translation]:
+    def _translated(
+        self, texts: Sequence[str], search: Search, *, first: int, names: Sequence[str] = ()
+    ) -> list[Translation]:
         """The translations of texts that are numbered from ``first``."""
-        read = self._read(texts, first=first)
+        read = self._read(texts, first=first, names=names)
         found: list[Translation | None] = [None] * len(texts)
         for index, one in enumerate(read):
             if not one.ids:
@@ -195,7 +202,7 @@ class Translator:
 
     def check(self, text: str, name: str) -> None:
         """Raise DataError, with ``name`` for the text, unless the model can read it."""
-        self._read([text], name=name)
+        self._read([text], names=[name])
 
     def check_length(self, ids: Sequence[int], name: str) -> None:
         """Raise DataError, with ``name`` for the text of these subwords, where the model has no place for its end."""
@@ -235,14 +242,14 @@ class Translator:
             word_weights(weights[: len(target), : len(source)], of_target, of_source),
         )
 
-    def _read(self, texts: Sequence[str], *, first: int = 1, name: str | None = None) -> list[_Read]:
-        """The texts as the model reads them; in messages they are numbered from ``first``, or one has a name."""
+    def _read(self, texts: Sequence[str], *, first: int = 1, names: Sequence[str] = ()) -> list[_Read]:
+        """The texts as the model reads them. In messages they have ``names``, or else numbers from ``first``."""
         for number, text in enumerate(texts, start=first):
             check_text(text, number)
         protected = [protect(text) for text in texts]
         encoded = self.source.encode([one.text for one in protected])
         for number, ids in enumerate(encoded, start=first):
-            self.check_length(ids, name or f"text {number:,}")
+            self.check_length(ids, names[number - 1] if names else f"text {number:,}")
         return [_Read(one, ids) for one, ids in zip(protected, encoded, strict=True)]
 
     def _searched(self, read: Sequence[_Read], search: Search) -> list[list[Hypothesis]]:
