@@ -274,11 +274,11 @@ def _prepared(
 
     torch.manual_seed(plan.seed)  # the first weights are drawn here, the same in all processes
     if processes.is_main:
-        found = prepared(plan, report.say, subwords=subwords_of(folder) if resume else None)
         if resume and options["precision"] == "auto":
             options = {**options, "precision": folder.asked("precision")}  # the bits depend on it
         else:
             options = {**options, "precision": settled(options["precision"], processes.device, report.say)}
+        found = prepared(plan, report.say, subwords=subwords_of(folder) if resume else None)
         settings = _settings(options, bounds, found)
         asked = {**plan.asked(), **options, "steps": settings.schedule.steps, "pairs": found.task.digest}
         if resume:
