@@ -17,8 +17,9 @@ class Config:
 
     ``prepare`` names a function of ``prepare``, which makes files of pairs from the data; None takes them as they are.
     ``train``, ``valid`` and ``test`` are files in the folder of data, or in that of what was prepared. ``options`` are
-    those of `regard train translate`. ``published`` is a sentence; ``promise`` is the score that is to be reached, of
-    ``metric``, and ``most_memory`` the GB that training may take.
+    those of `regard train translate`. ``published`` is a sentence, and ``footing`` says how that was measured, where
+    it takes more than that; ``promise`` is the score that is to be reached, of ``metric``, and ``most_memory`` the GB
+    that training may take.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Config:
     options: tuple[str, ...]
     published: str
     metric: str
+    footing: str = ""
     promise: float | None = None
     most_memory: float | None = None
     prepare: str | None = None

@@ -38,12 +38,7 @@ def measured(config: Config, data: Path, model: Path) -> dict[str, Any]:
         lengths[name] = by_length(sources, texts, references, config.languages[1])
     examples = [*config.sentences, *sources[:3]]
     return {
-        "title": config.title,
-        "published": config.published,
-        "metric": config.metric,
-        "promise": config.promise,
         "options": " ".join(config.options),
-        "most memory GB": config.most_memory,
         "scores": scores,
         "by length": lengths,
         "examples": [[text, found.text] for text, found in zip(examples, translator.translate(examples), strict=True)],

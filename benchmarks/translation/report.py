@@ -6,12 +6,13 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import files
 from benchmarks.translation import results
-from benchmarks.translation.config import NAMES
+from benchmarks.translation.config import NAMES, Config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 
@@ -38,33 +39,65 @@ python -m benchmarks.translation multi30k-de-en --data data/
 """
 
 
-def read_all() -> dict[str, dict[str, Any]]:
-    """All results, by the names of their configs."""
-    found = ((name, results.read(name)) for name in NAMES)
-    return {name: result for name, result in found if result is not None}
+@dataclass(frozen=True)
+class Result:
+    """What was to be reached, and what was measured."""
+
+    config: Config
+    measured: dict[str, Any]
+
+    @property
+    def search(self) -> str:
+        """How the translations that count were found."""
+        return self.config.metric.partition(", ")[0]
+
+    @property
+    def score(self) -> dict[str, Any]:
+        """All scores of that search."""
+        found: dict[str, Any] = self.measured["scores"][self.search]
+        return found
+
+    @property
+    def reached(self) -> float:
+        """The score that counts."""
+        found: float = self.score[self.config.metric.partition(", ")[2]]
+        return found
+
+    @property
+    def mark(self) -> str:
+        """Whether that is what was promised; nothing where nothing was."""
+        if self.config.promise is None:
+            return ""
+        return "✓" if self.reached >= self.config.promise else "✗"
 
 
-def page(found: dict[str, dict[str, Any]]) -> str:
+def read_all() -> list[Result]:
+    """All results, in the order of their configs' names."""
+    found = ((Config.read(name), results.read(name)) for name in NAMES)
+    return [Result(config, measured) for config, measured in found if measured is not None]
+
+
+def page(found: list[Result]) -> str:
     """The whole page."""
     parts = [_INTRODUCTION, *_overview(found), *_lengths(found)]
-    parts += [line for name, result in found.items() for line in _result(name, result)]
+    parts += [line for result in found for line in _result(result)]
     return "\n".join(parts)
 
 
-def _overview(found: dict[str, dict[str, Any]]) -> Iterator[str]:
+def _overview(found: list[Result]) -> Iterator[str]:
     yield "| result | minutes | memory, GB | metric | reached | promised | published | sacreBLEU |"
     yield "|---|--:|--:|---|--:|--:|---|--:|"
-    for result in found.values():
-        score = result["scores"][_metric(result)[0]]
-        promise = "" if result["promise"] is None else f"{result['promise']:.1f} {_mark(result)}"
+    for result in found:
+        promise = "" if result.config.promise is None else f"{result.config.promise:.1f} {result.mark}"
         yield (
-            f"| {_linked(result)} | {result['trained']['minutes']:.0f} | {_memory(result)} | {result['metric']} "
-            f"| {_reached(result):.2f} | {promise} | {result['published']} | {score['sacrebleu']:.2f} |"
+            f"| {_linked(result)} | {result.measured['trained']['minutes']:.0f} | {_memory(result)} "
+            f"| {result.config.metric} | {result.reached:.2f} | {promise} | {result.config.published} "
+            f"| {result.score['sacrebleu']:.2f} |"
         )
     yield ""
 
 
-def _lengths(found: dict[str, dict[str, Any]]) -> Iterator[str]:
+def _lengths(found: list[Result]) -> Iterator[str]:
     yield "## By the length of the source\n"
     yield (
         "sacreBLEU of each quarter of the test sentences, in brackets how many words their sources have: a model "
@@ -72,8 +105,8 @@ def _lengths(found: dict[str, dict[str, Any]]) -> Iterator[str]:
     )
     yield "| result | shortest | | | longest |"
     yield "|---|--:|--:|--:|--:|"
-    for result in found.values():
-        quarters = result["by length"][_metric(result)[0]]
+    for result in found:
+        quarters = result.measured["by length"][result.search]
         if quarters[0]["words"][0] < _SHORTEST:
             continue
         cells = (f"{one['sacrebleu']:.1f} ({one['words'][0]}–{one['words'][1]})" for one in quarters)
@@ -81,13 +114,13 @@ def _lengths(found: dict[str, dict[str, Any]]) -> Iterator[str]:
     yield ""
 
 
-def _linked(result: dict[str, Any]) -> str:
-    return f"[{result['title']}](#{_anchor(result['title'])})"
+def _linked(result: Result) -> str:
+    return f"[{result.config.title}](#{_anchor(result.config.title)})"
 
 
-def _memory(result: dict[str, Any]) -> str:
-    most = result["most memory GB"]
-    reached: float = result["memory GB"]
+def _memory(result: Result) -> str:
+    most = result.config.most_memory
+    reached: float = result.measured["memory GB"]
     if most is None:
         return f"{reached:.2f}"
     return f"{reached:.2f} (≤ {most:.0f}) {'✓' if reached <= most else '✗'}"
@@ -98,27 +131,31 @@ def _anchor(title: str) -> str:
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
 
 
-def _result(name: str, result: dict[str, Any]) -> Iterator[str]:
-    trained, training = result["trained"], result["training"]
-    yield f"## {result['title']}\n"
+def _result(result: Result) -> Iterator[str]:
+    config, measured = result.config, result.measured
+    trained, training = measured["trained"], measured["training"]
+    yield f"## {config.title}\n"
     yield (
-        f"`{name}`: {result['weights'] / 1e6:.1f} million weights, {result['pairs']:,} pairs, {trained['minutes']} "
-        f"minutes on {result['machine']['threads']} threads of {result['machine']['processor']}, "
-        f"{training['tokens a second']:,} tokens a second, {_memory(result)} GB. Options: `{result['options']}`.\n"
+        f"`{config.name}`: {measured['weights'] / 1e6:.1f} million weights, {measured['pairs']:,} pairs, "
+        f"{trained['minutes']} minutes on {measured['machine']['threads']} threads of "
+        f"{measured['machine']['processor']}, {training['tokens a second']:,} tokens a second, {_memory(result)} GB. "
+        f"Options: `{measured['options']}`.\n"
     )
     yield "| search | sacreBLEU | chrF | tokenized | tokenized, lower case |"
     yield "|---|--:|--:|--:|--:|"
-    for search, one in result["scores"].items():
+    for search, one in measured["scores"].items():
         columns = [one[column] for column in ("sacrebleu", "chrf", "tokenized", "tokenized, lower case")]
         yield f"| {search} | " + " | ".join(f"{value:.2f}" for value in columns) + " |"
-    yield f"\nPublished: {result['published']}. {_promised(result)}"
-    signature = next(iter(result["scores"].values()))["signature"]
+    yield f"\nPublished: {config.published}. {_promised(result)}"
+    signature = next(iter(measured["scores"].values()))["signature"]
     yield f"Signature: `{signature}`.\n"
+    if config.footing:
+        yield f"{config.footing}\n"
     yield "| source | translation |\n|---|---|"
-    yield from (f"| {_cell(source)} | {_cell(target)} |" for source, target in result["examples"])
-    if "decoding" in result:
-        yield from _decoding(result["decoding"])
-    versions = result["versions"]
+    yield from (f"| {_cell(source)} | {_cell(target)} |" for source, target in measured["examples"])
+    if "decoding" in measured:
+        yield from _decoding(measured["decoding"])
+    versions = measured["versions"]
     yield f"\n<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
 
 
@@ -138,26 +175,10 @@ def _decoding(decoding: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _promised(result: dict[str, Any]) -> str:
-    if result["promise"] is None:
+def _promised(result: Result) -> str:
+    if result.config.promise is None:
         return ""
-    return f"{_mark(result)} {_reached(result):.2f} {result['metric']} (≥ {result['promise']})."
-
-
-def _mark(result: dict[str, Any]) -> str:
-    return "✓" if _reached(result) >= result["promise"] else "✗"
-
-
-def _reached(result: dict[str, Any]) -> float:
-    search, kind = _metric(result)
-    score: float = result["scores"][search][kind]
-    return score
-
-
-def _metric(result: dict[str, Any]) -> tuple[str, str]:
-    """How the translations were found, and which score of them counts."""
-    search, _, kind = result["metric"].partition(", ")
-    return search, kind
+    return f"{result.mark} {result.reached:.2f} {result.config.metric} (≥ {result.config.promise})."
 
 
 def _cell(text: str) -> str:

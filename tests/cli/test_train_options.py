@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from regard.cli.app import app
-from regard.errors import DataError, OptionError, OutputExistsError
-from small_translators import transformer, write_pairs
+from regard.errors import DataError, OptionError, OutputExistsError, RefusedError
+from regard.translation import Translator
+from small_translators import recurrent, transformer, write_pairs
 
 TRAIN = ["train", "translate", "--data", "pairs.tsv", "--out", "m", "--steps", "1"]
 
@@ -126,6 +127,78 @@ def test_evaluate_takes_gold_links_of_a_pair_that_was_left_out(folder):
     result = run("evaluate", "translate", *arguments)
     assert result.exit_code == 0, result.exception
     assert json.loads(result.stdout)["sentences"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (
+            ["--hypotheses", "mine.en", "--beam", "9", "--device", "cpu"],
+            "--beam, --device has no effect without --model",
+        ),
+        (["--hypotheses", "mine.en", "--length-penalty", "1"], "--length-penalty has no effect without --model"),
+        (["--hypotheses", "mine.en", "--batch-tokens", "64"], "--batch-tokens has no effect without --model"),
+        (["--model", "m", "--gold-first", "0"], "--gold-first has no effect without --gold"),
+        (["--model", "m", "--beam", "1", "--length-penalty", "nan"], "wrong length_penalty"),
+    ],
+)
+def test_options_of_evaluate_without_effect_are_refused(folder, arguments, words):
+    assert words in said(OptionError, "evaluate", "translate", "--data", "pairs.tsv", *arguments)
+
+
+def test_evaluate_says_what_is_wrong_before_it_translates(folder, monkeypatch):
+    """What comes behind hours of translating is checked before them."""
+    transformer().model.save(folder / "m")
+    recurrent("none").model.save(folder / "blind")
+    (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\nHunde\tdogs\n")
+    (folder / "gold").write_text("0-0\n7-7\n")
+    monkeypatch.setattr(Translator, "stream", lambda *_, **__: pytest.fail("it translates"))
+    with_model = ["evaluate", "translate", "--data", "test.tsv", "--model", "m"]
+    assert "tokenization" in said(OptionError, *with_model, "--tokenize", "chars")
+    assert "link 7-7 points to a word that is not there" in said(DataError, *with_model, "--gold", "gold")
+    blind = ["evaluate", "translate", "--data", "test.tsv", "--model", "blind", "--gold", "gold"]
+    assert "without attention" in said(RefusedError, *blind)
+    (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\n" * 2000 + "Zwei Hunde " * 3000 + "\tTwo\n")
+    assert "the source in line 2001 of test.tsv is too long" in said(DataError, *with_model)
+
+
+def test_evaluate_leaves_out_pairs_that_no_line_of_a_gold_file_names(folder):
+    transformer().model.save(folder / "m")
+    (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\n" * 5)
+    (folder / "all.naacl").write_text("".join(f"{number} 1 1\n{number} 2 2 P\n" for number in range(1, 6)))
+    (folder / "some.naacl").write_text("2 1 1\n2 2 2 P\n")
+    arguments = ["evaluate", "translate", "--model", "m", "--beam", "1", "--data", "test.tsv", "--format", "json"]
+    every, some = (run(*arguments, "--gold", f"{name}.naacl") for name in ("all", "some"))
+    assert some.exit_code == 0, some.exception
+    assert "4 of 5 pairs are left out of AER: some.naacl names none of their words; the first is pair 1" in some.stderr
+    rates = [json.loads(one.stdout)["alignment"]["error_rate"] for one in (every, some)]
+    assert rates[0] == pytest.approx(rates[1])
+
+
+def test_a_tilde_that_the_shell_left_is_the_home(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder))
+    (folder / "m").mkdir()
+    (folder / "m" / "thesis.txt").write_text("years of work")
+    assert "thesis.txt" in said(OutputExistsError, *TRAIN[:-4], "--steps", "1", "--out=~/m", "--overwrite")
+    assert (folder / "m" / "thesis.txt").exists()
+    assert not (folder / "~").exists()
+
+
+@pytest.mark.parametrize("wrong", [["--schedule", "cosine"], ["--rate", "0"], ["--set", "layers=0"], ["--set", "x=1"]])
+def test_numbers_that_are_wrong_are_refused_before_data_is_read(folder, wrong):
+    arguments = ["train", "translate", "--data", "nowhere.tsv", "--out", "m", *wrong]
+    said(OptionError, *arguments)
+
+
+def test_a_run_goes_on_as_what_it_was_begun_as(folder):
+    """What the data or the version decided can be said outright, and cannot be changed."""
+    assert run(*TRAIN, "--dtype", "float32").exit_code == 0
+    again = [*TRAIN[:-1], "3", "--dtype", "float32", "--resume"]
+    result = run(*again, "--model", "tiny", "--warmup", "500", "--set", "layers=4")
+    assert result.exit_code == 0, result.exception
+    assert "another warmup" in said(OutputExistsError, *again, "--warmup", "7")
+    assert "another model.layers" in said(OutputExistsError, *again, "--set", "layers=2")
+    assert "another model.type" in said(OutputExistsError, *again, "--model", "gru")
 
 
 def test_a_run_goes_on_whatever_else_is_in_its_models_folder(folder):

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 from regard.cli.app import app
 from regard.cli.conversation import converse
 from regard.cli.translation_formats import in_one_line, remarks
-from regard.errors import DataError, OptionError, OutputError, OutputExistsError
+from regard.errors import DataError, OptionError, OutputError, OutputExistsError, RefusedError
 from regard.search import Greedy
 from regard.translation import Translator
-from small_translators import transformer
+from small_translators import recurrent, transformer
 
 SENTENCE = "Ein kleiner Hund läuft."
 
@@ -53,6 +53,8 @@ def test_options_without_effect_are_refused(arguments, words):
 @pytest.mark.parametrize(
     "arguments",
     [
+        ["--sample"],
+        ["--sample", "--best", "3", "--format", "tsv"],
         ["--sample", "--temperature", "0.5", "--top-k", "5", "--top-p", "0.9", "--seed", "3"],
         ["--beam", "1"],
         ["--beam", "1", "--coverage-penalty", "0.2"],
@@ -64,6 +66,25 @@ def test_options_that_fit_are_taken(arguments):
     result = translate(SENTENCE, *arguments)
     assert result.exit_code == 0, result.exception
     assert result.stdout.count("\n") == (3 if "--best" in arguments else 1)
+
+
+def test_what_is_drawn_without_a_seed_is_drawn_again():
+    first, again, other = (translate(SENTENCE, "--sample", *seed).output for seed in ([], [], ["--seed", "2"]))
+    assert first == again != other
+
+
+def test_batches_change_no_translation(folder):
+    (folder / "in.de").write_text("Zwei Hunde laufen.\nDer Hund.\n" * 31, encoding="utf-8")
+    whole, parts = (translate("--data", "in.de", *more) for more in ([], ["--batch-tokens", "7"]))
+    assert parts.exit_code == 0, parts.exception
+    assert whole.output == parts.output
+
+
+def test_links_of_a_model_without_attention_are_refused_before_anything_is_read(folder):
+    recurrent("none").model.save(folder / "blind")
+    result = translate("--data", "nowhere", "--format", "pharaoh", "--model", "blind")
+    assert isinstance(result.exception, RefusedError)
+    assert "without attention" in str(result.exception)
 
 
 def test_lines_of_json(folder):
@@ -93,6 +114,14 @@ class TestAFileThatIsWritten:
         assert not (folder / "out.en").exists()
         assert (folder / "out.en.partial").read_text(encoding="utf-8").count("\n") == 1024
         assert "out.en.partial: 1,024 lines, as far as it came" in result.stderr
+
+    def test_what_is_good_before_a_bad_line_is_translated(self, folder):
+        for bad in (b"\xff\xfe", b"Der Hund." * 2000):
+            (folder / "in.de").write_bytes(b"Zwei Hunde laufen.\nDer Hund.\n" + bad + b"\nDer Hund.\n")
+            result = translate("--data", "in.de", "--beam", "1")
+            assert isinstance(result.exception, DataError)
+            assert "line 3" in str(result.exception)
+            assert result.stdout.count("\n") == 2
 
     def test_what_ends_before_the_first_line_leaves_nothing(self, folder):
         (folder / "in.de").write_bytes(b"\xff\xfeno UTF-8\n")

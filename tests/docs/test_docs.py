@@ -50,6 +50,7 @@ def test_shell_examples_print_what_the_page_says(page, tmp_path):
         "NO_COLOR": "1",
         "PYTHONUTF8": "1",
         "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",  # pytest's workers share the cores
     }
     for block in blocks(page, "sh"):
         place = f"{name(page)}, line {block.line}"

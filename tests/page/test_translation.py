@@ -10,7 +10,7 @@ from opened import Opened, random_reading, tokens_of
 from test_page import CONTRAST, HOSTILE
 
 from regard.text.alignments import word_weights
-from regard.view.layer_reading import Bell, LayerReading
+from regard.view.layer_reading import Bell, LayerReading, Relative
 from regard.view.read_pair import read_pair
 from regard.view.reading import PairReading, Reading, Tokens
 from small_translators import SOURCE, TARGET, recurrent, transformer
@@ -227,6 +227,24 @@ def test_steps_with_a_bias_by_distance(show: Show) -> None:
     biased = 0.5 * product + bias[1, distance + len(GERMAN)]
     np.testing.assert_allclose(results(opened), [product, biased, layer.weights()[1, 2, 3]], atol=5.1e-5)
     np.testing.assert_allclose(exact(opened), layer.weights()[1, 2], atol=6e-6)
+
+
+def test_steps_with_vectors_by_distance(show: Show) -> None:
+    chance = np.random.default_rng(6)
+    relative = Relative(*(chance.standard_normal((5, width)).astype(np.float32) for width in (5, 7)))
+    pair = one_layer(relative=relative, scale=0.5)
+    opened = show(pair, at="#layer=0&head=1&token=2&key=3")
+    (layer,) = pair.alignment.layers
+    query, keys = layer.query[1, 2].astype(np.float64), layer.key.shape[1]
+    distance = np.arange(keys) - 2 + layer.query.shape[1] - keys
+    place = distance.clip(-2, 2) + 2
+    scores = (layer.key[1] + relative.key[place]) @ query
+    weights = np.exp(0.5 * scores) / np.exp(0.5 * scores).sum()
+    np.testing.assert_allclose(results(opened), [scores[3], 0.5 * scores[3], weights[3]], atol=5.1e-5)
+    np.testing.assert_allclose(exact(opened), weights, atol=6e-6)
+    shown = opened.page.locator("#steps .vector").last.locator("span").all_inner_texts()
+    context = weights @ (layer.value[1] + relative.value[place])
+    np.testing.assert_allclose([float(text.replace("−", "-")) for text in shown], context, atol=0.00501)
 
 
 def test_steps_under_a_bell_curve(show: Show) -> None:

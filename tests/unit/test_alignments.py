@@ -145,6 +145,15 @@ def test_the_last_sentences_of_the_naacl_form_need_no_links(tmp_path):
     assert len(read_alignments(write(tmp_path, "2 1 1\n")).alignments) == 2
 
 
+@pytest.mark.parametrize(
+    ("text", "unnamed"), [("2 1 1\n", {0, 2, 3}), ("1 0 1\n4 1 1\n", {1, 2}), ("4 1 1\n", {0, 1, 2})]
+)
+def test_sentences_that_no_line_of_the_naacl_form_names_are_known(tmp_path, text, unnamed):
+    """A line without a link, to word 0, names its sentence all the same."""
+    assert read_alignments(write(tmp_path, text), lengths=[(1, 1)] * 4).unnamed == unnamed
+    assert not read_alignments(write(tmp_path, "0-0\n\n\n0-0\n"), lengths=[(1, 1)] * 4).unnamed
+
+
 @pytest.mark.parametrize("text", ["0-0\n7-9\n0-0\n", "1 1 1\n2 8 10\n3 1 1\n"])
 def test_links_of_a_sentence_whose_words_are_not_known_are_taken_as_they_are(tmp_path, text):
     found = read_alignments(write(tmp_path, text), lengths=[(1, 1), None, (1, 1)]).alignments

@@ -291,6 +291,13 @@ def test_files_of_another_format_are_not_read_line_by_line(tmp_path, name, do):
             list(read_pairs(paths))
 
 
+@pytest.mark.parametrize("name", ["locale", "pairs.tsv", "pairs.txt"])
+def test_a_file_that_is_not_there_is_named(tmp_path, name):
+    for paths in ([tmp_path / name], [write(tmp_path / "a.en", "Hello\n"), tmp_path / name]):
+        with pytest.raises(DataError, match=rf"cannot read .*{name}(.|\n)*No such file"):
+            list(read_pairs(paths))
+
+
 def test_several_files_follow_one_another(tmp_path):
     table, lines = write(tmp_path / "a.tsv", "a\tb\n"), write(tmp_path / "b.jsonl", '{"source": "c", "target": "d"}')
     assert read(table, lines)[0] == [("a", "b"), ("c", "d")]

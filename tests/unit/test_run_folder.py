@@ -124,6 +124,18 @@ def test_what_kills_left_in_a_run_goes_with_the_next_checkpoint(run):
     assert names(run.path / "snapshots") == ["step-00000001.safetensors", "step-00000002.safetensors"]
 
 
+def test_what_could_not_be_removed_goes_with_a_later_checkpoint(run, monkeypatch):
+    """A kill while a leftover was being removed leaves it again, and again."""
+    save(run, 1)
+    (run.path / "checkpoints" / ".step-00000001.0a1b2c3d.partial").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr("regard.text.aside.shutil.rmtree", lambda *_, **__: None)
+        save(run, 2, 3)
+    assert len(names(run.path / "checkpoints")) > 3
+    save(run, 4)
+    assert names(run.path / "checkpoints") == ["step-00000003", "step-00000004"]
+
+
 def test_a_checkpoint_that_was_being_replaced_is_the_last_one(run):
     save(run, 1)
     folder = run.path / "checkpoints"

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from regard.errors import DataError, MissingPackageError, OptionError
-from regard.translation.scores import TOKENIZATIONS, score, tokenization_of
+from regard.translation.scores import TOKENIZATIONS, Scorer, score, tokenization_of
 
 WORDS = ["a", "girl", "in", "the", "red", "coat", "runs", "over", "A", "bridge"]
 
@@ -100,8 +100,13 @@ def test_signatures_say_how_it_was_counted():
         ("zh", "zh"),
         ("zh-Hans", "zh"),
         ("ZH_TW", "zh"),
+        ("cmn", "zh"),
+        ("zho_Hant", "zh"),
+        ("yue", "zh"),
         ("ja", "char"),
+        ("jpn", "char"),
         ("th", "char"),
+        ("tha", "char"),
         ("de", "13a"),
         ("ko", "13a"),
     ],
@@ -165,6 +170,18 @@ def test_nothing_to_score_is_refused():
 def test_an_unknown_tokenization_is_refused_with_those_known():
     with pytest.raises(OptionError, match=r"13a[\s\S]*did you mean 'intl'"):
         score(["a"], ["a"], tokenize="internl")
+
+
+def test_what_is_wrong_is_said_before_there_is_anything_to_score(monkeypatch):
+    with pytest.raises(OptionError, match="internl"):
+        Scorer(["a"], tokenize="internl")
+    with pytest.raises(DataError, match="2 translations, one"):
+        Scorer(["a", "b"]).score(["a"])
+    references = sentences(7, 1)
+    assert Scorer(references, lowercase=True).score(references) == score(references, references, lowercase=True)
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics.bleu", None)
+    with pytest.raises(MissingPackageError):
+        Scorer(["a"])
 
 
 def test_without_sacrebleu(monkeypatch):

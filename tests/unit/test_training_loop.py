@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -257,7 +259,7 @@ def test_what_ended_a_run_is_said(tmp_path):
         ({"patience": 3}, None),
         ({"steps": 7}, "steps"),
         ({"epochs": 2}, "epochs"),
-        ({"minutes": 0.0}, "minutes"),
+        ({"minutes": 1e-9}, "minutes"),
     ):
         again = trainer(Regression(), tmp_path / "m", settings(**{"average": 1, **changed}), begin=False)
         assert again.ended_by() == ended, changed
@@ -413,12 +415,107 @@ def test_a_loss_that_is_no_number_is_left_out_and_in_the_end_an_error(tmp_path):
     assert all(torch.isfinite(weight).all() for weight in weights(task))
 
 
+def test_the_loss_of_a_step_that_was_left_out_is_not_reported(tmp_path):
+    class Broken(Regression):
+        steps = 0
+
+        def loss(self, model, batch, share):
+            self.steps += 1
+            return super().loss(model, batch, share) * (math.nan if self.steps in (4, *range(21, 31)) else 1.0)
+
+    listening = Listening()
+    with pytest.raises(DataError):
+        trainer(Broken(), tmp_path / "m", settings(steps=100), report=listening).run()
+    losses = [values["loss"] for _, kind, values in listening.heard if kind == "train"]
+    assert len(losses) == 2
+    assert all(map(math.isfinite, losses))
+
+
+def test_numbers_that_are_none_are_null_in_the_file(tmp_path):
+    run = RunFolder(tmp_path / "m.run")
+    run.begin({}, {})
+    files = Files(run)
+    files.numbers(10, "train", {"loss": math.nan, "gradient_norm": math.inf, "epoch": 1.0})
+    files.close()
+    (line,) = run.metrics.read_text().splitlines()
+    found = json.loads(line, parse_constant=lambda name: pytest.fail(name))
+    assert (found["loss"], found["gradient_norm"], found["epoch"]) == (None, None, 1.0)
+
+
+def test_the_speed_is_that_of_learning(tmp_path, monkeypatch):
+    """A clock of which a step takes a second and a validation a thousand; validations stand between two reports."""
+    now = [0.0]
+    monkeypatch.setattr("regard.train.loop.time.monotonic", lambda: now[0])
+
+    class Slow(Regression):
+        def loss(self, model, batch, share):
+            now[0] += 1
+            return super().loss(model, batch, share)
+
+        def validate(self, model):
+            now[0] += 1000
+            return super().validate(model)
+
+    listening, task = Listening(), Slow()
+    trainer(task, tmp_path / "m", settings(steps=50, validate_every=7), report=listening).run()
+    speeds = [values["tokens_per_second"] for _, kind, values in listening.heard if kind == "train"]
+    sizes = [len(batch) for epoch in range(9) for batch in task.epoch(epoch)]
+    assert speeds == [pytest.approx(sum(sizes[first : first + 10]) / 10) for first in range(0, 50, 10)]
+
+
 def test_another_run_s_options_are_refused(tmp_path):
     run = RunFolder(tmp_path / "m.run")
     run.begin({"seed": 1, "columns": (1, 2)}, {"tokenizer.json": "{}"})
     run.check_same({"seed": 1, "columns": (1, 2)})
     with pytest.raises(OutputExistsError, match="another seed"):
         run.check_same({"seed": 2, "columns": (1, 2)})
+
+
+def test_of_many_numbers_the_one_that_differs_is_named(tmp_path):
+    run = RunFolder(tmp_path / "m.run")
+    run.begin({"model": {"layers": 3, "dropout": 0.1}}, {})
+    run.check_same({"model": {"layers": 3, "dropout": 0.1}})
+    with pytest.raises(OutputExistsError, match=r"another model\.dropout(.|\n)*0\.1(.|\n)*0\.3"):
+        run.check_same({"model": {"layers": 3, "dropout": 0.3}})
+
+
+def test_what_is_damaged_is_not_to_be_removed_with_all_the_rest(tmp_path):
+    task = Regression()
+    trainer(task, tmp_path / "m", settings(steps=14)).run()
+    run = RunFolder(tmp_path / "m.run")
+    (run.path / "snapshots" / "step-00000014.safetensors").write_bytes(b"half")
+    with pytest.raises(CheckpointError, match="damaged") as refused:
+        run.snapshot("step-00000014.safetensors")
+    assert "--model OUT" in str(refused.value)
+    (run.path / "checkpoints" / "step-00000014" / "progress.json").unlink()
+    with pytest.raises(CheckpointError, match="cannot be read") as refused:
+        run.last()
+    assert "step-00000014 away" in str(refused.value)
+    (run.path / "run.json").write_text("{")
+    with pytest.raises(CheckpointError, match="damaged") as refused:
+        run.asked("seed")
+    assert "remove" not in str(refused.value)
+    (run.path / "run.json").unlink()
+    with pytest.raises(CheckpointError, match="all machines share"):
+        run.asked("seed")
+
+
+def test_one_process_at_a_time_writes_a_run(tmp_path):
+    """Held by another process, and free again when that was killed."""
+    code = "import sys, time; from pathlib import Path; from regard.train.run_folder import RunFolder\n"
+    code += "with RunFolder(Path(sys.argv[1])).held(): print('held', flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "m.run")], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with (
+            pytest.raises(OutputExistsError, match="another process is training"),
+            RunFolder(tmp_path / "m.run").held(),
+        ):
+            pass
+        other.kill()
+    with RunFolder(tmp_path / "m.run").held():
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_with_other_files_is_not_replaced(tmp_path):
@@ -449,10 +546,12 @@ def test_bounds_are_kept(tmp_path):
     progress = trainer(task, tmp_path / "m", settings(epochs=2)).run()
     assert progress.step == 2 * math.ceil(ROWS / 11)
     assert progress.tokens == 2 * ROWS
-    assert trainer(Regression(), tmp_path / "n", settings(minutes=0.0)).run().step == 0
+    assert trainer(Regression(), tmp_path / "n", settings(minutes=1e-9)).run().step == 0
 
 
-@pytest.mark.parametrize("wrong", [{"precision": "int8"}, {"accumulate": 0}, {"minutes": -1.0}, {"clip": -1.0}])
+@pytest.mark.parametrize(
+    "wrong", [{"precision": "int8"}, {"accumulate": 0}, {"minutes": -1.0}, {"minutes": 0.0}, {"clip": -1.0}]
+)
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(OptionError):
         Settings(**wrong)

@@ -83,7 +83,9 @@ def test_a_transformer_with_biased_heads() -> None:
     check_weights(translator, found.alignment, "decoder.{}.cross_attention")
 
 
-@pytest.mark.parametrize("options", [{"position": "rotary"}, {"position": "t5"}, {"mechanism": "additive"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"position": "rotary"}, {"position": "t5"}, {"position": "shaw"}, {"mechanism": "additive"}], ids=str
+)
 def test_whatever_a_transformer_is_made_of_can_be_read(options: dict) -> None:
     translator = transformer(**options)
     found = read_pair(translator, SOURCE, TARGET)

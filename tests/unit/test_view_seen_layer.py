@@ -76,6 +76,18 @@ def test_a_trained_bias_by_distance() -> None:
     np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
 
 
+@pytest.mark.parametrize("values", [True, False])
+def test_relative_positions(values: bool) -> None:
+    position = positions.ShawRelative(HEAD_DIM, 2, values=values)
+    layer, query, key = seen_by(regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM), bias=position)
+    distance = np.arange(KEYS)[None] - np.arange(QUERIES)[:, None] + QUERIES - KEYS
+    vectors = numbers(position.key_vectors)[distance.clip(-2, 2) + 2]
+    bias = np.einsum("hqd,qkd->hqk", query, vectors) / np.sqrt(HEAD_DIM)
+    _, expected = attention(query[None], key[None], key[None], bias=bias[None])
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+    assert (layer.relative.value is not None) == values
+
+
 def test_local_attention_under_its_bell_curve() -> None:
     torch.manual_seed(11)
     mechanism = LocalPredictive(heads=1, head_dim=HEAD_DIM, window=2)
@@ -108,8 +120,8 @@ def test_steps_of_one_layer_are_joined_and_grouped_heads_repeated() -> None:
 
 def test_what_the_page_cannot_compute_again_is_refused() -> None:
     mechanism = regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM)
-    with pytest.raises(RefusedError, match="a bias of type ShawRelative"):
-        seen_by(mechanism, bias=positions.ShawRelative(HEAD_DIM, 2))
+    with pytest.raises(RefusedError, match=r"dot product under relative positions(.|\n)*LuongDot"):
+        seen_by(regard.mechanism("luong_dot", heads=HEADS, head_dim=HEAD_DIM), bias=positions.ShawRelative(HEAD_DIM, 2))
     with pytest.raises(RefusedError, match="a bias of type Tensor"):
         seen_by(mechanism, bias=torch.zeros(1, 1, QUERIES, KEYS))
     heads_differ = masks.keep(torch.rand(1, HEADS, QUERIES, KEYS) < 0.5)

@@ -169,7 +169,7 @@ def _of_memory(error: Exception) -> RefusedError:
         "there is not enough memory",
         expected="room for what is computed at a time",
         got=first[:200],
-        do="take less at a time, or a smaller model; in training a smaller --batch-tokens, and --accumulate instead",
+        do="take a smaller --batch-tokens, in training with --accumulate instead; or less text, or a smaller model",
     )
 
 

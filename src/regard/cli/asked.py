@@ -1,4 +1,4 @@
-"""What several verbs ask of pairs of sentences, read from the shell's words."""
+"""What several verbs ask of translators and of pairs of sentences, read from the shell's words."""
 
 from __future__ import annotations
 
@@ -18,6 +18,16 @@ Columns = Annotated[
     ),
 ]
 Fields = Annotated[str | None, typer.Option("--fields", help="Of JSON: source,target.", show_default=False)]
+
+BatchTokens = Annotated[
+    int | None,
+    typer.Option(
+        "--batch-tokens",
+        min=1,
+        help="Subwords of sources that are read together, else 2048; fewer take less memory.",
+        show_default=False,
+    ),
+]
 
 
 class OptionsOnly(TyperCommand):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +39,8 @@ def converse(translator: Translator, search: Search) -> None:
 
     from regard.view.visible import visible
 
+    with contextlib.suppress(ImportError):  # Windows has none
+        import readline  # noqa: F401 - from now on input() knows arrow keys and what was typed before
     console = Console(highlight=False, markup=False)
     console.print("Type a sentence; an empty line or Ctrl-D ends.", style="dim")
     while True:

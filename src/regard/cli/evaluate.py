@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import Columns, Fields, OptionsOnly, columns_of, fields_of
+from regard.cli.asked import BatchTokens, Columns, Fields, OptionsOnly, columns_of, fields_of
 from regard.cli.say import say
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from regard.text.alignments import AlignmentScores
+    from regard.search import Search
+    from regard.text.alignments import Alignment, AlignmentScores
     from regard.text.pairs import Found, Pair
     from regard.translation import Translator
 
@@ -66,8 +67,13 @@ def translate(
     target: Annotated[str | None, typer.Option("--target", help="Language of the target.", show_default=False)] = None,
     columns: Columns = None,
     fields: Fields = None,
-    beam: Annotated[int, typer.Option("--beam", min=1, help="Width of the search; 1 is greedy.")] = 5,
-    length_penalty: Annotated[float, typer.Option("--length-penalty", help="alpha of Wu et al. 2016.")] = 0.6,
+    beam: Annotated[
+        int | None, typer.Option("--beam", min=1, help="Width of the search, else 5; 1 is greedy.", show_default=False)
+    ] = None,
+    length_penalty: Annotated[
+        float | None, typer.Option("--length-penalty", help="alpha of Wu et al. 2016, else 0.6.", show_default=False)
+    ] = None,
+    batch_tokens: BatchTokens = None,
     tokenize: Annotated[
         str | None, typer.Option("--tokenize", help="How BLEU finds words; else by the language.", show_default=False)
     ] = None,
@@ -88,21 +94,31 @@ def translate(
     from regard.text.pairs import Pair, Where
     from regard.text.pairs.told import told
     from regard.train.allocator import keep_memory
-    from regard.translation import Translator, score
+    from regard.translation import Scorer, Translator
 
+    searching = _given({"width": beam, "length_penalty": length_penalty})
+    loading = _given({"device": device, "tokens": batch_tokens})
+    of_gold = _given({"form": gold_format, "first": gold_first})
     _check(model, hypotheses, gold, form)
+    _check_used(model, gold, {"--beam": beam, "--length-penalty": length_penalty}, loading, of_gold)
+    search = _search(searching)
     keep_memory()
-    translator = None if model is None else Translator.load(model, device=device)
+    translator = None if model is None else Translator.load(model, **loading)
     if translator is not None:
         source, target = source or translator.model.languages[0], target or translator.model.languages[1]
     where = Where(source, target, columns=columns_of(columns), fields=fields_of(fields))
     found = told(data, where, say)
     pairs = [one for one in found if isinstance(one, Pair)]
-    texts = _translated(translator, pairs, beam, length_penalty) if translator else _hypotheses(hypotheses, found)
-    scores = score(texts, [pair.target for pair in pairs], language=target, tokenize=tokenize, lowercase=lowercase)
-    measured: dict[str, Any] = asdict(scores)
-    if gold is not None and translator is not None:
-        measured |= {"alignment": asdict(_aligned(translator, found, gold, gold_format, gold_first))}
+    # What is wrong with the rest is said before anything is translated, which may take hours.
+    scorer = Scorer([pair.target for pair in pairs], language=target, tokenize=tokenize, lowercase=lowercase)
+    wanted = None
+    if translator is not None:
+        translator.check_all([pair.source for pair in pairs], [f"the source in {pair.place}" for pair in pairs])
+        wanted = None if gold is None else _wanted(translator, found, gold, of_gold)
+    texts = _hypotheses(hypotheses, found) if translator is None else _translated(translator, pairs, search)
+    measured: dict[str, Any] = asdict(scorer.score(texts))
+    if translator is not None and wanted is not None:
+        measured |= {"alignment": asdict(_aligned(translator, wanted))}
     print(json.dumps(measured, indent=2) if form == "json" else _text(measured))
 
 
@@ -122,11 +138,37 @@ def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: 
         raise OptionError("unknown format", expected="text or json", got=form, do="choose one of them")
 
 
-def _translated(translator: Translator, pairs: Sequence[Pair], beam: int, length_penalty: float) -> list[str]:
-    from regard.cli.progress import counting
+def _check_used(
+    model: str | None, gold: Path | None, of_search: dict[str, Any], of_model: dict[str, Any], of_gold: dict[str, Any]
+) -> None:
+    """Raise OptionError for options of a model where none translates, and of gold links where none are read."""
+    names = {"device": "--device", "tokens": "--batch-tokens", "form": "--gold-format", "first": "--gold-first"}
+    without_model = [*_given(of_search), *(names[name] for name in of_model)] if model is None else []
+    without_gold = [names[name] for name in of_gold] if gold is None else []
+    for idle, needed in ((without_model, "--model"), (without_gold, "--gold")):
+        if idle:
+            raise OptionError(
+                f"{', '.join(idle)} has no effect without {needed}",
+                expected=f"{needed}, or options of what is given",
+                got=", ".join(idle),
+                do=f"leave out {', '.join(idle)}",
+            )
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that were said."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _search(options: dict[str, Any]) -> Search:
     from regard.search import Beam, Greedy
 
-    search = Greedy() if beam == 1 else Beam(width=beam, length_penalty=length_penalty)
+    return Greedy() if options == {"width": 1} else Beam(**options)
+
+
+def _translated(translator: Translator, pairs: Sequence[Pair], search: Search) -> list[str]:
+    from regard.cli.progress import counting
+
     names = [f"the source in {pair.place}" for pair in pairs]
     texts = []
     with counting(len(pairs), "sentences") as advance:
@@ -136,24 +178,42 @@ def _translated(translator: Translator, pairs: Sequence[Pair], beam: int, length
     return texts
 
 
-def _aligned(
-    translator: Translator, found: Sequence[Found], gold: Path, form: str | None, first: int | None
-) -> AlignmentScores:
-    """How near the model's links are to those of a file, which has an alignment for each pair, left out or not."""
-    from regard.text.alignments import alignment_scores, read_alignments
+def _wanted(
+    translator: Translator, found: Sequence[Found], gold: Path, options: dict[str, Any]
+) -> list[tuple[Pair, Alignment]]:
+    """The pairs that people aligned, and how, from a file with an alignment for each pair, left out or not.
+
+    Raises what would be wrong with them before the model is asked.
+    """
+    from regard.text.alignments import read_alignments
     from regard.text.pairs import Pair
+
+    translator.check_attention()
+    lengths = [(len(one.source.split()), len(one.target.split())) if isinstance(one, Pair) else None for one in found]
+    read = read_alignments(gold, **options, lengths=lengths)
+    if read.null_links:
+        say(f"left out {read.null_links:,} links to no word")
+    if read.unnamed:
+        say(
+            f"{len(read.unnamed):,} of {len(found):,} pairs are left out of AER: {gold} names none of their words; "
+            f"the first is pair {min(read.unnamed) + 1:,}"
+        )
+    kept = [
+        (one, links)
+        for number, (one, links) in enumerate(zip(found, read.alignments, strict=True))
+        if isinstance(one, Pair) and number not in read.unnamed
+    ]
+    translator.check_pairs([(one.source, one.target) for one, _ in kept], [one.place for one, _ in kept])
+    return kept
+
+
+def _aligned(translator: Translator, wanted: Sequence[tuple[Pair, Alignment]]) -> AlignmentScores:
+    """How near the model's links are to those of people."""
+    from regard.text.alignments import alignment_scores
     from regard.text.words import token_spans
 
-    lengths = [(len(one.source.split()), len(one.target.split())) if isinstance(one, Pair) else None for one in found]
-    wanted = read_alignments(gold, form=form, first=first, lengths=lengths)
-    if wanted.null_links:
-        say(f"left out {wanted.null_links:,} links to no word")
-    pairs = [one for one in found if isinstance(one, Pair)]
-    aligned = translator.aligned_pairs(
-        [(one.source, one.target) for one in pairs], split=token_spans, places=[one.place for one in pairs]
-    )
-    kept = [links for links, one in zip(wanted.alignments, found, strict=True) if isinstance(one, Pair)]
-    return alignment_scores([one.token_alignment for one in aligned], kept)
+    aligned = translator.aligned_pairs([(one.source, one.target) for one, _ in wanted], split=token_spans)
+    return alignment_scores([one.token_alignment for one in aligned], [links for _, links in wanted])
 
 
 def _hypotheses(path: Path | None, found: Sequence[Found]) -> list[str]:

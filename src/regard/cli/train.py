@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from regard.train.run_folder import RunFolder
     from regard.train.settings import Settings
     from regard.train.translation_job import Prepared
+    from regard.translation.sizes import Size
 
 NOTES = """
 [bold]Data.[/bold] FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or two text files with \
@@ -38,7 +40,8 @@ run without a break would have. With more --minutes, or more of what ended it (-
 ended.
 
 [bold]Many processes:[/bold] accelerate launch --multi_gpu -m regard train translate ... on GPUs, as `accelerate \
-config` says (DDP or FSDP, one machine or many); torchrun --nproc-per-node 2 -m regard train translate ... on CPUs.
+config` says (DDP or FSDP, one machine or many that share a disk); torchrun --nproc-per-node 2 -m regard train \
+translate ... on CPUs.
 
 [bold]Examples[/bold]
 
@@ -166,6 +169,7 @@ def translate(
     from regard.text.pairs import Where
     from regard.train.plan import Plan
 
+    out = out.expanduser()  # a shell leaves --out=~/model as it is
     plan = Plan(
         data=tuple(data),
         where=Where(source, target, columns=columns_of(columns), fields=fields_of(fields)),
@@ -189,6 +193,7 @@ def translate(
         "epochs": epochs, "steps": steps, "minutes": minutes, "patience": patience,
         "validate_every": validate_every, "save_seconds": save_seconds,
     }  # fmt: skip
+    _check_numbers(options, bounds)
     _train(plan, options, bounds, out, device=device, resume=resume, overwrite=overwrite)
 
 
@@ -213,7 +218,7 @@ def _train(
     folder = RunFolder(_beside(out))
     _check_output(out, folder, resume=resume, overwrite=overwrite)
     processes = Processes(device=device)
-    with closing(_terminal(processes)) as report:
+    with closing(_terminal(processes)) as report, folder.held() if processes.is_main else nullcontext():
         found, settings = _prepared(plan, options, bounds, processes, folder, report, resume=resume)
         after = folder.last() if resume else None
         listeners = _with_files(report, folder, processes, 0 if after is None else after.progress.step)
@@ -269,28 +274,44 @@ def _prepared(
     """
     import torch
 
+    from regard.train import arithmetic
     from regard.train.precision import settled
     from regard.train.translation_job import prepared, subwords_of
 
     torch.manual_seed(plan.seed)  # the first weights are drawn here, the same in all processes
     if processes.is_main:
+        if resume:
+            arithmetic.take(folder.asked("arithmetic"), report.say)
         if resume and options["precision"] == "auto":
             options = {**options, "precision": folder.asked("precision")}  # the bits depend on it
         else:
             options = {**options, "precision": settled(options["precision"], processes.device, report.say)}
         found = prepared(plan, report.say, subwords=subwords_of(folder) if resume else None)
-        settings = _settings(options, bounds, found)
-        asked = {**plan.asked(), **options, "steps": settings.schedule.steps, "pairs": found.task.digest}
+        settings = _settings(options, bounds, found.size)
+        asked = {**plan.asked(), **options, **_chosen(found, settings), "pairs": found.task.digest}
         if resume:
             folder.check_same(asked)
         else:
-            folder.begin(asked, found.files)
+            folder.begin({**asked, "arithmetic": arithmetic.in_use()}, found.files)
     processes.wait()
     if not processes.is_main:
+        arithmetic.take(folder.asked("arithmetic"), report.say)
         found = prepared(plan, report.say, subwords=subwords_of(folder))
         options = {**options, "precision": folder.asked("precision")}
-        settings = _settings(options, bounds, found)
+        settings = _settings(options, bounds, found.size)
     return found, settings
+
+
+def _chosen(found: Prepared, settings: Settings) -> dict[str, Any]:
+    """What was left open, as the data or this version of regard decided it."""
+    schedule, model = settings.schedule, found.task.model
+    return {
+        "rate": schedule.peak,
+        "warmup": schedule.warmup,
+        "steps": schedule.steps,
+        "tokens": found.task.batches.tokens,
+        "model": {"type": model.model_type, **asdict(model.config)},
+    }
 
 
 def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
@@ -319,7 +340,15 @@ def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
 
 
-def _settings(options: dict[str, Any], bounds: dict[str, Any], found: Prepared) -> Settings:
+def _check_numbers(options: dict[str, Any], bounds: dict[str, Any]) -> None:
+    """Raise OptionError for numbers that no size could make right, before data is read for minutes."""
+    from regard.train.precision import PRECISIONS
+    from regard.translation.sizes import SIZES
+
+    _settings({**options, "precision": PRECISIONS[0]}, bounds, SIZES["tiny"])  # of the shortest warm-up
+
+
+def _settings(options: dict[str, Any], bounds: dict[str, Any], size: Size) -> Settings:
     """The run's numbers; what was left open is the size's."""
     from regard.train.schedule import Schedule
     from regard.train.settings import Settings
@@ -328,8 +357,8 @@ def _settings(options: dict[str, Any], bounds: dict[str, Any], found: Prepared) 
     name, peak, warmup = rest.pop("schedule"), rest.pop("rate"), rest.pop("warmup")
     schedule = Schedule(
         name=name,
-        peak=found.size.peak if peak is None else peak,
-        warmup=found.size.warmup if warmup is None else warmup,
+        peak=size.peak if peak is None else peak,
+        warmup=size.warmup if warmup is None else warmup,
         steps=bounds["steps"] if name == "cosine" else None,
     )
     return Settings(schedule=schedule, **rest, **bounds)

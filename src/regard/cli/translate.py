@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from regard.cli.asked import BatchTokens
 from regard.cli.conversation import check_conversation, converse
 from regard.cli.outgoing import check_outgoing, outgoing
 from regard.cli.progress import reading
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _TOGETHER = 64
 """Translations whose words are found at a time."""
+_SEED = 1
+"""Decides what is drawn where no --seed is given."""
 _TOLD = 20
 """Remarks on translations that are said one by one."""
 
@@ -115,7 +118,10 @@ def translate(
     seed: Annotated[
         int | None, typer.Option("--seed", help="Decides what is drawn; else 1.", show_default=False)
     ] = None,
-    best: Annotated[int, typer.Option("--best", min=1, help="Translations of each sentence.")] = 1,
+    best: Annotated[
+        int, typer.Option("--best", min=1, help="Translations of each sentence; a beam is as wide at least.")
+    ] = 1,
+    batch_tokens: BatchTokens = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave lines that cannot be used empty.")] = False,
     device: Annotated[str | None, typer.Option("--device", help="Such as cuda.", show_default=False)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
@@ -134,7 +140,9 @@ def translate(
     from regard.translation import Translator
 
     keep_memory()
-    translator = Translator.load(model, device=device)
+    translator = Translator.load(model, device=device, **_given({"tokens": batch_tokens}))
+    if form == "pharaoh":
+        translator.check_attention()
     if converses:
         converse(translator, search)
         return
@@ -200,7 +208,7 @@ def _search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool,
             do=f"leave out {names}" if sample else f"add --sample, or leave out {names}",
         )
     if sample:
-        return Sampling(best=best, **drawing)
+        return Sampling(best=best, **{"seed": _SEED, **drawing})
     if searching == {"width": 1} and best == 1:
         return Greedy()
     return Beam(best=best, **{**searching, "width": max(searching.get("width", 5), best)})
@@ -228,14 +236,17 @@ def _translated(
     done = 0
     with reading(lines) as advance:
         for some in chunks(lines, CHUNK):
-            texts = list(_usable(translator, some, skip_bad=skip_bad))
+            texts, problem = _usable(translator, some, skip_bad=skip_bad)
             yield _with_words(translator, translator.translate(texts, search=search), form)
+            if problem is not None:
+                raise problem
             done += len(some)
             advance(done)
 
 
-def _usable(translator: Translator, lines: Iterable[Line], *, skip_bad: bool) -> Iterator[str]:
-    """The text of each line; nothing for one that cannot be used, where that is to be left empty."""
+def _usable(translator: Translator, lines: Iterable[Line], *, skip_bad: bool) -> tuple[list[str], DataError | None]:
+    """The texts of lines, up to one that cannot be used, and what is wrong with it; or nothing as its text."""
+    texts: list[str] = []
     for line in lines:
         try:
             if line.problem is not None:
@@ -243,11 +254,12 @@ def _usable(translator: Translator, lines: Iterable[Line], *, skip_bad: bool) ->
             translator.check(line.text, line.name)
         except DataError as problem:
             if not skip_bad:
-                raise
+                return texts, problem
             say(f"left empty: {problem.what}")
-            yield ""
+            texts.append("")
         else:
-            yield line.text
+            texts.append(line.text)
+    return texts, None
 
 
 def _with_words(

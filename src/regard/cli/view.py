@@ -141,7 +141,7 @@ def _readings(model: str, named: list[tuple[str, str]], *, truncate: bool) -> li
 def _pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReading]:
     from regard.models import SequenceToSequence, load
     from regard.translation import Translator
-    from regard.view.read_pair import check_attention, read_pair
+    from regard.view.read_pair import read_pair
 
     _check_pairs(sources, targets)
     loaded = load(model)
@@ -153,7 +153,7 @@ def _pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReadi
             do=f'give the text alone: regard view "..." --model {model}',
         )
     translator = Translator(loaded)
-    check_attention(translator)
+    translator.check_attention()
     given: Sequence[str | None] = targets or [None] * len(sources)
     names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
     return [

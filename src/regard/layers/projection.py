@@ -8,11 +8,13 @@ for the bias (in bfloat16) and for the activation. oneDNN, which comes with torc
 with AVX-512 ``project`` asks it; in training for the three products, in float32 (in bfloat16 torch asks it itself). The
 weights stay as they are: oneDNN lays them out anew in each call, which costs little from some 16 rows on, and no copy
 of them can be out of date. On an Intel CPU MKL uses the whole width, and oneDNN is no faster at the product itself:
-there it is asked for what has an activation behind it, and not in training. Which of the two a CPU is, is measured.
+there it is asked for what has an activation behind it, and not in training. Which of the two a CPU is, is measured,
+unless the environment variable REGARD_LINEAR says it: "onednn" or "torch".
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeGuard, cast, final
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as global_hooks
 
+from regard.errors import unknown
 from regard.kernels.in_turns import least_seconds
 from regard.kernels.library import any_requires_grad, transformed, untraced
 
@@ -119,12 +122,19 @@ def _onednn() -> Callable[..., Tensor] | None:
     return operator
 
 
+def library() -> str:
+    """What multiplies float32 in linear layers here: "onednn" or "torch"."""
+    return "onednn" if _outruns_torch() else "torch"
+
+
 @cache
 def _outruns_torch() -> bool:
-    """Whether oneDNN multiplies float32 faster than torch's own library, which is measured."""
-    onednn = _onednn()
-    if onednn is None:
-        return False
+    """Whether oneDNN multiplies float32 faster than torch's own library: as REGARD_LINEAR says, else it is measured."""
+    onednn, named = _onednn(), os.environ.get("REGARD_LINEAR", "")
+    if named not in ("", "onednn", "torch"):
+        raise unknown("library in the environment variable REGARD_LINEAR", named, ("onednn", "torch"))
+    if onednn is None or named:
+        return onednn is not None and named == "onednn"
     left = torch.ones(512, 512)
     products = (partial(functional.linear, left, left), partial(onednn, left, left, None, "none", [], ""))
     of_torch, of_onednn = least_seconds(products, tries=8)

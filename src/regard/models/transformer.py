@@ -29,12 +29,12 @@ from regard.models.groups import Groups
 from regard.models.indices import check_indices
 from regard.models.sequence_to_sequence import SequenceOutput
 from regard.models.token_model import TokenConfig, TokenModel
-from regard.positions import ALiBi, Learned, Rotary, Sinusoidal, T5Buckets
+from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets
 from regard.positions.base import AbsolutePosition, PairBias, Rotation
 from regard.record import record
 
 _ABSOLUTE = ("sinusoidal", "learned")
-_IN_HEADS = ("rotary", "alibi", "t5")
+_IN_HEADS = ("rotary", "alibi", "t5", "shaw")
 POSITIONS = (*_ABSOLUTE, *_IN_HEADS, "none")
 """Added to embeddings; turned or added in the heads of self-attention; none."""
 
@@ -250,6 +250,8 @@ def _in_heads(config: TransformerConfig, *, bidirectional: bool) -> Rotation | P
         return Rotary(config.width // config.heads)
     if config.position == "alibi":
         return ALiBi(config.heads)
+    if config.position == "shaw":
+        return ShawRelative(config.width // config.heads)
     return T5Buckets(config.heads, bidirectional=bidirectional) if config.position == "t5" else None
 
 

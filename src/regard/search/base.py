@@ -43,6 +43,11 @@ class Hypothesis:
 class Search(ABC):
     """A strategy. It holds its options, and nothing of a search that runs."""
 
+    @property
+    def rows(self) -> int:
+        """Targets of a source that are written side by side: what memory and time of a batch grow with."""
+        return 1
+
     @final
     def search(
         self, model: SequenceToSequence, source: Tensor, lengths: Tensor, *, most: int | None = None

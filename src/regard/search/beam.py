@@ -87,6 +87,11 @@ class Beam(Search):
         options = ("width", "length_penalty", "coverage_penalty", "best", "patience")
         return f"Beam({', '.join(f'{name}={getattr(self, name)}' for name in options)})"
 
+    @property
+    def rows(self) -> int:
+        """See ``Search.rows``."""
+        return self.width
+
     def found(
         self,
         model: SequenceToSequence,

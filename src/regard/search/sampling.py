@@ -58,6 +58,11 @@ class Sampling(Search):
         options = ("seed", "temperature", "top_k", "top_p", "best")
         return f"Sampling({', '.join(f'{name}={getattr(self, name)}' for name in options)})"
 
+    @property
+    def rows(self) -> int:
+        """See ``Search.rows``."""
+        return self.best
+
     def found(
         self,
         model: SequenceToSequence,

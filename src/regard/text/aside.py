@@ -136,7 +136,8 @@ def _move(names: Iterable[str], old: Path, new: Path) -> None:
 
 
 def _hidden(folder: Path) -> Path:
-    return folder.with_name(f".{own_name(folder)}.{secrets.token_hex(4)}.partial")
+    left = _LEFT.fullmatch(folder.name)  # what is left of a folder keeps that one's name
+    return folder.with_name(f".{left['name'] if left else folder.name}.{secrets.token_hex(4)}.partial")
 
 
 def _left(folder: Path) -> list[Path]:

@@ -78,7 +78,7 @@ class Trainer:
         self._autocast = autocast_dtype(settings.precision)
         self._epoch_steps = len(self._steps(0))
         self._validate_every = settings.validate_every or min(max(self._epoch_steps, _FEWEST), _MOST)
-        self._loss, self._tokens, self._broken = 0.0, 0, 0
+        self._loss, self._learnt, self._tokens, self._broken = 0.0, 0, 0, 0
         self._earlier, self._began = self.progress.seconds, time.monotonic()
         self._saved = self._reported = self._began
 
@@ -143,13 +143,15 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         tokens = sum(self.task.tokens(batch) for batch in batches)
+        loss = 0.0
         for batch in batches:
             with self._processes.apart(self.model) if batch is not batches[-1] else nullcontext():
-                self._loss += self._differentiate(batch, tokens)
+                loss += self._differentiate(batch, tokens)
         norm = self._clipped()
         self._check_finite(norm)
         if math.isfinite(norm):
             self.optimizer.step()
+            self._loss, self._learnt = self._loss + loss, self._learnt + tokens
         self.optimizer.zero_grad()
         self._tokens += tokens
         self.progress = replace(
@@ -191,13 +193,13 @@ class Trainer:
 
     def _report(self, rate: float, norm: float) -> None:
         now = time.monotonic()
-        loss = self._processes.summed(self._loss) / self._tokens
+        loss = self._processes.summed(self._loss) / self._learnt if self._learnt else math.nan
         done, left = self._done()
         numbers = {"loss": loss, "learning_rate": rate, "gradient_norm": norm, "epoch": float(self.progress.epoch)}
         numbers["tokens_per_second"] = self._tokens / (now - self._reported)
         if left is not None:
             numbers |= {"done": done, "seconds_left": left}
-        self._loss, self._tokens, self._reported = 0.0, 0, now
+        self._loss, self._learnt, self._tokens, self._reported = 0.0, 0, 0, now
         if self._processes.is_main:
             self.report.numbers(self.progress.step, "train", numbers)
 
@@ -223,6 +225,7 @@ class Trainer:
 
     def _validate(self) -> None:
         """Measure the model, keep its weights if they are among the best, and write a checkpoint."""
+        began = time.monotonic()
         weights = self._weights()
         result = self._measured(weights)
         kept = self.progress.kept
@@ -236,7 +239,7 @@ class Trainer:
             if self.progress.kept != kept:
                 self._keep(result)
         self._save(weights)
-        self._reported = time.monotonic()
+        self._reported += time.monotonic() - began  # the speed that is reported is that of learning
 
     def _measured(self, weights: dict[str, Tensor]) -> Validation:
         """The main process's answer, in all of them."""
@@ -249,7 +252,9 @@ class Trainer:
 
     def _validation(self) -> Validation:
         """Of the plain model. The random numbers of training are not touched."""
-        with torch.random.fork_rng(enabled=True):
+        device = self._processes.device
+        others = [] if device.type == "cpu" else [device]  # said outright: of several GPUs torch warns, and forks all
+        with torch.random.fork_rng(others, device_type=device.type if others else "cuda"):
             return self.task.validate(self._plain)
 
     def _keep(self, result: Validation) -> None:

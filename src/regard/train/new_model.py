@@ -10,7 +10,7 @@ from regard.errors import OptionError, unknown
 from regard.models import Recurrent, RecurrentConfig, SequenceToSequence, Transformer, TransformerConfig
 from regard.train.new_subwords import BothSubwords
 from regard.train.plan import CELLS, Plan
-from regard.translation.sizes import Size
+from regard.translation.sizes import SIZES, Size, size_for
 
 _RECURRENT = {"width": 256, "hidden": 512, "layers": 1, "dropout": 0.3}
 """For some ten thousands of pairs."""
@@ -23,17 +23,30 @@ Config = TypeVar("Config", TransformerConfig, RecurrentConfig)
 def new_model(plan: Plan, size: Size, subwords: BothSubwords) -> SequenceToSequence:
     """The model, its weights drawn. Raises OptionError for numbers that it does not have."""
     source, target = subwords
-    sizes = {"vocabulary": source.vocabulary, "target_vocabulary": None if source is target else target.vocabulary}
-    shared = {"shared": "all" if source is target else "target"}
+    config = _config(plan, size, source.vocabulary, None if source is target else target.vocabulary)
+    return Recurrent(config) if isinstance(config, RecurrentConfig) else Transformer(config)
+
+
+def check_numbers(plan: Plan) -> None:
+    """Raise OptionError for numbers that no new model has, before there is data to choose its size by."""
+    _config(plan, size_for(0, plan.model if plan.model in SIZES else None), vocabulary=1000, target_vocabulary=None)
+
+
+def _config(
+    plan: Plan, size: Size, vocabulary: int, target_vocabulary: int | None
+) -> TransformerConfig | RecurrentConfig:
+    """``target_vocabulary`` None is one vocabulary for both."""
+    sizes = {"vocabulary": vocabulary, "target_vocabulary": target_vocabulary}
+    shared = {"shared": "all" if target_vocabulary is None else "target"}
     if plan.model in CELLS:
         numbers = {"cell": plan.model, "attention": plan.attention or "additive", **_RECURRENT}
-        return Recurrent(_config(RecurrentConfig, {**sizes, **shared, **numbers}, plan))
+        return _with_own(RecurrentConfig, {**sizes, **shared, **numbers}, plan)
     names = ("width", "layers", "heads", "inner", "dropout", "attention_dropout", "inner_dropout", "norm")
     numbers = {name: getattr(size, name) for name in names}
-    return Transformer(_config(TransformerConfig, {**sizes, **shared, **numbers}, plan))
+    return _with_own(TransformerConfig, {**sizes, **shared, **numbers}, plan)
 
 
-def _config(kind: type[Config], numbers: dict[str, Any], plan: Plan) -> Config:
+def _with_own(kind: type[Config], numbers: dict[str, Any], plan: Plan) -> Config:
     """The config with the plan's own numbers. Raises OptionError for one that it does not have, or that is not free."""
     free = [one.name for one in dataclasses.fields(kind) if one.name not in _OF_SUBWORDS]
     types = get_type_hints(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -46,7 +47,8 @@ class Files(Report):
 
     def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
         """One line, and one scalar each."""
-        line = {"step": step, "kind": kind, "time": round(time.time(), 3), **values}
+        numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}  # JSON has no NaN
+        line = {"step": step, "kind": kind, "time": round(time.time(), 3), **numbers}
         self._metrics.write(json.dumps(line) + "\n")
         if self._board is not None:
             for name, value in values.items():

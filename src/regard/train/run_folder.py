@@ -17,11 +17,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -37,6 +39,8 @@ _OURS = {"checkpoints", "snapshots", "run.json", "metrics.jsonl", "tensorboard",
 _CHECKPOINT = re.compile(r"step-\d+")
 _OF_CHECKPOINTS = re.compile(r"step-\d+|\.step-.+\.(partial|replaced)")
 _OF_SNAPSHOTS = re.compile(r"step-\d+\.safetensors|\.step-.+\.partial")
+_WITHOUT_RUN = "put it back from a copy, or begin anew with --overwrite: its checkpoints say not what they are of"
+_WITHOUT_SNAPSHOT = "put it back from a copy, or train on from the best model so far: --model OUT, with another --out"
 _SAMPLES_OF = re.compile(rb"^step (\d+)\r?$", re.MULTILINE)
 """What the samples of a step begin with, in samples.txt."""
 
@@ -72,6 +76,27 @@ class RunFolder:
         """Whether there is a checkpoint."""
         return bool(self._complete())
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else writes here meanwhile. Raises OutputExistsError where somebody does."""
+        path = self.path.with_name(f".{self.path.name}.lock")
+        lock = FileLock(path, timeout=0)
+        try:
+            lock.acquire()
+        except Timeout:
+            raise OutputExistsError(
+                f"another process is training in {self.path}",
+                expected="one at a time",
+                got=f"{path} is locked",
+                do="wait until it ends, stop it, or choose another --out",
+            ) from None
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # Windows removes nothing that is open
+                path.unlink()
+            lock.release()
+
     def begin(self, asked: Mapping[str, Any], files: Mapping[str, str]) -> None:
         """Make the folder, in place of an old run's. ``files`` are texts to be kept with it, by name."""
         if self.path.exists():
@@ -89,8 +114,8 @@ class RunFolder:
 
     def check_same(self, asked: Mapping[str, Any]) -> None:
         """Raise OutputExistsError unless the run was begun with ``asked``."""
-        before = _read_json(self._run)
-        for name, value in json.loads(json.dumps(asked)).items():
+        before, now = (_flat(fields) for fields in (_read_json(self._run, _WITHOUT_RUN), json.loads(json.dumps(asked))))
+        for name, value in now.items():
             if before.get(name) != value:
                 raise OutputExistsError(
                     f"the run in {self.path} was begun with another {name}",
@@ -100,8 +125,18 @@ class RunFolder:
                 )
 
     def asked(self, name: str) -> Any:
-        """What the run was begun with, by its name in ``begin``."""
-        return _read_json(self._run)[name]
+        """What the run was begun with, by its name in ``begin``. Raises CheckpointError where that is not to be had."""
+        if not self.begun:
+            raise CheckpointError(
+                f"there is no run in {self.path}",
+                expected="the run that the first of these processes began",
+                got="no run.json",
+                do="choose an --out on a disk that all machines share",
+            )
+        fields = _read_json(self._run, _WITHOUT_RUN)
+        if name not in fields:
+            raise _damaged(self._run, KeyError(name), _WITHOUT_RUN)
+        return fields[name]
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint aside, rename it, and remove those before the last."""
@@ -118,8 +153,9 @@ class RunFolder:
         if not complete:
             return None
         folder = complete[-1]
-        parts = {kind: _read_tensors(folder / f"{kind}.safetensors") for kind in ("weights", "optimizer", "random")}
-        return Checkpoint(progress=Progress.of(_read_json(folder / "progress.json")), **parts)
+        do = f"move {folder} away: --resume then takes the checkpoint before"
+        parts = {kind: _read_tensors(folder / f"{kind}.safetensors", do) for kind in ("weights", "optimizer", "random")}
+        return Checkpoint(progress=Progress.of(_read_json(folder / "progress.json", do)), **parts)
 
     def save_snapshot(self, name: str, weights: Mapping[str, Tensor]) -> None:
         """Keep the weights of a validation."""
@@ -128,7 +164,7 @@ class RunFolder:
 
     def snapshot(self, name: str) -> dict[str, Tensor]:
         """Weights that were kept."""
-        return _read_tensors(self._snapshots / name)
+        return _read_tensors(self._snapshots / name, _WITHOUT_SNAPSHOT)
 
     def forget_after(self, step: int) -> None:
         """Remove what was reported after ``step``, by a run that was cut off: it will be reported again."""
@@ -151,7 +187,8 @@ class RunFolder:
 
     def _keep_snapshots(self) -> None:
         """Remove the snapshots that no checkpoint speaks of."""
-        kept = [Progress.of(_read_json(folder / "progress.json")).best for folder in self._complete()]
+        do = "move its folder away"
+        kept = [Progress.of(_read_json(folder / "progress.json", do)).best for folder in self._complete()]
         names = {snapshot.name for best in kept for snapshot in best}
         for path in self._snapshots.iterdir():
             if _OF_SNAPSHOTS.fullmatch(path.name) and path.name not in names:
@@ -192,31 +229,35 @@ def _step_of(line: str) -> float:
         return float("inf")
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
+def _flat(fields: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+    """All values by their names, those of an object within an object by both."""
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        found |= _flat(value, f"{within}{name}.") if isinstance(value, dict) else {within + name: value}
+    return found
+
+
+def _read_tensors(path: Path, do: str) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, error, do) from error
 
 
 def _write_json(path: Path, fields: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(fields, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path, do: str) -> dict[str, Any]:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _damaged(path, error) from error
+        raise _damaged(path, error, do) from error
     if not isinstance(fields, dict):
-        raise _damaged(path, TypeError(f"{type(fields).__name__}, no object"))
+        raise _damaged(path, TypeError(f"{type(fields).__name__}, no object"), do)
     return fields
 
 
-def _damaged(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"{path} is damaged",
-        expected="a file as training writes it",
-        got=str(error),
-        do="remove its folder: --resume then takes the checkpoint before",
-    )
+def _damaged(path: Path, error: Exception, do: str) -> CheckpointError:
+    what = "cannot be read" if isinstance(error, OSError) else "is damaged"
+    return CheckpointError(f"{path} {what}", expected="a file as training writes it", got=str(error), do=do)

@@ -55,8 +55,10 @@ class Settings:
                 check_count(name, getattr(self, name))
         for name in ("clip", "weight_decay", "save_seconds"):
             _check_not_negative(name, getattr(self, name))
-        if self.minutes is not None:
-            _check_not_negative("minutes", self.minutes)
+        if self.minutes is not None and not 0 < self.minutes < float("inf"):
+            raise OptionError(
+                "wrong minutes", expected="more than 0", got=str(self.minutes), do="leave it out to train without end"
+            )
         if (self.epochs, self.steps, self.minutes) == (None, None, None) and self.patience == 0:
             raise OptionError(
                 "this training would never end",

@@ -17,10 +17,11 @@ from regard.models import SequenceToSequence, Transformer, sequence_files
 from regard.text.pairs import Pair, Where
 from regard.text.pairs.told import told_pairs
 from regard.text.placeholders import ProtectedPair, protect
+from regard.text.subword_training import normalized
 from regard.text.subwords import Subwords
 from regard.train.batches import Batches
 from regard.train.corpus import Corpus, Sentences
-from regard.train.new_model import described, new_model
+from regard.train.new_model import check_numbers, described, new_model
 from regard.train.new_subwords import BothSubwords, new_subwords
 from regard.train.plan import KINDS, Plan
 from regard.train.run_folder import RunFolder
@@ -28,6 +29,7 @@ from regard.train.translation import TranslationTask
 from regard.translation import Translator
 from regard.translation.hold_out import held_out
 from regard.translation.sizes import SIZES, Size, size_for, warning_for
+from regard.translation.translator import MOST_TOKENS
 
 _TOGETHER = 10_000
 """Sentences that are encoded at a time."""
@@ -68,9 +70,11 @@ def prepared(plan: Plan, say: Callable[[str], None], *, subwords: BothSubwords |
     """
     start = _start(plan)
     plan.check_effect()
+    if start is None:
+        check_numbers(plan)
     languages = _languages(plan, start)
     where = replace(plan.where, source=languages[0], target=languages[1])
-    learnt, measured = (_guarded(pairs) for pairs in _split(plan, where, say))
+    learnt, measured = _split(plan, where, say)
     warning = warning_for(len(learnt))
     if warning:
         say(warning)
@@ -81,7 +85,8 @@ def prepared(plan: Plan, say: Callable[[str], None], *, subwords: BothSubwords |
     model.subwords = subwords
     if start is None:
         say(f"the model: {described(plan, size, model)}")
-    most = min(plan.most_tokens, (model.most_tokens or plan.most_tokens + 1) - 1)  # there is a place for the end too
+    # There is a place for the end too, and what is measured with is translated.
+    most = min(plan.most_tokens, MOST_TOKENS - 1, (model.most_tokens or MOST_TOKENS) - 1)
     corpus, _ = _encoded(learnt, subwords, most, say)
     measured_corpus, kept = _encoded(measured, subwords, most, say)
     ids = {"start_id": model.start_id, "end_id": model.end_id}
@@ -100,12 +105,19 @@ def prepared(plan: Plan, say: Callable[[str], None], *, subwords: BothSubwords |
     return Prepared(task, size, about)
 
 
-def _split(plan: Plan, where: Where, say: Callable[[str], None]) -> tuple[list[Pair], list[Pair]]:
+def _split(plan: Plan, where: Where, say: Callable[[str], None]) -> tuple[list[_Guarded], list[_Guarded]]:
     """Pairs to learn from and to measure with."""
-    pairs = told_pairs(plan.data, where, say)
+    pairs = _guarded(told_pairs(plan.data, where, say))
+    sources = [normalized(one.text.source) for one in pairs]
     if plan.validation:
-        return pairs, told_pairs(plan.validation, where, say)
-    learnt, measured = held_out(pairs, seed=plan.seed)
+        measured = _guarded(told_pairs(plan.validation, where, say))
+        known = len({normalized(one.text.source) for one in measured} & set(sources))
+        if known:
+            say(f"of the sources to measure with, {known:,} are learnt from too: scores will tell of memory")
+        return pairs, measured
+    held = held_out(sources, seed=plan.seed)
+    learnt = [one for one, out in zip(pairs, held, strict=True) if not out]
+    measured = [one for one, out in zip(pairs, held, strict=True) if out]
     if not learnt or not measured:
         raise DataError(
             "there are too few different sentences to learn from some and measure with others",

@@ -1,6 +1,6 @@
 """Sentences from one language into another: translating, measuring, leaving for other software."""
 
-from regard.translation.scores import Scores, score
+from regard.translation.scores import Scorer, Scores, score
 from regard.translation.translator import Aligned, Rendering, Translation, Translator
 
-__all__ = ["Aligned", "Rendering", "Scores", "Translation", "Translator", "score"]
+__all__ = ["Aligned", "Rendering", "Scorer", "Scores", "Translation", "Translator", "score"]

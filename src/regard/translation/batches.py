@@ -9,14 +9,15 @@ from jaxtyping import Int
 from torch import Tensor
 
 
-def by_length(lengths: Sequence[int], *, tokens: int) -> Iterator[list[int]]:
+def by_length(lengths: Sequence[int], *, tokens: int, most: int | None = None) -> Iterator[list[int]]:
     """The numbers of the sequences, the longest first, in batches of at most ``tokens``, padding included.
 
-    A sequence longer than that is alone.
+    A sequence longer than that is alone. ``most`` is how many sequences a batch may have; None is any number.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     while order:
         size = max(1, tokens // lengths[order[0]])
+        size = size if most is None else min(size, most)
         yield order[:size]
         order = order[size:]
 

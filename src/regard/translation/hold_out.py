@@ -2,6 +2,7 @@
 
 A sentence may stand in the data many times, with the same translation or others. Were one of them learnt from and
 another measured with, the score would tell of memory. So sentences are held out, not lines: all pairs of a source are.
+Sources are the same where a model reads the same: "Delete %s" and "Delete  %d" are, once codes are placeholders.
 """
 
 from __future__ import annotations
@@ -10,16 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from regard.text.pairs import Pair
-
 MOST = 1000
 _SHARE = 0.05
 
 
-def held_out(pairs: Sequence[Pair], *, seed: int, most: int = MOST) -> tuple[list[Pair], list[Pair]]:
-    """Pairs to learn from, and pairs to measure with: of 5 % of the sources, ``most`` of them at most, one at least."""
-    sources = list(dict.fromkeys(pair.source for pair in pairs))
-    count = min(most, max(1, round(_SHARE * len(sources))), len(sources) - 1)
-    chosen = np.random.default_rng(seed).permutation(len(sources))[: max(0, count)]
-    kept = {sources[index] for index in chosen.tolist()}
-    return [pair for pair in pairs if pair.source not in kept], [pair for pair in pairs if pair.source in kept]
+def held_out(sources: Sequence[str], *, seed: int, most: int = MOST) -> list[bool]:
+    """Which places are held out: those of 5 % of the different sources, ``most`` of them at most, one at least."""
+    different = list(dict.fromkeys(sources))
+    count = min(most, max(1, round(_SHARE * len(different))), len(different) - 1)
+    chosen = np.random.default_rng(seed).permutation(len(different))[: max(0, count)]
+    kept = {different[index] for index in chosen.tolist()}
+    return [source in kept for source in sources]

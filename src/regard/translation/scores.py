@@ -20,8 +20,11 @@ from regard.errors import DataError, MissingPackageError, unknown
 TOKENIZATIONS = ("13a", "char", "intl", "ja-mecab", "ko-mecab", "none", "zh")
 """How BLEU finds words, by the names of sacrebleu. "none" takes what stands between spaces."""
 
-_OF_LANGUAGE = {"zh": "zh"} | dict.fromkeys(("ja", "th", "lo", "km", "my"), "char")
-"""Languages written without spaces between words; all others take 13a, which is sacrebleu's own choice."""
+_OF_LANGUAGE = dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh"), "zh") | dict.fromkeys(
+    ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur"), "char"
+)
+"""Languages written without spaces between words, by their codes of two letters and of three; all others take 13a,
+which is sacrebleu's own choice."""
 _SCRIPTS = {
     "ja": re.compile("[\u3041-\u30ff]"),
     "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),
@@ -82,23 +85,47 @@ def score(
             between, BLEU is that of ``multi-bleu.perl``, wherever there is a common 4-gram; without any it gives 0.
         lowercase: whether capital letters are made small first.
 
-    Raises DataError where there are not as many of both, or none; OptionError for an unknown tokenization;
-    MissingPackageError without sacrebleu, or without the dictionary of a tokenization.
+    Raises DataError where there are not as many of both, or none, and what ``Scorer`` raises.
     """
-    _check_counts(len(hypotheses), len(references))
-    tokenize = tokenization_of(language, references) if tokenize is None else tokenize
-    if tokenize not in TOKENIZATIONS:
-        raise unknown("tokenization of BLEU", tokenize, TOKENIZATIONS)
-    bleu, chrf = _metrics(tokenize, lowercase)
-    words, characters = (metric.corpus_score(list(hypotheses), [list(references)]) for metric in (bleu, chrf))
-    return Scores(
-        bleu=float(words.score),
-        bleu_signature=str(bleu.get_signature()),
-        chrf=float(characters.score),
-        chrf_signature=str(chrf.get_signature()),
-        sentences=len(hypotheses),
-        length_ratio=float(words.ratio),
-    )
+    return Scorer(references, language=language, tokenize=tokenize, lowercase=lowercase).score(hypotheses)
+
+
+@final
+class Scorer:
+    """What ``score`` does, in two steps: what is wrong is said before anybody translates for hours.
+
+    Arguments as those of ``score``. Raises OptionError for an unknown tokenization; MissingPackageError without
+    sacrebleu, or without the dictionary of a tokenization.
+    """
+
+    def __init__(
+        self,
+        references: Sequence[str],
+        *,
+        language: str | None = None,
+        tokenize: str | None = None,
+        lowercase: bool = False,
+    ) -> None:
+        tokenize = tokenization_of(language, references) if tokenize is None else tokenize
+        if tokenize not in TOKENIZATIONS:
+            raise unknown("tokenization of BLEU", tokenize, TOKENIZATIONS)
+        self._references = list(references)
+        self._bleu, self._chrf = _metrics(tokenize, lowercase)
+
+    def score(self, hypotheses: Sequence[str]) -> Scores:
+        """How near they are. Raises DataError where there are not as many as references, or none."""
+        _check_counts(len(hypotheses), len(self._references))
+        words, characters = (
+            metric.corpus_score(list(hypotheses), [self._references]) for metric in (self._bleu, self._chrf)
+        )
+        return Scores(
+            bleu=float(words.score),
+            bleu_signature=str(self._bleu.get_signature()),
+            chrf=float(characters.score),
+            chrf_signature=str(self._chrf.get_signature()),
+            sentences=len(hypotheses),
+            length_ratio=float(words.ratio),
+        )
 
 
 def _check_counts(hypotheses: int, references: int) -> None:

@@ -18,12 +18,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import CheckpointError, DataError, OptionError, check_count
+from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count
 from regard.models import SequenceToSequence
 from regard.models.load import load_translator
 from regard.search import Beam, Hypothesis, Search
 from regard.text.alignments import Alignment, links, spread, word_weights
-from regard.text.placeholders import Protected, protect
+from regard.text.placeholders import Protected, ProtectedPair, protect
 from regard.text.tokenizer import check_text
 from regard.text.words import Splitter, word_spans
 from regard.translation.attended import attended_weights
@@ -33,6 +33,12 @@ MOST_TOKENS = 4096
 """Tokens of a sentence that are read, for models without a limit of their own: a longer one is no sentence."""
 CHUNK = 1024
 """Sentences that are sorted by length together."""
+BATCH = 2048
+"""Tokens of sources that are read together unless something else is said: more are hardly faster."""
+_ROWS = 5
+"""Targets of a source that a batch is meant for, those of the usual beam; with more of them it has fewer sources."""
+_LOGITS = 2**25
+"""Logits of a step: 128 MB of them, where a batch of short sources has many rows and the vocabulary is large."""
 
 
 @final
@@ -103,10 +109,11 @@ class _Read:
 class Translator:
     """Translates with ``model``, which ``regard.load`` gave or a training run left.
 
-    ``tokens`` is the most a batch may hold, padding included. Raises CheckpointError for a model without subwords.
+    ``tokens`` is the most of sources that a batch may hold, padding included, where a search writes up to 5 targets of
+    each side by side; fewer where it writes more. Raises CheckpointError for a model without subwords.
     """
 
-    def __init__(self, model: SequenceToSequence, *, tokens: int = 2048) -> None:
+    def __init__(self, model: SequenceToSequence, *, tokens: int = BATCH) -> None:
         check_count("tokens", tokens)
         if model.subwords is None:
             raise CheckpointError(
@@ -120,9 +127,9 @@ class Translator:
         self.limit = min(MOST_TOKENS, model.most_tokens or MOST_TOKENS)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None) -> Translator:
+    def load(cls, folder: str | Path, *, device: str | None = None, tokens: int = BATCH) -> Translator:
         """A translator from a model's folder. Raises CheckpointError where that is none."""
-        return cls(load_translator(folder, device=device))
+        return cls(load_translator(folder, device=device), tokens=tokens)
 
     def translate(self, texts: Sequence[str], *, search: Search | None = None) -> list[Translation]:
         """The translations of all texts, in their order. ``search`` None is a beam of 5.
@@ -158,7 +165,7 @@ class Translator:
             if not one.ids:
                 found[index] = Translation(texts[index], (Rendering(texts[index].strip(), (), 0.0, 0.0, True),))
         worded = [index for index, one in enumerate(read) if one.ids]
-        for places in by_length([len(read[index].ids) + 1 for index in worded], tokens=self.tokens):
+        for places in self._batches([len(read[index].ids) + 1 for index in worded], search):
             batch = [worded[place] for place in places]
             for index, hypotheses in zip(batch, self._searched([read[i] for i in batch], search), strict=True):
                 renderings = tuple(self._rendered(read[index].protected, one) for one in hypotheses)
@@ -187,13 +194,7 @@ class Translator:
         self, pairs: Sequence[tuple[str, str]], *, split: Splitter = word_spans, places: Sequence[str] = ()
     ) -> list[Aligned]:
         """The same for many of them, in batches. ``places`` say in messages where each pair stands."""
-        protected = [protect(source, target) for source, target in pairs]
-        read = self.source.encode([pair.source for pair in protected])
-        written = self.target.encode([pair.target for pair in protected])
-        for side, those in (("source", read), ("target", written)):
-            for number, ids in enumerate(those, start=1):
-                place = f" in {places[number - 1]}" if places else "" if len(pairs) == 1 else f" of pair {number:,}"
-                self.check_length(ids, f"the {side}{place}")
+        protected, read, written = self._read_pairs(pairs, places)
         return self._aligned(read, written, [pair.kept for pair in protected], split)
 
     def weights(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "target source"]:
@@ -202,7 +203,26 @@ class Translator:
 
     def check(self, text: str, name: str) -> None:
         """Raise DataError, with ``name`` for the text, unless the model can read it."""
-        self._read([text], names=[name])
+        self.check_all([text], [name])
+
+    def check_all(self, texts: Sequence[str], names: Sequence[str]) -> None:
+        """The same for many texts."""
+        self._read(texts, names=names)
+
+    def check_pairs(self, pairs: Sequence[tuple[str, str]], places: Sequence[str]) -> None:
+        """Raise what ``aligned_pairs`` would raise, before anything is computed."""
+        self.check_attention()
+        self._read_pairs(pairs, places)
+
+    def check_attention(self) -> None:
+        """Raise RefusedError for a model that never looks at its source."""
+        if not self.model.attends:
+            raise RefusedError(
+                "this model translates without attention, so there is nothing to see",
+                expected="a model whose target looks at its source",
+                got="attention='none'",
+                do="train one with attention: regard train translate --model gru --attention additive",
+            )
 
     def check_length(self, ids: Sequence[int], name: str) -> None:
         """Raise DataError, with ``name`` for the text of these subwords, where the model has no place for its end."""
@@ -251,6 +271,25 @@ class Translator:
         for number, ids in enumerate(encoded, start=first):
             self.check_length(ids, names[number - 1] if names else f"text {number:,}")
         return [_Read(one, ids) for one, ids in zip(protected, encoded, strict=True)]
+
+    def _read_pairs(
+        self, pairs: Sequence[tuple[str, str]], places: Sequence[str]
+    ) -> tuple[list[ProtectedPair], list[list[int]], list[list[int]]]:
+        """Pairs, and the ids of both sides; ``places`` as for ``aligned_pairs``."""
+        protected = [protect(source, target) for source, target in pairs]
+        read = self.source.encode([pair.source for pair in protected])
+        written = self.target.encode([pair.target for pair in protected])
+        for side, those in (("source", read), ("target", written)):
+            for number, ids in enumerate(those, start=1):
+                place = f" in {places[number - 1]}" if places else "" if len(pairs) == 1 else f" of pair {number:,}"
+                self.check_length(ids, f"the {side}{place}")
+        return protected, read, written
+
+    def _batches(self, lengths: Sequence[int], search: Search) -> Iterator[list[int]]:
+        """Sources that are searched together: what they take grows with the rows that the search has of each."""
+        tokens = self.tokens * _ROWS // max(search.rows, _ROWS)
+        most = max(1, _LOGITS // (search.rows * self.model.vocabularies[1]))
+        return by_length(lengths, tokens=tokens, most=most)
 
     def _searched(self, read: Sequence[_Read], search: Search) -> list[list[Hypothesis]]:
         sources = [[*one.ids, self.model.end_id] for one in read]

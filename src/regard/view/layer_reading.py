@@ -3,6 +3,7 @@
     weights = softmax(scale * score + bias) * bell
 
     score   = query . key                                  Vaswani et al. 2017, equation 1; Luong et al. 2015
+            = query . (key + relative)                     Shaw et al. 2018, equation 4: by the distance of the two
             = vector . tanh(query + key)                   Bahdanau et al. 2015, A.1.2: W_q q and W_k k are kept
     bell    = exp(-(place - centre)^2 / (2 deviation^2))   Luong et al. 2015, equation 10; else 1
 
@@ -35,6 +36,26 @@ class Bell:
         return np.asarray(np.exp(-(away**2) / (2 * self.deviation**2)))
 
 
+@final
+@dataclass(frozen=True, eq=False)
+class Relative:
+    """Vectors by the distance from query to key, cut to -m .. m, for all heads: Shaw et al. 2018, equations 3 and 4.
+
+    ``key`` (2 m + 1, head_dim) is added to keys, ``value`` (2 m + 1, value_dim) to values; None adds nothing to these.
+    """
+
+    key: Float32[np.ndarray, "_distances _head_dim"]
+    value: Float32[np.ndarray, "_distances _value_dim"] | None = None
+
+    def scores(self, query: Float64[np.ndarray, "heads queries head_dim"], keys: int) -> Float64[np.ndarray, "..."]:
+        """What they add to each score (heads, queries, keys); the last query stands on the last key."""
+        most, queries = len(self.key) // 2, query.shape[1]
+        distance = np.arange(keys)[None, :] - np.arange(queries)[:, None] + queries - keys
+        by_distance = query @ self.key.astype(np.float64).T
+        places = np.broadcast_to(distance.clip(-most, most) + most, (len(query), queries, keys))
+        return np.take_along_axis(by_distance, places, axis=2)
+
+
 @dataclass(frozen=True, eq=False)
 class LayerReading:
     """What one attention layer saw: query (heads, queries, head_dim), key and value (heads, keys, head_dim).
@@ -54,6 +75,7 @@ class LayerReading:
     vector: Float32[np.ndarray, "_heads _head_dim"] | None = None
     bias: Float32[np.ndarray, "_heads _distances"] | None = None
     bell: Bell | None = None
+    relative: Relative | None = None
 
     def __post_init__(self) -> None:
         heads, queries, head_dim = self.query.shape
@@ -64,6 +86,10 @@ class LayerReading:
         self._check("vector", self.vector, (heads, head_dim))
         self._check("bias", self.bias, (heads, queries + keys - 1))
         self._check("centre", None if self.bell is None else self.bell.centre, (heads, queries))
+        if self.relative is not None:
+            distances = len(self.relative.key)
+            self._check("relative keys", self.relative.key, (distances | 1, head_dim))
+            self._check("relative values", self.relative.value, (distances, self.value.shape[2]))
         if not all(np.isfinite(array).all() for array in self._numbers):
             raise DataError(
                 f"{self.name} holds numbers that are not finite",
@@ -84,7 +110,8 @@ class LayerReading:
     @property
     def _numbers(self) -> tuple[np.ndarray, ...]:
         centre = None if self.bell is None else self.bell.centre
-        given = (self.query, self.key, self.value, self.vector, self.bias, centre)
+        relative = (None, None) if self.relative is None else (self.relative.key, self.relative.value)
+        given = (self.query, self.key, self.value, self.vector, self.bias, centre, *relative)
         return tuple(array for array in given if array is not None)
 
     @property
@@ -108,7 +135,10 @@ class LayerReading:
     def _scores(self) -> Float64[np.ndarray, "heads queries keys"]:
         """scale * score + bias."""
         query, key = self.query.astype(np.float64), self.key.astype(np.float64)
-        scores = self.scale * (query @ key.swapaxes(1, 2) if self.vector is None else _hidden(query, key, self.vector))
+        scores = query @ key.swapaxes(1, 2) if self.vector is None else _hidden(query, key, self.vector)
+        if self.relative is not None:
+            scores = scores + self.relative.scores(query, key.shape[1])
+        scores = self.scale * scores
         return scores if self.bias is None else np.asarray(scores + self._bias_of_pairs(self.bias))
 
     def _bias_of_pairs(

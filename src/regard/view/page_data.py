@@ -138,6 +138,13 @@ def _layer(layer: LayerReading, masks: list[str], letters: int) -> Json:
             "centre": [pack_float32(head[None]) for head in layer.bell.centre],
             "deviation": layer.bell.deviation,
         }
+    if layer.relative is not None:
+        value = layer.relative.value
+        packed["relative"] = {
+            "key": pack_float32(layer.relative.key),
+            "value": None if value is None else pack_float32(value),
+            "most": len(layer.relative.key) // 2,
+        }
     return packed
 
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import DataError, RefusedError
+from regard.errors import DataError
 from regard.record import record
 from regard.text.placeholders import protect
 from regard.text.subword_training import SPECIAL
@@ -47,7 +47,7 @@ def read_pair(
     Raises DataError for a text that is empty or too long for the model (``source_name`` and ``target_name`` name them),
     RefusedError for a model without attention, or attention that the views cannot compute again.
     """
-    check_attention(translator)
+    translator.check_attention()
     translator.check(source, source_name)
     found = _found(translator, source) if target is None else _forced(translator, source, target)
     _check_some(found.source, source_name)
@@ -56,17 +56,6 @@ def read_pair(
         translator.check_length(found.target, target_name)
     layers, attended = _seen(translator, found)
     return _reading(translator, found, layers, attended, forced=target is not None)
-
-
-def check_attention(translator: Translator) -> None:
-    """Raise RefusedError for a translator that never looks at its source."""
-    if not translator.model.attends:
-        raise RefusedError(
-            "this model translates without attention, so there is nothing to see",
-            expected="a model whose target looks at its source",
-            got="attention='none'",
-            do="train one with attention: regard train translate --model gru --attention additive",
-        )
 
 
 @final

@@ -17,9 +17,10 @@ from regard.mechanisms import DotProduct, LuongDot, LuongGeneral, Mechanism
 from regard.mechanisms.by_head import by_head
 from regard.mechanisms.hidden_layer import HiddenLayer
 from regard.models.luong_local import LocalPredictive
+from regard.positions import ShawRelative
 from regard.positions.base import DistanceBias
 from regard.record import SeenLayer
-from regard.view.layer_reading import Bell, LayerReading
+from regard.view.layer_reading import Bell, LayerReading, Relative
 
 
 def layers_of(seen: Iterable[SeenLayer]) -> tuple[LayerReading, ...]:
@@ -58,6 +59,7 @@ def _layer(seen: SeenLayer) -> LayerReading:
             vector=vector,
             bias=_bias(seen),
             bell=_bell(seen),
+            relative=_relative(seen),
         )
 
 
@@ -81,13 +83,22 @@ def _scorer(mechanism: Mechanism) -> Mechanism:
 
 
 def _bias(seen: SeenLayer) -> NDArray[Any] | None:
-    if seen.bias is None:
+    if seen.bias is None or isinstance(seen.bias, ShawRelative):
         return None
     if not isinstance(seen.bias, DistanceBias):
         raise _refused(seen, "no bias of scores, or one by distance", f"a bias of type {type(seen.bias).__name__}")
     queries, keys = seen.query.shape[2], seen.key.shape[2]
     table = array(seen.bias.table(1 - keys, queries - 1))
     return np.ascontiguousarray(np.broadcast_to(table, (seen.query.shape[1], queries + keys - 1)))
+
+
+def _relative(seen: SeenLayer) -> Relative | None:
+    if not isinstance(seen.bias, ShawRelative):
+        return None
+    if not isinstance(_scorer(seen.mechanism), DotProduct):
+        raise _refused(seen, "a dot product under relative positions", type(seen.mechanism).__name__)
+    values = seen.bias.value_vectors
+    return Relative(array(seen.bias.key_vectors), None if values is None else array(values))
 
 
 def _bell(seen: SeenLayer) -> Bell | None:

@@ -35,11 +35,14 @@ class AlignmentFile:
     """The alignments of a file, one for each sentence pair, and which of ``FORMS`` it has.
 
     ``null_links`` counts links to word 0 of the naacl form, which say that a word has no translation, and are left out.
+    ``unnamed`` are the sentences, counted from 0, that no line of that form names: they have no links here, and nobody
+    may have looked for any.
     """
 
     alignments: tuple[Alignment, ...]
     form: str
     null_links: int = 0
+    unnamed: frozenset[int] = frozenset()
 
 
 def read_alignments(
@@ -74,11 +77,11 @@ def read_alignments(
     first = _FIRST[form] if first is None else first
     _check_first(first, form)
     if form == "naacl":
-        sentences, null_links = _by_link(lines, lengths)
+        found = _by_link(lines, lengths)
     else:
-        sentences, null_links = _by_sentence(lines, form, first, lengths), 0
-    _check_count(len(sentences), lengths, name)
-    return AlignmentFile(tuple(sentences), form, null_links)
+        found = AlignmentFile(tuple(_by_sentence(lines, form, first, lengths)), form)
+    _check_count(len(found.alignments), lengths, name)
+    return found
 
 
 def _form_of(lines: Sequence[Line]) -> str:
@@ -126,11 +129,12 @@ def _by_sentence(
     return alignments
 
 
-def _by_link(lines: Sequence[Line], lengths: Sequence[tuple[int, int] | None] | None) -> tuple[list[Alignment], int]:
-    """The alignments of all sentences, or up to the last with links; and how many links to word 0 were left out."""
+def _by_link(lines: Sequence[Line], lengths: Sequence[tuple[int, int] | None] | None) -> AlignmentFile:
+    """The alignments of all sentences, or up to the last that is named."""
     sure: defaultdict[int, set[Link]] = defaultdict(set)
     possible: defaultdict[int, set[Link]] = defaultdict(set)
-    null_links = last = 0
+    named: set[int] = set()
+    null_links = 0
     for line in lines:
         text = line.text.strip()
         if not text:
@@ -139,21 +143,20 @@ def _by_link(lines: Sequence[Line], lengths: Sequence[tuple[int, int] | None] | 
         if parts is None or int(parts[1]) == 0:
             raise _malformed(line.name, text, "naacl")
         sentence, link = int(parts[1]), (int(parts[2]) - 1, int(parts[3]) - 1)
-        last = max(last, sentence)
+        named.add(sentence)
         if min(link) < 0:
             null_links += 1
             continue
         words = lengths[sentence - 1] if lengths is not None and sentence <= len(lengths) else None
         _check_link(link, words, 1, f"{line.name}: link {text!r}")
         (possible if parts[4] == "P" else sure)[sentence].add(link)
-    empty = Alignment(frozenset())
-    known = sure.keys() | possible.keys()
-    count = last if lengths is None else max(last, len(lengths))
-    alignments = [
-        Alignment(frozenset(sure[number]), frozenset(possible[number])) if number in known else empty
-        for number in range(1, count + 1)
-    ]
-    return alignments, null_links
+    numbers = range(1, max(*named, len(lengths or ()), 0) + 1)
+    return AlignmentFile(
+        tuple(Alignment(frozenset(sure.get(one, ())), frozenset(possible.get(one, ()))) for one in numbers),
+        "naacl",
+        null_links,
+        frozenset(one - 1 for one in numbers if one not in named),
+    )
 
 
 def _malformed(name: str, token: str, form: str) -> DataError:

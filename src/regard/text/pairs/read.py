@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from regard.errors import OptionError
+from regard.errors import DataError, OptionError
 from regard.text.compressed import inner_suffix
 from regard.text.pairs.aligned import aligned
 from regard.text.pairs.catalogue import catalogues, meant_by
@@ -48,10 +48,11 @@ class Where:
 def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]:
     """The pairs of all files, one after the other; of two plain text files, those of their lines.
 
-    Raises OptionError for a file of no known format, and what the formats raise.
+    Raises OptionError for a file of no known format, DataError for one that is not there, and what the formats raise.
     """
     for path in paths:
         _check_format(path)
+        _check_there(path)
     plain = [path for path in paths if not path.is_dir() and inner_suffix(path) not in _KNOWN]
     if len(plain) == 2 and len(paths) == 2:
         yield from aligned(*paths)
@@ -66,6 +67,16 @@ def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]
     meant = meant_by([path for path in paths if _is_catalogue(path)], where.source, where.target)
     for path in paths:
         yield from catalogues(path, meant) if _is_catalogue(path) else _of_file(path, where)
+
+
+def _check_there(path: Path) -> None:
+    if not path.exists():
+        raise DataError(
+            f"cannot read {path}",
+            expected="a file or a folder of pairs",
+            got="No such file or directory",
+            do="check the path",
+        )
 
 
 def _check_format(path: Path) -> None:

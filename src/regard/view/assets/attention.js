@@ -1,5 +1,6 @@
 // weights = softmax(scale * score + bias) * bell: computed here, one head at a time, from what the page carries.
-// score = query . key, or vector . tanh(query + key); bias and bell where the layer has them. A head of null is the mean.
+// score = query . key, query . (key + relative) or vector . tanh(query + key); bias and bell where the layer has them.
+// A head of null is the mean.
 
 const decodedHeads = new Map();
 const computedWeights = new Map();
@@ -47,7 +48,13 @@ function headOf(text, layerNumber, head) {
       bias: layer.bias ? fromFloat32(layer.bias[head]) : null,
       centre: layer.bell ? fromFloat32(layer.bell.centre[head]) : null,
       deviation: layer.bell?.deviation,
+      relative: layer.relative && {
+        most: layer.relative.most,
+        key: fromFloat32(layer.relative.key),
+        value: layer.relative.value && fromFloat32(layer.relative.value),
+      },
       queries: text.tokens.length,
+      keys: keysOf(text).length,
       allowed: layer.mask === null ? () => true : fromBits(text.masks[layer.mask], keysOf(text).length),
     };
   });
@@ -57,13 +64,26 @@ function vectorOf(numbers, width, row) {
   return numbers.subarray(row * width, (row + 1) * width);
 }
 
+// The row of the vectors by distance, the last query standing on the last key.
+function placeOf({ relative: { most }, queries, keys }, query, key) {
+  return Math.max(0, Math.min(2 * most, key - query + queries - keys + most));
+}
+
+// A "key" or a "value" as a query finds it: with the vector of the distance between the two, where the layer has such.
+function foundBy(seen, part, width, query, key) {
+  const added = seen.relative?.[part];
+  return vectorOf(seen[part], width, key).map((own, c) => own + (added ? added[placeOf(seen, query, key) * width + c] : 0));
+}
+
 // query . key of one pair, and vector . tanh(query + key) by tanh(x) = 1 - 2 / (1 + e^2x), whose e^2x is a product of
 // what the query and the key make of it alone: one division a number instead of a tanh.
-function scorerOf({ query, key, vector, width }) {
+function scorerOf(seen) {
+  const { query, key, vector, width, relative } = seen;
   if (!vector) {
     return (q, k) => {
+      const at = relative ? placeOf(seen, q, k) * width : 0;
       let score = 0;
-      for (let c = 0; c < width; c += 1) score += query[q * width + c] * key[k * width + c];
+      for (let c = 0; c < width; c += 1) score += query[q * width + c] * (key[k * width + c] + (relative ? relative.key[at + c] : 0));
       return score;
     };
   }
@@ -124,11 +144,11 @@ function meanOf(text, layerNumber, all) {
 }
 
 // context = sum over keys of weight * value
-function contextOf(text, layerNumber, head, weights) {
-  const { value, valueWidth } = headOf(text, layerNumber, head);
-  const context = new Float64Array(valueWidth);
+function contextOf(seen, query, weights) {
+  const context = new Float64Array(seen.valueWidth);
   weights.forEach((weight, k) => {
-    for (let c = 0; c < valueWidth; c += 1) context[c] += weight * value[k * valueWidth + c];
+    const value = foundBy(seen, "value", seen.valueWidth, query, k);
+    for (let c = 0; c < seen.valueWidth; c += 1) context[c] += weight * value[c];
   });
   return context;
 }

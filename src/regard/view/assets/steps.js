@@ -53,7 +53,7 @@ function headSteps(text, key) {
   const walked = stepsOf(text, layer, head, query);
   const [asks, gets] = [text.tokens[query].surface, keysOf(text)[key].surface];
   const n = keysOf(text).length;
-  const [q, k] = [vectorOf(seen.query, seen.width, query), vectorOf(seen.key, seen.width, key)];
+  const [q, k] = [vectorOf(seen.query, seen.width, query), foundBy(seen, "key", seen.width, query, key)];
   return [
     step(
       isAcross(text) ? "Query: what the step asks for" : "Query: what the token asks for", `q: ${seen.width} numbers`,
@@ -64,7 +64,7 @@ function headSteps(text, key) {
     ),
     step(
       "Key: what each token offers", `K: ${n} tokens × ${seen.width}`,
-      make("p", {}, "Every token gets a key, a vector that says what it has to offer. Here the key of ", word(gets), "."),
+      make("p", {}, "Every token gets a key, a vector that says what it has to offer. Here the key of ", word(gets), withDistance(seen.relative?.key)),
       ...vector(["k of ", word(gets)], k),
     ),
     seen.vector ? hiddenStep(seen, walked, q, k, key, n) : dotStep(walked, q, k, key, n),
@@ -76,8 +76,13 @@ function headSteps(text, key) {
       softmaxTable(text, walked, query, key, seen),
     ),
     ...bellStep(seen, walked, query, key),
-    sumStep(text, seen, walked, key, asks, gets),
+    sumStep(text, seen, walked, query, key, asks, gets),
   ];
+}
+
+// Behind the name of a key or value.
+function withDistance(vectors) {
+  return vectors ? ", plus a trained vector for its distance." : ".";
 }
 
 function dotStep(walked, q, k, key, n) {
@@ -135,15 +140,15 @@ function bellStep(seen, walked, query, key) {
   ];
 }
 
-function sumStep(text, seen, walked, key, asks, gets) {
-  const context = contextOf(text, state.layer, state.head, walked.weights);
+function sumStep(text, seen, walked, query, key, asks, gets) {
+  const context = contextOf(seen, query, walked.weights);
   const after = isAcross(text)
     ? ["With this vector the step goes on to write ", word(asks), "."]
     : ["The layer joins this vector with those of its other heads and adds the mixture to what it knows of ", word(asks), "."];
   return step(
     isAcross(text) ? "Weighted sum: what the step takes home" : "Weighted sum: what the token takes home", `c: ${seen.valueWidth} numbers`,
-    make("p", {}, "Every token also has a value, what it passes on. The result is the mean of all values, weighted by the shares."),
-    ...vector(["v of ", word(gets), `, which counts with weight ${walked.weights[key].toFixed(4)}`], vectorOf(seen.value, seen.valueWidth, key)),
+    make("p", {}, "Every token also has a value, what it passes on", withDistance(seen.relative?.value), " The result is the mean of all values, weighted by the shares."),
+    ...vector(["v of ", word(gets), `, which counts with weight ${walked.weights[key].toFixed(4)}`], foundBy(seen, "value", seen.valueWidth, query, key)),
     formula("c = Σ ", ...low("w", "j"), " ", ...low("v", "j"), upright(` over ${keysOf(text).length} tokens`)),
     ...vector(["context c of ", word(asks)], context),
     make("p", {}, ...after),

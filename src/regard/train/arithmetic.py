@@ -1,0 +1,40 @@
+"""What a run multiplies with, where a machine is measured to tell: kept with the run, and taken again when it goes on.
+
+The last bits of the weights depend on it. A machine that is busy, or whose two ways are about as fast as each other,
+may be measured otherwise the next time.
+
+    isa       the instruction set of the attention kernels
+    linear    the library of float32 products in linear layers
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+
+from regard.kernels import library as kernels
+from regard.layers import projection
+
+_VARIABLES = {"isa": "REGARD_ISA", "linear": "REGARD_LINEAR"}
+
+
+def in_use() -> dict[str, str]:
+    """What this process multiplies with."""
+    return {"isa": "none" if kernels.missing else kernels.native.isa(), "linear": projection.library()}
+
+
+def take(kept: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """Multiply with what a run was begun with, before anything is multiplied; where that cannot be, say so."""
+    here = {"isa": () if kernels.missing else kernels.native.isas(), "linear": ("onednn", "torch")}
+    for name, variable in _VARIABLES.items():
+        if kept.get(name) in here[name]:
+            os.environ.setdefault(variable, kept[name])
+    now = in_use()
+    if now != dict(kept):
+        say(
+            f"the run was begun with {_listed(kept)}; here it is {_listed(now)}: weights will differ in their last bits"
+        )
+
+
+def _listed(used: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {one}" for name, one in used.items()) or "kernels that were not kept"

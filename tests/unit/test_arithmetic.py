@@ -1,0 +1,60 @@
+"""What a run was begun with is taken again, and said where that cannot be."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from regard.errors import OptionError
+from regard.layers import projection
+from regard.train import arithmetic
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    """Without variables of one's own; what is set is undone, and what was measured because of it forgotten."""
+    for name in ("REGARD_ISA", "REGARD_LINEAR"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    projection._outruns_torch.cache_clear()
+    yield
+    projection._outruns_torch.cache_clear()
+
+
+def taken(kept):
+    said: list[str] = []
+    arithmetic.take(kept, said.append)
+    return said
+
+
+def test_what_is_in_use_is_taken_without_a_word():
+    kept = arithmetic.in_use()
+    assert set(kept) == {"isa", "linear"}
+    projection._outruns_torch.cache_clear()
+    assert taken(kept) == []
+    assert arithmetic.in_use() == kept
+
+
+@pytest.mark.parametrize("library", ["onednn", "torch"])
+def test_the_library_of_the_run_is_taken_whatever_would_be_measured(monkeypatch, library):
+    if library == "onednn" and projection._onednn() is None:
+        assert taken({**arithmetic.in_use(), "linear": library})
+        return
+    monkeypatch.setattr(projection, "least_seconds", lambda *_, **__: pytest.fail("measured"))
+    assert taken({"isa": arithmetic.kernels.native.isa(), "linear": library}) == []
+    assert projection.library() == library
+    assert os.environ["REGARD_LINEAR"] == library
+
+
+def test_another_machine_is_said():
+    (said,) = taken({"isa": "of another machine", "linear": "onednn"})
+    assert "isa of another machine" in said
+    assert "weights will differ in their last bits" in said
+    assert "REGARD_ISA" not in os.environ
+
+
+def test_a_library_that_there_is_not_is_named(monkeypatch):
+    monkeypatch.setenv("REGARD_LINEAR", "blas")
+    with pytest.raises(OptionError, match=r"REGARD_LINEAR(.|\n)*onednn, torch"):
+        projection.library()
