@@ -1,10 +1,24 @@
 """A model small enough for a shell test to load in no time."""
 
+import os
+
 import pytest
 import tokenizers
 import torch
 
 # regard is imported late here: whatever is imported before pytest is configured goes without shape checks.
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch):
+    """A run that goes on sets these for its process, which here is that of all tests."""
+    for name in ("REGARD_ISA", "REGARD_LINEAR"):
+        before = os.environ.get(name)
+        monkeypatch.setenv(name, "")
+        if before is None:
+            monkeypatch.delenv(name)
+        else:
+            monkeypatch.setenv(name, before)
 
 
 @pytest.fixture(scope="session")

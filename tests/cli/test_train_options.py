@@ -173,6 +173,8 @@ def test_evaluate_leaves_out_pairs_that_no_line_of_a_gold_file_names(folder):
     assert "4 of 5 pairs are left out of AER: some.naacl names none of their words; the first is pair 1" in some.stderr
     rates = [json.loads(one.stdout)["alignment"]["error_rate"] for one in (every, some)]
     assert rates[0] == pytest.approx(rates[1])
+    (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\n\tno source\n")
+    assert "aligns none of the pairs" in said(DataError, *arguments, "--gold", "some.naacl")
 
 
 def test_a_tilde_that_the_shell_left_is_the_home(folder, monkeypatch):
@@ -182,6 +184,7 @@ def test_a_tilde_that_the_shell_left_is_the_home(folder, monkeypatch):
     assert "thesis.txt" in said(OutputExistsError, *TRAIN[:-4], "--steps", "1", "--out=~/m", "--overwrite")
     assert (folder / "m" / "thesis.txt").exists()
     assert not (folder / "~").exists()
+    assert "no home" in said(OptionError, *TRAIN[:-4], "--steps", "1", "--out=~nobody-has-this-name/m")
 
 
 @pytest.mark.parametrize("wrong", [["--schedule", "cosine"], ["--rate", "0"], ["--set", "layers=0"], ["--set", "x=1"]])

@@ -38,13 +38,38 @@ def test_what_is_in_use_is_taken_without_a_word():
 
 @pytest.mark.parametrize("library", ["onednn", "torch"])
 def test_the_library_of_the_run_is_taken_whatever_would_be_measured(monkeypatch, library):
-    if library == "onednn" and projection._onednn() is None:
+    if library not in projection.libraries():
         assert taken({**arithmetic.in_use(), "linear": library})
         return
     monkeypatch.setattr(projection, "least_seconds", lambda *_, **__: pytest.fail("measured"))
     assert taken({"isa": arithmetic.kernels.native.isa(), "linear": library}) == []
     assert projection.library() == library
     assert os.environ["REGARD_LINEAR"] == library
+
+
+def test_a_variable_that_is_empty_is_none(monkeypatch):
+    monkeypatch.setenv("REGARD_LINEAR", "")
+    assert taken({"isa": arithmetic.kernels.native.isa(), "linear": "torch"}) == []
+    assert os.environ["REGARD_LINEAR"] == "torch"
+
+
+def test_an_instruction_set_that_there_is_not_is_named(monkeypatch):
+    class Refusing:
+        def isa(self):
+            raise ValueError
+
+        def isas(self):
+            return ["portable"]
+
+    monkeypatch.setenv("REGARD_ISA", "avx9")
+    monkeypatch.setattr(arithmetic.kernels, "native", Refusing())
+    with pytest.raises(OptionError, match=r"REGARD_ISA(.|\n)*portable(.|\n)*avx9"):
+        arithmetic.in_use()
+
+
+def test_a_run_of_a_gpu_is_said_to_be_one():
+    (said,) = taken({})
+    assert "begun with no kernels of a CPU" in said
 
 
 def test_another_machine_is_said():
@@ -56,5 +81,5 @@ def test_another_machine_is_said():
 
 def test_a_library_that_there_is_not_is_named(monkeypatch):
     monkeypatch.setenv("REGARD_LINEAR", "blas")
-    with pytest.raises(OptionError, match=r"REGARD_LINEAR(.|\n)*onednn, torch"):
+    with pytest.raises(OptionError, match=r"REGARD_LINEAR(.|\n)*torch"):
         projection.library()

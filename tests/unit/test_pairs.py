@@ -1,6 +1,7 @@
 """Sentence pairs from every format: what is read, what is left out and why, what is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from pair_files import read, write
 from regard.errors import DataError, OptionError
 from regard.text.pairs import LeftOut, Pair, Tally, read_pairs
+from regard.text.pairs.read import check_lines
 
 # Two text files
 
@@ -296,6 +298,30 @@ def test_a_file_that_is_not_there_is_named(tmp_path, name):
     for paths in ([tmp_path / name], [write(tmp_path / "a.en", "Hello\n"), tmp_path / name]):
         with pytest.raises(DataError, match=rf"cannot read .*{name}(.|\n)*No such file"):
             list(read_pairs(paths))
+
+
+MEMORY = '<tmx><header srclang="en"/><body><tu>{}{}</tu></body></tmx>'
+VARIANT = '<tuv xml:lang="{}"><seg>{}</seg></tuv>'
+
+
+def test_files_that_may_be_of_different_languages_need_them_named(tmp_path):
+    to_french = MEMORY.format(VARIANT.format("en", "Yes"), VARIANT.format("fr", "Oui"))
+    to_german = MEMORY.format(VARIANT.format("en", "Yes"), VARIANT.format("de", "Ja"))
+    memories = [write(tmp_path / "a.tmx", to_french), write(tmp_path / "b.tmx", to_german)]
+    catalogue = write(tmp_path / "fr.po", 'msgid "No"\nmsgstr "Non"\n')
+    for paths in (memories, [memories[0], catalogue], [memories[0], tmp_path]):
+        with pytest.raises(OptionError, match=r"each for itself(.|\n)*--target fr"):
+            list(read_pairs(paths))
+    found = read(memories[0], catalogue, source="en", target="fr")
+    assert found[0] == [("Yes", "Oui"), ("No", "Non")]
+
+
+@pytest.mark.parametrize("name", ["a.po", "a.mo.gz", "a.tmx", "a.tsv", "a.xlsx", "a.csv", "a.zip"])
+def test_files_whose_lines_are_no_sentences_are_known_by_name(name):
+    with pytest.raises(OptionError, match="are no sentences"):
+        check_lines(Path(name))
+    for other in ("a.txt", "a.de", "a", "a.jsonl", "a.json", "a.de.gz"):
+        check_lines(Path(other))
 
 
 def test_several_files_follow_one_another(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import subprocess
@@ -491,6 +492,8 @@ def test_what_is_damaged_is_not_to_be_removed_with_all_the_rest(tmp_path):
     with pytest.raises(CheckpointError, match="cannot be read") as refused:
         run.last()
     assert "step-00000014 away" in str(refused.value)
+    with pytest.raises(CheckpointError, match="another version of regard"):
+        run.asked("something new")
     (run.path / "run.json").write_text("{")
     with pytest.raises(CheckpointError, match="damaged") as refused:
         run.asked("seed")
@@ -503,19 +506,31 @@ def test_what_is_damaged_is_not_to_be_removed_with_all_the_rest(tmp_path):
 def test_one_process_at_a_time_writes_a_run(tmp_path):
     """Held by another process, and free again when that was killed."""
     code = "import sys, time; from pathlib import Path; from regard.train.run_folder import RunFolder\n"
-    code += "with RunFolder(Path(sys.argv[1])).held(): print('held', flush=True); time.sleep(600)"
+    code += "with RunFolder(Path(sys.argv[1])).held(print): print('held', flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "m.run")], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         with (
             pytest.raises(OutputExistsError, match="another process is training"),
-            RunFolder(tmp_path / "m.run").held(),
+            RunFolder(tmp_path / "m.run").held(print),
         ):
             pass
         other.kill()
-    with RunFolder(tmp_path / "m.run").held():
+    with RunFolder(tmp_path / "m.run").held(print):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOLCK, "No locks available"), NotImplementedError("no flock")])
+def test_on_a_disk_without_locks_a_run_goes_on_and_says_so(tmp_path, monkeypatch, error):
+    def acquire(self):
+        raise error
+
+    monkeypatch.setattr("regard.train.run_folder.FileLock.acquire", acquire)
+    said: list[str] = []
+    with RunFolder(tmp_path / "m.run").held(said.append):
+        assert len(said) == 1
+    assert "cannot be locked" in said[0]
 
 
 def test_a_folder_with_other_files_is_not_replaced(tmp_path):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError
-from regard.search import Beam, Greedy, Sampling
+from regard.search import Beam, Greedy, Hypothesis, Sampling, Search
 from regard.text.placeholders import TOKENS, protect
 from regard.text.words import token_spans, word_spans, words
 from regard.translation import Rendering, Translation, Translator
@@ -247,3 +247,45 @@ def test_models_are_left_as_they_were(translator):
     assert translator.model.training
     assert all(torch.equal(weight, before[name]) for name, weight in translator.model.state_dict().items())
     translator.model.eval()
+
+
+class Counting(Search):
+    """Writes nothing, and notes how many sources it is given at a time."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self.batches = rows, []
+
+    @property
+    def rows(self) -> int:
+        return self._rows
+
+    def found(self, model, source, lengths, most):
+        self.batches.append(len(source))
+        return [[Hypothesis((), 0.0, 0.0, finished=True)] for _ in source]
+
+
+class TestBatches:
+    """How many sentences are searched together."""
+
+    def test_the_more_targets_of_each_the_fewer(self):
+        translator = Translator(transformer().model, tokens=60)
+        (ids,) = translator.source.encode(["Zwei Hunde laufen."])
+        together = 60 // (len(ids) + 1)
+        for rows, size in ((1, together), (5, together), (10, 30 // (len(ids) + 1)), (1000, 1)):
+            search = Counting(rows)
+            translator.translate(["Zwei Hunde laufen."] * 97, search=search)
+            assert max(search.batches) == size
+            assert sum(search.batches) == 97
+
+    def test_logits_are_bounded_where_sentences_are_short(self, monkeypatch):
+        translator = transformer()
+        monkeypatch.setattr("regard.translation.translator._LOGITS", 7 * 5 * translator.target.vocabulary)
+        search = Counting(5)
+        translator.translate(["Hund"] * 97, search=search)
+        assert max(search.batches) == 7
+
+    @pytest.mark.parametrize(
+        ("search", "rows"), [(Greedy(), 1), (Beam(7), 7), (Beam(4, best=2), 4), (Sampling(seed=1, best=3), 3)], ids=str
+    )
+    def test_searches_say_how_many_there_are(self, search, rows):
+        assert search.rows == rows

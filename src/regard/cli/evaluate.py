@@ -88,7 +88,9 @@ def translate(
         int | None, typer.Option("--gold-first", help="Number of its first word: 0 or 1.", show_default=False)
     ] = None,
     form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
-    device: Annotated[str | None, typer.Option("--device", help="Such as cuda.", show_default=False)] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="Such as cuda; else the CPU.", show_default=False)
+    ] = None,
 ) -> None:
     """BLEU and chrF of translations, and the error rate of alignments."""
     from regard.text.pairs import Pair, Where
@@ -203,6 +205,13 @@ def _wanted(
         for number, (one, links) in enumerate(zip(found, read.alignments, strict=True))
         if isinstance(one, Pair) and number not in read.unnamed
     ]
+    if not kept:
+        raise DataError(
+            f"{gold} aligns none of the pairs",
+            expected="links of pairs that are measured",
+            got=f"{len(found):,} pairs, of which it names none, or those alone that were left out",
+            do="check that the file belongs to these pairs",
+        )
     translator.check_pairs([(one.source, one.target) for one, _ in kept], [one.place for one, _ in kept])
     return kept
 

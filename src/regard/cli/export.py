@@ -11,8 +11,8 @@ from regard.cli.say import say
 
 NOTES = """
 [bold]Formats.[/bold] ctranslate2: for CTranslate2, which translates fast on CPUs and GPUs. marian: MarianMTModel of \
-transformers, for models with norms after the sublayers, as published. pegasus: its \
-PegasusForConditionalGeneration, for those with norm=pre. What a format has no place for is refused.
+transformers, for models with norms after the sublayers, as small, base and big are. pegasus: its \
+PegasusForConditionalGeneration, for those with norm=pre, as tiny is. What a format has no place for is refused.
 
 [bold]Examples[/bold]
 
@@ -32,7 +32,7 @@ def export(
     form: Annotated[str, typer.Option("--format", help="ctranslate2, marian or pegasus.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write, a new one.", show_default=False)],
 ) -> None:
-    """Write a trained translator in the form that another program reads, to translate as it did."""
+    """Write a trained translator in the form that another program reads, to compute what it did."""
     from regard.translation import Translator
     from regard.translation.export import export as exported
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from regard.translation.sizes import Size
 
 NOTES = """
-[bold]Data.[/bold] FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or two text files with \
---data twice, the source first; each may be gzip. What cannot be used is left out, and said.
+[bold]Data.[/bold] FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, and several of these; or \
+two text files with --data twice, the source first. Each may be gzipped. What cannot be used is left out, and said.
 
 [bold]What comes out.[/bold] OUT, a folder with all that `regard translate` needs, written whenever the model is the \
 best so far; and OUT.run with checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
@@ -71,7 +71,10 @@ def _of_tasks() -> None:
 
 def translate(
     data: Annotated[
-        list[Path], typer.Option("--data", help="Pairs: one file or folder, or two text files.", show_default=False)
+        list[Path],
+        typer.Option(
+            "--data", help="Pairs: files and folders, --data for each; or two text files.", show_default=False
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the model.", show_default=False)],
     valid: Annotated[
@@ -169,7 +172,7 @@ def translate(
     from regard.text.pairs import Where
     from regard.train.plan import Plan
 
-    out = out.expanduser()  # a shell leaves --out=~/model as it is
+    out = _expanded(out)
     plan = Plan(
         data=tuple(data),
         where=Where(source, target, columns=columns_of(columns), fields=fields_of(fields)),
@@ -218,7 +221,7 @@ def _train(
     folder = RunFolder(_beside(out))
     _check_output(out, folder, resume=resume, overwrite=overwrite)
     processes = Processes(device=device)
-    with closing(_terminal(processes)) as report, folder.held() if processes.is_main else nullcontext():
+    with closing(_terminal(processes)) as report, folder.held(report.say) if processes.is_main else nullcontext():
         found, settings = _prepared(plan, options, bounds, processes, folder, report, resume=resume)
         after = folder.last() if resume else None
         listeners = _with_files(report, folder, processes, 0 if after is None else after.progress.step)
@@ -240,6 +243,14 @@ def _train(
         measure = found.task.compares_by
         say(f"{out}: {measure} {progress.kept:.2f} on held-out pairs, after {progress.step:,} steps")
         say(f'try: regard translate --model {out} "..."')
+
+
+def _expanded(out: Path) -> Path:
+    """A shell leaves --out=~/model as it is. Raises OptionError for the home of nobody."""
+    try:
+        return out.expanduser()
+    except RuntimeError as error:
+        raise OptionError("--out is in no home", expected="a new folder", got=str(out), do=str(error)) from None
 
 
 def _beside(out: Path) -> Path:
@@ -280,8 +291,10 @@ def _prepared(
 
     torch.manual_seed(plan.seed)  # the first weights are drawn here, the same in all processes
     if processes.is_main:
-        if resume:
+        on_cpu = processes.device.type == "cpu"
+        if on_cpu and resume:
             arithmetic.take(folder.asked("arithmetic"), report.say)
+        used = arithmetic.in_use() if on_cpu else {}
         if resume and options["precision"] == "auto":
             options = {**options, "precision": folder.asked("precision")}  # the bits depend on it
         else:
@@ -292,10 +305,11 @@ def _prepared(
         if resume:
             folder.check_same(asked)
         else:
-            folder.begin({**asked, "arithmetic": arithmetic.in_use()}, found.files)
+            folder.begin({**asked, "arithmetic": used}, found.files)
     processes.wait()
     if not processes.is_main:
-        arithmetic.take(folder.asked("arithmetic"), report.say)
+        if processes.device.type == "cpu":
+            arithmetic.take(folder.asked("arithmetic"), report.say)
         found = prepared(plan, report.say, subwords=subwords_of(folder))
         options = {**options, "precision": folder.asked("precision")}
         settings = _settings(options, bounds, found.size)

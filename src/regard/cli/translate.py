@@ -123,7 +123,9 @@ def translate(
     ] = 1,
     batch_tokens: BatchTokens = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave lines that cannot be used empty.")] = False,
-    device: Annotated[str | None, typer.Option("--device", help="Such as cuda.", show_default=False)] = None,
+    device: Annotated[
+        str | None, typer.Option("--device", help="Such as cuda; else the CPU.", show_default=False)
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
 ) -> None:
     """Translate sentences."""
@@ -217,10 +219,13 @@ def _search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool,
 @contextmanager
 def _lines(texts: list[str], data: str | None, field: str | None) -> Iterator[Source | list[Line]]:
     from regard.text.lines import Source, arguments
+    from regard.text.pairs.read import check_lines
 
     if texts:
         yield list(arguments(texts))
         return
+    if data not in (None, "-"):
+        check_lines(Path(data))
     with closing(Source("-" if data is None else data, field=field)) as source:
         source.check_field()
         yield source

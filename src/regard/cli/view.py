@@ -23,7 +23,7 @@ EXAMPLES = """
 
   regard view "The animal didn't cross the street because it was too tired."
 
-  regard view "The animal didn't cross the street because it was too tired." -o attention.html
+  regard view "The animal didn't cross the street because it was too tired." -o tired.html
 
   regard view "I ate an apple." "Apple released a new phone." -o apple.html --open
 
@@ -31,7 +31,7 @@ EXAMPLES = """
 
   regard view de-en/ --source "Ein Hund läuft." -o dog.html
 
-  regard view de-en/ --source "Ein Hund läuft." --target "A dog runs." -o dog.html
+  regard view de-en/ --source "Ein Hund läuft." --target "A dog runs." -o dog-given.html
 """
 
 

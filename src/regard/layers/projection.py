@@ -123,18 +123,23 @@ def _onednn() -> Callable[..., Tensor] | None:
 
 
 def library() -> str:
-    """What multiplies float32 in linear layers here: "onednn" or "torch"."""
+    """What multiplies float32 here in linear layers that are trained, or without an activation: of ``libraries``."""
     return "onednn" if _outruns_torch() else "torch"
+
+
+def libraries() -> tuple[str, ...]:
+    """Those that there are here."""
+    return ("torch",) if _onednn() is None else ("onednn", "torch")
 
 
 @cache
 def _outruns_torch() -> bool:
     """Whether oneDNN multiplies float32 faster than torch's own library: as REGARD_LINEAR says, else it is measured."""
     onednn, named = _onednn(), os.environ.get("REGARD_LINEAR", "")
-    if named not in ("", "onednn", "torch"):
-        raise unknown("library in the environment variable REGARD_LINEAR", named, ("onednn", "torch"))
+    if named and named not in libraries():
+        raise unknown("library in the environment variable REGARD_LINEAR", named, libraries())
     if onednn is None or named:
-        return onednn is not None and named == "onednn"
+        return named == "onednn"
     left = torch.ones(512, 512)
     products = (partial(functional.linear, left, left), partial(onednn, left, left, None, "none", [], ""))
     of_torch, of_onednn = least_seconds(products, tries=8)

@@ -19,16 +19,21 @@ _VARIABLES = {"isa": "REGARD_ISA", "linear": "REGARD_LINEAR"}
 
 
 def in_use() -> dict[str, str]:
-    """What this process multiplies with."""
+    """What this process multiplies with on its CPU. Raises OptionError for variables that name what there is not."""
+    if not kernels.missing:
+        kernels.check_isa()
     return {"isa": "none" if kernels.missing else kernels.native.isa(), "linear": projection.library()}
 
 
 def take(kept: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Multiply with what a run was begun with, before anything is multiplied; where that cannot be, say so."""
-    here = {"isa": () if kernels.missing else kernels.native.isas(), "linear": ("onednn", "torch")}
+    """Multiply with what a run was begun with, before anything is multiplied; where that cannot be, say so.
+
+    The variables of the process are set, unless they have been: what is chosen is chosen once in a process.
+    """
+    here = {"isa": () if kernels.missing else kernels.native.isas(), "linear": projection.libraries()}
     for name, variable in _VARIABLES.items():
-        if kept.get(name) in here[name]:
-            os.environ.setdefault(variable, kept[name])
+        if kept.get(name) in here[name] and not os.environ.get(variable):
+            os.environ[variable] = kept[name]
     now = in_use()
     if now != dict(kept):
         say(
@@ -37,4 +42,4 @@ def take(kept: Mapping[str, str], say: Callable[[str], None]) -> None:
 
 
 def _listed(used: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {one}" for name, one in used.items()) or "kernels that were not kept"
+    return ", ".join(f"{name} {one}" for name, one in used.items()) or "no kernels of a CPU"

@@ -57,7 +57,7 @@ class Plan:
         return None if self.model in KINDS else self.model
 
     def asked(self) -> dict[str, Any]:
-        """All that decides what is learnt from, for a file of JSON; what the data decided is not in here."""
+        """All that decides what is learnt from, for a file of JSON; but for the model, which the data may decide."""
         left_open = ("model", "numbers", "attention", "tokens")
         asked = {name: _plain(value) for name, value in asdict(self).items() if name not in left_open}
         return asked | {"start": None if self.start is None else Path(self.start).name}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,8 +77,11 @@ class RunFolder:
         return bool(self._complete())
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Nobody else writes here meanwhile. Raises OutputExistsError where somebody does."""
+    def held(self, say: Callable[[str], None]) -> Iterator[None]:
+        """Nobody else writes here meanwhile. Raises OutputExistsError where somebody does.
+
+        On a disk that knows no locks, which is said, nobody is kept out.
+        """
         path = self.path.with_name(f".{self.path.name}.lock")
         lock = FileLock(path, timeout=0)
         try:
@@ -90,6 +93,8 @@ class RunFolder:
                 got=f"{path} is locked",
                 do="wait until it ends, stop it, or choose another --out",
             ) from None
+        except (OSError, NotImplementedError) as error:
+            say(f"{path} cannot be locked ({error}): see to it that no other process trains into {self.path}")
         try:
             yield
         finally:
@@ -135,7 +140,12 @@ class RunFolder:
             )
         fields = _read_json(self._run, _WITHOUT_RUN)
         if name not in fields:
-            raise _damaged(self._run, KeyError(name), _WITHOUT_RUN)
+            raise CheckpointError(
+                f"the run in {self.path} was begun by another version of regard",
+                expected=f"{name} in run.json",
+                got=", ".join(fields),
+                do="go on with that version, or begin anew with --overwrite",
+            )
         return fields[name]
 
     def save(self, checkpoint: Checkpoint) -> None:

@@ -57,7 +57,10 @@ class Settings:
             _check_not_negative(name, getattr(self, name))
         if self.minutes is not None and not 0 < self.minutes < float("inf"):
             raise OptionError(
-                "wrong minutes", expected="more than 0", got=str(self.minutes), do="leave it out to train without end"
+                "wrong minutes",
+                expected="a finite number, more than 0",
+                got=str(self.minutes),
+                do="leave it out for no bound on time",
             )
         if (self.epochs, self.steps, self.minutes) == (None, None, None) and self.patience == 0:
             raise OptionError(

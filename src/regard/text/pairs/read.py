@@ -28,6 +28,11 @@ _OTHERS = {
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or pack its text with gzip instead",
 }
 """Formats that are not read, and what to do with each: their lines are no sentences."""
+_OF_PAIRS = {
+    _TABLES: "take out the column of the sources: cut -f1",
+    (*_MEMORIES, *SUFFIXES): "take its texts out with a program that knows the format, such as babel for catalogues",
+}
+"""The same for a single text a line."""
 
 
 @final
@@ -48,7 +53,8 @@ class Where:
 def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]:
     """The pairs of all files, one after the other; of two plain text files, those of their lines.
 
-    Raises OptionError for a file of no known format, DataError for one that is not there, and what the formats raise.
+    Raises OptionError for a file of no known format, or several whose languages may differ, DataError for one that is
+    not there, and what the formats raise.
     """
     for path in paths:
         _check_format(path)
@@ -64,9 +70,36 @@ def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]
             got=", ".join(map(str, paths)) or "no file",
             do="rename the file by its format, or give both text files, the source first",
         )
+    _check_languages(paths, where.target)
     meant = meant_by([path for path in paths if _is_catalogue(path)], where.source, where.target)
     for path in paths:
         yield from catalogues(path, meant) if _is_catalogue(path) else _of_file(path, where)
+
+
+def check_lines(path: Path) -> None:
+    """Raise OptionError for a file whose lines are no sentences, as its name tells: pairs, sheets, archives."""
+    others = {suffixes: do for suffixes, do in _OTHERS.items() if ".json" not in suffixes}
+    for suffixes, do in {**others, **_OF_PAIRS}.items():
+        if inner_suffix(path) in suffixes:
+            raise OptionError(
+                f"the lines of {path} are no sentences",
+                expected="text, one sentence a line, or JSON lines",
+                got=inner_suffix(path),
+                do=do,
+            )
+
+
+def _check_languages(paths: Sequence[Path], target: str | None) -> None:
+    """Raise OptionError where files that name their languages could each be in others, and nobody says which."""
+    memories = [path for path in paths if inner_suffix(path) in _MEMORIES and not path.is_dir()]
+    catalogues = [path for path in paths if _is_catalogue(path)]
+    if target is None and len(memories) + bool(catalogues) > 1:
+        raise OptionError(
+            "these files name their languages, each for itself",
+            expected="the languages that are meant, since a translator has one source and one target",
+            got=", ".join(map(str, [*memories, *catalogues])),
+            do="name them, such as --source en --target fr",
+        )
 
 
 def _check_there(path: Path) -> None:
