@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from regard.errors import OptionError
+
+if TYPE_CHECKING:
+    from regard.search import Search
 
 Columns = Annotated[
     str | None,
@@ -19,6 +22,16 @@ Columns = Annotated[
 ]
 Fields = Annotated[str | None, typer.Option("--fields", help="Of JSON: source,target.", show_default=False)]
 
+Width = Annotated[
+    int | None, typer.Option("--beam", min=1, help="Width of the search, else 5; 1 is greedy.", show_default=False)
+]
+LengthPenalty = Annotated[
+    float | None,
+    typer.Option(
+        "--length-penalty", help="alpha of Wu et al. 2016, else 0.6; more favours longer ones.", show_default=False
+    ),
+]
+Device = Annotated[str | None, typer.Option("--device", help="Such as cuda; else the CPU.", show_default=False)]
 BatchTokens = Annotated[
     int | None,
     typer.Option(
@@ -46,6 +59,20 @@ class OptionsOnly(TyperCommand):
                 do="such as --data train.de --data train.en",
             )
         return rest
+
+
+def given(options: dict[str, Any]) -> dict[str, Any]:
+    """Those that were said."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def search_of(options: dict[str, Any], *, best: int = 1) -> Search:
+    """The search that options of ``Beam`` describe, as wide as ``best`` at least. Raises OptionError as it does."""
+    from regard.search import Beam, Greedy
+
+    if options == {"width": 1} and best == 1:
+        return Greedy()
+    return Beam(best=best, **{**options, "width": max(options.get("width", 5), best)})
 
 
 def columns_of(text: str | None) -> tuple[int, int] | None:

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import BatchTokens, Columns, Fields, OptionsOnly, columns_of, fields_of
+from regard.cli.asked import (
+    BatchTokens,
+    Columns,
+    Device,
+    Fields,
+    LengthPenalty,
+    OptionsOnly,
+    Width,
+    columns_of,
+    fields_of,
+    given,
+    search_of,
+)
 from regard.cli.say import say
 from regard.errors import DataError, OptionError
 
@@ -67,12 +79,8 @@ def translate(
     target: Annotated[str | None, typer.Option("--target", help="Language of the target.", show_default=False)] = None,
     columns: Columns = None,
     fields: Fields = None,
-    beam: Annotated[
-        int | None, typer.Option("--beam", min=1, help="Width of the search, else 5; 1 is greedy.", show_default=False)
-    ] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option("--length-penalty", help="alpha of Wu et al. 2016, else 0.6.", show_default=False)
-    ] = None,
+    beam: Width = None,
+    length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
     tokenize: Annotated[
         str | None, typer.Option("--tokenize", help="How BLEU finds words; else by the language.", show_default=False)
@@ -88,9 +96,7 @@ def translate(
         int | None, typer.Option("--gold-first", help="Number of its first word: 0 or 1.", show_default=False)
     ] = None,
     form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
-    device: Annotated[
-        str | None, typer.Option("--device", help="Such as cuda; else the CPU.", show_default=False)
-    ] = None,
+    device: Device = None,
 ) -> None:
     """BLEU and chrF of translations, and the error rate of alignments."""
     from regard.text.pairs import Pair, Where
@@ -98,12 +104,12 @@ def translate(
     from regard.train.allocator import keep_memory
     from regard.translation import Scorer, Translator
 
-    searching = _given({"width": beam, "length_penalty": length_penalty})
-    loading = _given({"device": device, "tokens": batch_tokens})
-    of_gold = _given({"form": gold_format, "first": gold_first})
+    searching = given({"width": beam, "length_penalty": length_penalty})
+    loading = given({"device": device, "tokens": batch_tokens})
+    of_gold = given({"form": gold_format, "first": gold_first})
     _check(model, hypotheses, gold, form)
     _check_used(model, gold, {"--beam": beam, "--length-penalty": length_penalty}, loading, of_gold)
-    search = _search(searching)
+    search = search_of(searching)
     keep_memory()
     translator = None if model is None else Translator.load(model, **loading)
     if translator is not None:
@@ -145,7 +151,7 @@ def _check_used(
 ) -> None:
     """Raise OptionError for options of a model where none translates, and of gold links where none are read."""
     names = {"device": "--device", "tokens": "--batch-tokens", "form": "--gold-format", "first": "--gold-first"}
-    without_model = [*_given(of_search), *(names[name] for name in of_model)] if model is None else []
+    without_model = [*given(of_search), *(names[name] for name in of_model)] if model is None else []
     without_gold = [names[name] for name in of_gold] if gold is None else []
     for idle, needed in ((without_model, "--model"), (without_gold, "--gold")):
         if idle:
@@ -155,17 +161,6 @@ def _check_used(
                 got=", ".join(idle),
                 do=f"leave out {', '.join(idle)}",
             )
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Those that were said."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _search(options: dict[str, Any]) -> Search:
-    from regard.search import Beam, Greedy
-
-    return Greedy() if options == {"width": 1} else Beam(**options)
 
 
 def _translated(translator: Translator, pairs: Sequence[Pair], search: Search) -> list[str]:

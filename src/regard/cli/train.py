@@ -289,9 +289,9 @@ def _prepared(
     from regard.train.precision import settled
     from regard.train.translation_job import prepared, subwords_of
 
+    on_cpu = processes.device.type == "cpu"
     torch.manual_seed(plan.seed)  # the first weights are drawn here, the same in all processes
     if processes.is_main:
-        on_cpu = processes.device.type == "cpu"
         if on_cpu and resume:
             arithmetic.take(folder.asked("arithmetic"), report.say)
         used = arithmetic.in_use() if on_cpu else {}
@@ -308,7 +308,7 @@ def _prepared(
             folder.begin({**asked, "arithmetic": used}, found.files)
     processes.wait()
     if not processes.is_main:
-        if processes.device.type == "cpu":
+        if on_cpu:
             arithmetic.take(folder.asked("arithmetic"), report.say)
         found = prepared(plan, report.say, subwords=subwords_of(folder))
         options = {**options, "precision": folder.asked("precision")}

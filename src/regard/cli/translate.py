@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import BatchTokens
+from regard.cli.asked import BatchTokens, Device, LengthPenalty, Width, given, search_of
 from regard.cli.conversation import check_conversation, converse
 from regard.cli.outgoing import check_outgoing, outgoing
 from regard.cli.progress import reading
@@ -81,15 +81,8 @@ def translate(
     field: Annotated[
         str | None, typer.Option("--field", help="Lines are JSON; the text is in this field.", show_default=False)
     ] = None,
-    beam: Annotated[
-        int | None, typer.Option("--beam", min=1, help="Width of the search, else 5; 1 is greedy.", show_default=False)
-    ] = None,
-    length_penalty: Annotated[
-        float | None,
-        typer.Option(
-            "--length-penalty", help="alpha of Wu et al. 2016, else 0.6; more favours longer ones.", show_default=False
-        ),
-    ] = None,
+    beam: Width = None,
+    length_penalty: LengthPenalty = None,
     coverage_penalty: Annotated[
         float | None,
         typer.Option(
@@ -123,9 +116,7 @@ def translate(
     ] = 1,
     batch_tokens: BatchTokens = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave lines that cannot be used empty.")] = False,
-    device: Annotated[
-        str | None, typer.Option("--device", help="Such as cuda; else the CPU.", show_default=False)
-    ] = None,
+    device: Device = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
 ) -> None:
     """Translate sentences."""
@@ -137,12 +128,12 @@ def translate(
         "width": beam, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty, "patience": patience,
     }  # fmt: skip
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    search = _search(_given(searching), _given(drawing), sample=sample, best=best)
+    search = _search(given(searching), given(drawing), sample=sample, best=best)
     from regard.train.allocator import keep_memory
     from regard.translation import Translator
 
     keep_memory()
-    translator = Translator.load(model, device=device, **_given({"tokens": batch_tokens}))
+    translator = Translator.load(model, device=device, **given({"tokens": batch_tokens}))
     if form == "pharaoh":
         translator.check_attention()
     if converses:
@@ -191,14 +182,9 @@ def _check(
     check_outgoing(out, overwrite=overwrite)
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Those that were said."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
 def _search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool, best: int) -> Search:
     """The strategy that options describe. Raises OptionError for one of another strategy."""
-    from regard.search import Beam, Greedy, Sampling
+    from regard.search import Sampling
 
     other = searching if sample else drawing
     if other:
@@ -211,9 +197,7 @@ def _search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool,
         )
     if sample:
         return Sampling(best=best, **{"seed": _SEED, **drawing})
-    if searching == {"width": 1} and best == 1:
-        return Greedy()
-    return Beam(best=best, **{**searching, "width": max(searching.get("width", 5), best)})
+    return search_of(searching, best=best)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -70,8 +70,9 @@ def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]
             got=", ".join(map(str, paths)) or "no file",
             do="rename the file by its format, or give both text files, the source first",
         )
-    _check_languages(paths, where.target)
-    meant = meant_by([path for path in paths if _is_catalogue(path)], where.source, where.target)
+    of_catalogues = [path for path in paths if _is_catalogue(path)]
+    _check_languages(paths, of_catalogues, where.target)
+    meant = meant_by(of_catalogues, where.source, where.target)
     for path in paths:
         yield from catalogues(path, meant) if _is_catalogue(path) else _of_file(path, where)
 
@@ -79,25 +80,24 @@ def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]
 def check_lines(path: Path) -> None:
     """Raise OptionError for a file whose lines are no sentences, as its name tells: pairs, sheets, archives."""
     others = {suffixes: do for suffixes, do in _OTHERS.items() if ".json" not in suffixes}
-    for suffixes, do in {**others, **_OF_PAIRS}.items():
-        if inner_suffix(path) in suffixes:
-            raise OptionError(
-                f"the lines of {path} are no sentences",
-                expected="text, one sentence a line, or JSON lines",
-                got=inner_suffix(path),
-                do=do,
-            )
+    do = _advice(path, {**others, **_OF_PAIRS})
+    if do is not None:
+        raise OptionError(
+            f"the lines of {path} are no sentences",
+            expected="text, one sentence a line, or JSON lines",
+            got=inner_suffix(path),
+            do=do,
+        )
 
 
-def _check_languages(paths: Sequence[Path], target: str | None) -> None:
+def _check_languages(paths: Sequence[Path], of_catalogues: Sequence[Path], target: str | None) -> None:
     """Raise OptionError where files that name their languages could each be in others, and nobody says which."""
     memories = [path for path in paths if inner_suffix(path) in _MEMORIES and not path.is_dir()]
-    catalogues = [path for path in paths if _is_catalogue(path)]
-    if target is None and len(memories) + bool(catalogues) > 1:
+    if target is None and len(memories) + bool(of_catalogues) > 1:
         raise OptionError(
             "these files name their languages, each for itself",
             expected="the languages that are meant, since a translator has one source and one target",
-            got=", ".join(map(str, [*memories, *catalogues])),
+            got=", ".join(map(str, [*memories, *of_catalogues])),
             do="name them, such as --source en --target fr",
         )
 
@@ -113,9 +113,14 @@ def _check_there(path: Path) -> None:
 
 
 def _check_format(path: Path) -> None:
-    for suffixes, do in _OTHERS.items():
-        if inner_suffix(path) in suffixes and not path.is_dir():
-            raise OptionError(f"pairs are not read from {inner_suffix(path)}", expected=FORMATS, got=str(path), do=do)
+    do = _advice(path, _OTHERS)
+    if do is not None and not path.is_dir():
+        raise OptionError(f"pairs are not read from {inner_suffix(path)}", expected=FORMATS, got=str(path), do=do)
+
+
+def _advice(path: Path, formats: Mapping[tuple[str, ...], str]) -> str | None:
+    """What to do with a file of these formats; None for one of another."""
+    return next((do for suffixes, do in formats.items() if inner_suffix(path) in suffixes), None)
 
 
 def _is_catalogue(path: Path) -> bool:

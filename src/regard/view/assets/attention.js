@@ -71,8 +71,10 @@ function placeOf({ relative: { most }, queries, keys }, query, key) {
 
 // A "key" or a "value" as a query finds it: with the vector of the distance between the two, where the layer has such.
 function foundBy(seen, part, width, query, key) {
-  const added = seen.relative?.[part];
-  return vectorOf(seen[part], width, key).map((own, c) => own + (added ? added[placeOf(seen, query, key) * width + c] : 0));
+  const [own, added] = [vectorOf(seen[part], width, key), seen.relative?.[part]];
+  if (!added) return own;
+  const at = placeOf(seen, query, key) * width;
+  return own.map((value, c) => value + added[at + c]);
 }
 
 // query . key of one pair, and vector . tanh(query + key) by tanh(x) = 1 - 2 / (1 + e^2x), whose e^2x is a product of
