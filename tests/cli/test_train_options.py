@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from regard.cli.app import app
 from regard.errors import DataError, OptionError, OutputExistsError, RefusedError
+from regard.layers import precision
 from regard.translation import Translator
 from small_translators import recurrent, transformer, write_pairs
 
@@ -63,6 +64,19 @@ def folder(tmp_path, monkeypatch):
 def test_bad_options_are_named(folder, arguments, kind, words):
     assert words in said(kind, *TRAIN, *arguments)
     assert sorted(path.name for path in folder.iterdir()) == ["pairs.tsv"]
+
+
+@pytest.mark.parametrize("start", [False, True])
+def test_a_precision_that_the_model_does_not_run_in_is_refused_before_the_data_is_read(folder, monkeypatch, start):
+    monkeypatch.setattr(precision, "has_lstm", lambda dtype: False)
+    if start:
+        recurrent("additive", cell="lstm").model.save("old")
+    model = ["--model", "old" if start else "lstm"]
+    (folder / "pairs.tsv").write_text("no pairs\n")
+    message = said(RefusedError, *TRAIN, *model, "--dtype", "bfloat16")
+    assert "LSTM" in message
+    assert "--dtype float32" in message
+    assert sorted(path.name for path in folder.iterdir() if path.name != "old") == ["pairs.tsv"]
 
 
 def test_files_of_different_length_are_refused_with_both_counts(folder):

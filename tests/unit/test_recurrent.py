@@ -10,9 +10,10 @@ from oracles import differences
 from oracles import recurrent as oracle
 from regard import masks
 from regard.errors import DataError, DtypeError, OptionError, RefusedError, ShapeError
+from regard.layers.precision import has_lstm
 from regard.models.config_file import ConfigFile
 from regard.models.recurrent import ATTENTIONS, Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
-from regard.models.recurrent_cells import CELLS
+from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
 
 VOCABULARY, WIDTH, HIDDEN, SOURCE, TARGET = 31, 10, 14, 11, 7
 NUMBERS = {"vocabulary": VOCABULARY, "width": WIDTH, "hidden": HIDDEN, "window": 2}
@@ -225,6 +226,36 @@ def test_every_weight_learns_in_float32_and_under_autocast(cell, attention, inpu
         assert gradients[1][name].dtype == torch.float32
         # 8 bits a number: what comes of 7 steps through 2 layers is right in direction.
         assert nn.functional.cosine_similarity(gradients[1][name].flatten(), exact.flatten(), dim=0) > 0.95, name
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("weights", [torch.float32, torch.float64])
+@pytest.mark.parametrize("lengths", [LENGTHS, None])
+def test_an_lstm_that_torch_lacks_in_half_precision_is_computed_as_without_autocast(
+    lengths, weights, dtype, monkeypatch
+):
+    encoder = BidirectionalLayers("lstm", 3, 10, layers=2, dropout=0.0).to(weights)
+    decoder = RecurrentLayers("lstm", 10, 7, layers=2, dropout=0.0).to(weights)
+    states = ((torch.randn(3, 7, dtype=weights), torch.randn(3, 7, dtype=weights)),) * 2
+    inputs = torch.randn(3, SOURCE, 3, dtype=weights)
+    forward = nn.LSTM.forward
+
+    def lacking(cells, *given):
+        """As oneDNN on a processor without products of half precision."""
+        if torch.is_autocast_enabled("cpu"):
+            raise RuntimeError("could not create a primitive descriptor for the LSTM forward propagation primitive")
+        return forward(cells, *given)
+
+    def computed():
+        return decoder.whole(encoder(inputs, lengths)[0], states)
+
+    exact = computed()
+    monkeypatch.setattr(nn.LSTM, "forward", lacking)
+    has_lstm.cache_clear()
+    with torch.autocast("cpu", dtype=dtype):
+        found = computed()
+    has_lstm.cache_clear()
+    assert torch.equal(found, exact)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -286,7 +286,6 @@ def _prepared(
     import torch
 
     from regard.train import arithmetic
-    from regard.train.precision import settled
     from regard.train.translation_job import prepared, subwords_of
 
     on_cpu = processes.device.type == "cpu"
@@ -295,10 +294,7 @@ def _prepared(
         if on_cpu and resume:
             arithmetic.take(folder.asked("arithmetic"), report.say)
         used = arithmetic.in_use() if on_cpu else {}
-        if resume and options["precision"] == "auto":
-            options = {**options, "precision": folder.asked("precision")}  # the bits depend on it
-        else:
-            options = {**options, "precision": settled(options["precision"], processes.device, report.say)}
+        options = {**options, "precision": _precision(plan, options["precision"], processes, folder, report, resume)}
         found = prepared(plan, report.say, subwords=subwords_of(folder) if resume else None)
         settings = _settings(options, bounds, found.size)
         asked = {**plan.asked(), **options, **_chosen(found, settings), "pairs": found.task.digest}
@@ -314,6 +310,19 @@ def _prepared(
         options = {**options, "precision": folder.asked("precision")}
         settings = _settings(options, bounds, found.size)
     return found, settings
+
+
+def _precision(plan: Plan, asked: str, processes: Processes, folder: RunFolder, report: Report, resume: bool) -> str:
+    """What to multiply in; a run that goes on without a word of it keeps its own, since the bits depend on it."""
+    from regard.train.precision import settled, tell_missing
+    from regard.train.translation_job import layer_of
+
+    layer = layer_of(plan)
+    if not resume or asked != "auto":
+        return settled(asked, processes.device, report.say, layer=layer)
+    kept = str(folder.asked("precision"))
+    tell_missing(kept, processes.device, report.say, layer=layer)
+    return kept
 
 
 def _chosen(found: Prepared, settings: Settings) -> dict[str, Any]:
@@ -356,7 +365,7 @@ def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool
 
 def _check_numbers(options: dict[str, Any], bounds: dict[str, Any]) -> None:
     """Raise OptionError for numbers that no size could make right, before data is read for minutes."""
-    from regard.train.precision import PRECISIONS
+    from regard.layers.precision import PRECISIONS
     from regard.translation.sizes import SIZES
 
     _settings({**options, "precision": PRECISIONS[0]}, bounds, SIZES["tiny"])  # of the shortest warm-up

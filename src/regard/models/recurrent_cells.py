@@ -10,12 +10,14 @@ stands after the product with U (in Cho's before it), and z keeps the old state 
 
 from __future__ import annotations
 
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from regard.layers.precision import has_lstm
 
 States: TypeAlias = tuple[tuple[Tensor, ...], ...]
 """For each layer (h,) or, of an LSTM, (h, c): (rows, hidden) each."""
@@ -40,7 +42,7 @@ class RecurrentLayers(nn.Module):
     def whole(self, inputs: Float[Tensor, "rows length size"], states: States) -> Float[Tensor, "rows length hidden"]:
         """h of the last layer at every step, from the states before the first."""
         parts = tuple(torch.stack(part) for part in zip(*states, strict=True))
-        outputs: Tensor = self.cells(inputs, parts if isinstance(self.cells, nn.LSTM) else parts[0])[0]
+        outputs: Tensor = _sequence(self.cells, inputs, parts if isinstance(self.cells, nn.LSTM) else parts[0])[0]
         return outputs
 
     def step(self, inputs: Float[Tensor, "rows size"], states: States) -> tuple[Float[Tensor, "rows hidden"], States]:
@@ -70,10 +72,10 @@ class BidirectionalLayers(nn.Module):
         Backwards the last state is that of the first token. What stands beyond a length is not read, and its h is 0.
         """
         if lengths is None:
-            outputs, last = self.cells(inputs)
+            outputs, last = _sequence(self.cells, inputs)
             return outputs, _both_directions(last)
         packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        outputs, last = self.cells(packed)
+        outputs, last = _sequence(self.cells, packed)
         padded, _ = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])
         return padded, _both_directions(last)
 
@@ -81,6 +83,29 @@ class BidirectionalLayers(nn.Module):
 def _made(cell: str, size: int, hidden: int, layers: int, dropout: float, *, bidirectional: bool) -> nn.GRU | nn.LSTM:
     between = dropout if layers > 1 else 0.0  # torch warns where nothing is between
     return _CELLS[cell](size, hidden, layers, batch_first=True, dropout=between, bidirectional=bidirectional)
+
+
+def _sequence(
+    cells: nn.GRU | nn.LSTM,
+    inputs: Tensor | PackedSequence,
+    states: Tensor | tuple[Tensor, ...] | None = None,
+) -> tuple[Any, Any]:
+    """``cells(inputs, states)``; without autocast where that asks for an LSTM that torch does not have."""
+    if not _autocast_fails(cells, inputs.data.device.type):
+        return cells(inputs, states)
+    dtype = cells.all_weights[0][0].dtype
+    with torch.autocast("cpu", enabled=False):
+        return cells(inputs.to(dtype), None if states is None else tuple(part.to(dtype) for part in states))
+
+
+def _autocast_fails(cells: nn.GRU | nn.LSTM, device: str) -> bool:
+    """Whether autocast would have cells computed in a precision that torch has none in."""
+    return (
+        device == "cpu"
+        and isinstance(cells, nn.LSTM)
+        and torch.is_autocast_enabled("cpu")
+        and not has_lstm(torch.get_autocast_dtype("cpu"))
+    )
 
 
 def _stepped(inputs: Tensor, state: tuple[Tensor, ...], weights: list[nn.Parameter]) -> tuple[Tensor, ...]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from regard.errors import OptionError, check_count, unknown
-from regard.train.precision import PRECISIONS
+from regard.layers.precision import PRECISIONS
 from regard.train.schedule import Schedule
 
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from regard.errors import DataError, unknown
-from regard.models import SequenceToSequence, Transformer, sequence_files
+from regard.models import Recurrent, SequenceToSequence, Transformer, sequence_files
+from regard.models.config_file import ConfigFile
 from regard.text.pairs import Pair, Where
 from regard.text.pairs.told import told_pairs
 from regard.text.placeholders import ProtectedPair, protect
@@ -23,7 +24,7 @@ from regard.train.batches import Batches
 from regard.train.corpus import Corpus, Sentences
 from regard.train.new_model import check_numbers, described, new_model
 from regard.train.new_subwords import BothSubwords, new_subwords
-from regard.train.plan import KINDS, Plan
+from regard.train.plan import CELLS, KINDS, Plan
 from regard.train.run_folder import RunFolder
 from regard.train.translation import TranslationTask
 from regard.translation import Translator
@@ -61,6 +62,20 @@ class _Guarded(NamedTuple):
 def subwords_of(folder: RunFolder) -> BothSubwords | None:
     """The subwords that a run was begun with."""
     return sequence_files.read_subwords(folder.path)
+
+
+def layer_of(plan: Plan) -> str:
+    """The kind of layer that the model's time goes into, of ``layers.precision``. Reads no data, and no weights.
+
+    Raises CheckpointError for a folder to start from whose config.json cannot be read.
+    """
+    if plan.start is None:
+        return str(plan.model) if plan.model in CELLS else "linear"
+    folder = Path(plan.start).expanduser()
+    if not folder.is_dir():
+        return "linear"  # ``prepared`` refuses it
+    config = ConfigFile.read(folder)
+    return config.choice("cell", CELLS, default="gru") if config.model_type == Recurrent.model_type else "linear"
 
 
 def prepared(plan: Plan, say: Callable[[str], None], *, subwords: BothSubwords | None = None) -> Prepared:
