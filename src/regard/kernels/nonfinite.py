@@ -13,6 +13,7 @@ Such a row takes no part in the backward pass; all other rows are computed, bit 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
@@ -56,21 +57,30 @@ def isolate(
     )
 
 
+class MaskedWeights(NamedTuple):
+    """Weights, and the rows in which they are no distribution."""
+
+    weights: Float[Tensor, "batch heads rows keys"]
+    empty: Bool[Tensor, "batch heads rows"]
+    """Rows that may see nothing: their weights are 0."""
+    broken: Bool[Tensor, "batch heads rows"]
+    """Rows in which an allowed score is NaN or overflowed: their weights are meaningless."""
+
+
 def masked_softmax(
     scores: Float[Tensor, "batch heads rows keys"], allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None
-) -> tuple[Float[Tensor, "batch heads rows keys"], Bool[Tensor, "batch heads rows"]]:
-    """exp(s_j) / sum of exp(s) over the allowed keys; forbidden ones get 0, and a row of none is all 0.
-
-    Second, the rows that have no such weights because an allowed score is NaN or overflowed: theirs are meaningless.
-    """
+) -> MaskedWeights:
+    """exp(s_j) / sum of exp(s) over the allowed keys; forbidden ones get 0, and a row of none is all 0."""
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
     if scores.shape[-1] == 0:
-        return scores, scores.new_zeros(scores.shape[:-1], dtype=torch.bool)
+        no_rows = scores.new_zeros(scores.shape[:-1], dtype=torch.bool)
+        return MaskedWeights(scores, empty=~no_rows, broken=no_rows)
     highest = scores.detach().amax(-1, keepdim=True)
     empty = highest == -torch.inf
     broken = ~(highest < torch.inf)
     # A row of -inf only would be 0/0, and one with NaN would pass it on: both are computed on zeros instead.
     weights = scores.masked_fill(empty | broken, 0.0).softmax(-1)
     # Forbidden weights are 0 already; setting them stops gradients, which a huge value could have made Inf.
-    return weights.masked_fill(empty if allowed is None else empty | ~allowed, 0.0), broken.squeeze(-1)
+    weights = weights.masked_fill(empty if allowed is None else empty | ~allowed, 0.0)
+    return MaskedWeights(weights, empty.squeeze(-1), broken.squeeze(-1))

@@ -56,13 +56,19 @@ class Problem:
             return scores + (self.bias if self.bias.shape[-2] == 1 else self.bias[..., rows, :]).to(scores)
         return scores
 
-    def mix(self, weights: Float[Tensor, "batch heads rows keys"], rows: Int[Tensor, " rows"]) -> Tensor:
-        """The weighted sum of values, with the bias's value term if it has one."""
+    def mix(
+        self,
+        weights: Float[Tensor, "batch heads rows keys"],
+        empty: Bool[Tensor, "batch heads rows"],
+        rows: Int[Tensor, " rows"],
+    ) -> Float[Tensor, "batch heads rows value_dim"]:
+        """The weighted sum of values, with the bias's value term if it has one; 0 in the rows that are ``empty``."""
         output = weights @ self.tokens.value
         if isinstance(self.bias, PairBias):
             term = self.bias.values(weights, self.frame, rows)
             output = output if term is None else output + term
-        return output
+        # It is 0 there already; setting it stops gradients, since 0 times one that is NaN or Inf would be NaN.
+        return output.masked_fill(empty[..., None], 0.0)
 
 
 def pose(
@@ -112,10 +118,10 @@ def attend(
     rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     with full_precision(problem):
         allowed = problem.allowed(rows)
-        weights, broken = masked_softmax(problem.scores(rows), allowed)
+        weights, empty, broken = masked_softmax(problem.scores(rows), allowed)
         if dropout > 0.0:
             weights = torch.nn.functional.dropout(weights, dropout)
-        output = problem.mix(weights, rows)
+        output = problem.mix(weights, empty, rows)
         bad = broken | problem.tokens.bad_rows(allowed, rows)
         return output.masked_fill(bad[..., None], torch.nan).to(dtype)
 
@@ -125,7 +131,7 @@ def weights_of(problem: Problem, rows: Int[Tensor, " rows"] | None = None) -> Fl
     rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     with full_precision(problem):
         allowed = problem.allowed(rows)
-        weights, broken = masked_softmax(problem.scores(rows), allowed)
+        weights, _, broken = masked_softmax(problem.scores(rows), allowed)
         return poisoned(weights, allowed, broken | problem.tokens.bad_rows(allowed, rows))
 
 

@@ -49,7 +49,9 @@ class Sdpa(Implementation):
 def _fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """The request by torch's kernel, for tokens that are tame."""
     mask = request.mask
-    if request.frame.keys == 0 or (mask is None and request.bias is None):
+    if request.frame.keys == 0:  # every row is empty
+        return _call(request, None).masked_fill(torch.ones((), dtype=torch.bool, device=request.device), 0.0)
+    if mask is None and request.bias is None:
         return _call(request, None)
     if request.bias is not None:
         return _biased(_widened(request)).to(request.query.dtype)

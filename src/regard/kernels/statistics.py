@@ -154,7 +154,7 @@ def _tile(problem: Problem, rows: Int[Tensor, " rows"], top: int) -> Columns:
     """The columns for some queries."""
     allowed = problem.allowed(rows)
     scores = problem.scores(rows)
-    weights, broken = masked_softmax(scores, allowed)
+    weights, empty, broken = masked_softmax(scores, allowed)
     bad = broken | problem.tokens.bad_rows(allowed, rows)
     hidden = bad[..., None] if allowed is None else bad[..., None] | ~allowed
     scores = scores.masked_fill(hidden, -torch.inf)
@@ -164,7 +164,7 @@ def _tile(problem: Problem, rows: Int[Tensor, " rows"], top: int) -> Columns:
     top_weights = weights.gather(-1, top_keys)
     top_keys = top_keys.masked_fill(best == -torch.inf, -1)
     return (
-        problem.mix(weights, rows).masked_fill(bad[..., None], torch.nan),
+        problem.mix(weights, empty, rows).masked_fill(bad[..., None], torch.nan),
         _logsumexp(scores).masked_fill(bad, torch.nan),
         entropy.masked_fill(bad, torch.nan),
         _padded(top_keys, top, -1),

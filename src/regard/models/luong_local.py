@@ -54,7 +54,8 @@ class LocalPredictive(Mechanism):
         rows = problem.frame.all_rows(query.device)
         with full_precision(problem):
             weights, broken = _weighed(problem, rows, self._gaussian(distances))
-            output = problem.mix(nn.functional.dropout(weights, self.active_dropout), rows)
+            empty = (weights == 0.0).all(-1)
+            output = problem.mix(nn.functional.dropout(weights, self.active_dropout), empty, rows)
             return output.masked_fill(broken.any(-1, keepdim=True), torch.nan).to(query.dtype)
 
     def weights(

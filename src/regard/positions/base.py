@@ -94,7 +94,10 @@ class DistanceBias(PairBias):
         del scale
         lowest, highest = span(frame)
         table = self.table(lowest, highest).to(query)
-        return table[:, distances(frame, rows.to(query.device)) - lowest][None]
+        # Each query's row is a stretch of the table. Its gradient is summed up in a fixed order, where that of an
+        # index for every pair would be by atomic additions, in the order in which threads come.
+        first_distance = -frame.query_positions(rows.to(query.device))
+        return table.unfold(1, frame.keys, 1).index_select(1, first_distance - lowest)[None]
 
 
 def span(frame: Frame) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from typing import final
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn import functional
 
 from regard.errors import OptionError, check_count
 from regard.positions.base import DistanceBias
@@ -58,7 +59,8 @@ class T5Buckets(DistanceBias):
     def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
         """The weight of each distance's bucket."""
         distance = torch.arange(lowest, highest + 1, device=self.weight.device)
-        return self.weight[self.bucket(distance)].T
+        # Not by an index: its gradient would be by atomic additions, in the order in which threads come.
+        return functional.embedding(self.bucket(distance), self.weight).T
 
     def extra_repr(self) -> str:
         """For printing."""

@@ -1,0 +1,101 @@
+"""Promise 2, backward: a query that may see nothing takes no part, whatever gradient arrives at it."""
+
+import pytest
+import torch
+
+import regard
+from regard import masks, positions
+from regard.models.luong_local import LocalPredictive
+
+BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 2, 3, 5, 7, 4
+EMPTY = 2
+
+
+def _attention(impl):
+    def output(tokens, mask, dropout):
+        return regard.attention(*tokens, mask=mask, dropout=dropout, impl=impl), ()
+
+    return output
+
+
+def _biased(bias, impl="reference"):
+    def output(tokens, mask, dropout):
+        return regard.attention(*tokens, mask=mask, bias=bias, dropout=dropout, impl=impl), bias.parameters()
+
+    return output
+
+
+def _forbidding_bias(impl):
+    def output(tokens, mask, dropout):
+        bias = torch.zeros(1, 1, QUERIES, KEYS).masked_fill(~mask.dense(QUERIES, KEYS), -torch.inf)
+        return regard.attention(*tokens, bias=bias, dropout=dropout, impl=impl), ()
+
+    return output
+
+
+def _observed(impl):
+    def output(tokens, mask, _):
+        return regard.observe(*tokens, mask=mask, impl=impl).output, ()
+
+    return output
+
+
+def _mechanism(build, **options):
+    def output(tokens, mask, dropout):
+        mechanism = build(heads=HEADS, head_dim=HEAD_DIM, dropout=dropout, **options)
+        return mechanism(*tokens, mask), mechanism.parameters()
+
+    return output
+
+
+def _named(name, **options):
+    return _mechanism(lambda **sizes: regard.mechanism(name, **sizes), **options)
+
+
+WAYS = {
+    **{f"attention, {impl}": _attention(impl) for impl in ("native", "sdpa", "reference")},
+    **{f"a bias of -inf, {impl}": _forbidding_bias(impl) for impl in ("native", "sdpa", "reference")},
+    **{f"observe, {impl}": _observed(impl) for impl in ("native", "reference")},
+    **{f"T5, {impl}": _biased(positions.T5Buckets(HEADS), impl) for impl in ("native", "sdpa", "reference")},
+    "Shaw": _biased(positions.ShawRelative(HEAD_DIM, 2)),
+    **{f"additive, {impl}": _named("additive", impl=impl) for impl in ("native", "reference")},
+    **{f"luong_concat, {impl}": _named("luong_concat", impl=impl) for impl in ("native", "reference")},
+    "luong_dot": _named("luong_dot"),
+    "luong_general": _named("luong_general"),
+    "local-p": _mechanism(LocalPredictive),
+}
+
+
+@pytest.mark.parametrize(("dtype", "dropout"), [(torch.float32, 0.0), (torch.float32, 0.5), (torch.bfloat16, 0.0)])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_gradient_that_is_not_finite_stops_at_an_empty_row(way, dtype, dropout):
+    """The gradients are those of a gradient of 0 there: the row is a constant."""
+    allowed = torch.ones(1, 1, QUERIES, KEYS, dtype=torch.bool)
+    allowed[:, :, EMPTY] = False
+    tokens = [torch.randn(BATCH, HEADS, n, HEAD_DIM, dtype=dtype).requires_grad_() for n in (QUERIES, KEYS, KEYS)]
+    output, parameters = WAYS[way](tokens, masks.keep(allowed), dropout)
+    leaves, given = [*tokens, *parameters], torch.randn_like(output)
+    plain, *poisoned = (
+        torch.autograd.grad(
+            output, leaves, given.index_fill(2, torch.tensor([EMPTY]), fill), retain_graph=True, materialize_grads=True
+        )
+        for fill in (0.0, torch.nan, torch.inf)
+    )
+    assert not output[:, :, EMPTY].any()
+    assert all(gradient.isfinite().all() for gradient in plain)
+    for gradients in poisoned:
+        assert all(torch.equal(one, other) for one, other in zip(plain, gradients, strict=True))
+
+
+@pytest.mark.parametrize("impl", ["native", "sdpa", "reference"])
+def test_where_there_are_no_keys(impl):
+    query, key = torch.randn(1, 2, 3, HEAD_DIM, requires_grad=True), torch.randn(1, 2, 0, HEAD_DIM)
+    regard.attention(query, key, key, impl=impl).backward(torch.full((1, 2, 3, HEAD_DIM), torch.nan))
+    assert not query.grad.any()
+
+
+def test_vectors_of_values_where_there_are_no_keys():
+    shaw = positions.ShawRelative(HEAD_DIM, 2)
+    query, key = torch.randn(1, 2, 3, HEAD_DIM), torch.randn(1, 2, 0, HEAD_DIM)
+    regard.attention(query, key, key, bias=shaw).backward(torch.full((1, 2, 3, HEAD_DIM), torch.nan))
+    assert not shaw.value_vectors.grad.any()
