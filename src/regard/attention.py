@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from regard.arguments import explain_arguments
 from regard.arrays import Array, is_foreign, on_tensors
 from regard.kernels.request import Bias
 from regard.kernels.select import Choice, choose, implementation
@@ -14,6 +15,7 @@ from regard.masks.base import Mask
 from regard.shapes import checked
 
 
+@explain_arguments
 def attention(
     query: Array,
     key: Array,
@@ -62,6 +64,7 @@ def attention(
     return output
 
 
+@explain_arguments
 def why(
     query: Array,
     key: Array,

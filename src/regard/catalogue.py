@@ -10,7 +10,8 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
-from regard.errors import unknown
+from regard.arguments import explain_arguments
+from regard.errors import check_choice, unknown
 from regard.mechanisms import Additive, DotProduct, LuongConcat, LuongDot, LuongGeneral, Mechanism
 
 
@@ -84,13 +85,13 @@ def catalogue() -> tuple[Entry, ...]:
     return _TABLE
 
 
+@explain_arguments
 def mechanism(name: str, *, heads: int, head_dim: int, **options: Any) -> Mechanism:
     """A mechanism by its name in the catalogue: a module ``(query, key, value, mask=None) -> Tensor``.
 
     ``options`` are the mechanism's own; an unknown name or option is an OptionError that lists the valid ones.
     """
-    if not isinstance(name, str) or name not in _BY_NAME:
-        raise unknown("mechanism", name, _BY_NAME)
+    check_choice("mechanism", name, _BY_NAME)
     entry = _BY_NAME[name]
     for option in options:
         if option not in entry.options:

@@ -6,9 +6,11 @@ shell prints the message without a traceback and leaves with the class's ``exit_
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from numbers import Integral
+from reprlib import Repr
+from types import FunctionType
 from typing import ClassVar
 
 
@@ -53,6 +55,12 @@ class OptionError(RegardError, ValueError):
     exit_code = 2
 
 
+class ArgumentError(RegardError, TypeError):
+    """An argument that a function does not have, or one that is missing."""
+
+    exit_code = 2
+
+
 class MissingLayerError(RegardError, IndexError):
     """An attention layer that was not called while a model was recorded."""
 
@@ -93,24 +101,50 @@ class MissingPackageError(RegardError, ImportError):
     exit_code = 6
 
 
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 8
+
+
+def described(value: object) -> str:
+    """A value that cannot be used, on one short line: dtype and shape of tensors and arrays, else how it looks."""
+    kind = type(value).__name__
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    if isinstance(value, FunctionType):
+        return f"the function {value.__name__}"
+    try:
+        if hasattr(value, "dtype") and hasattr(value, "shape"):
+            return f"{kind} {value.dtype} {tuple(value.shape)}"
+        return " ".join(_SHORT.repr(value).split())
+    except Exception:  # a repr of its own may raise anything, as may the shape of a nested tensor
+        return f"an object of type {kind}"
+
+
 def check_count(name: str, number: object, *, least: int = 1) -> None:
     """Raise OptionError unless ``number`` is an integer of at least ``least``."""
     if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
         raise OptionError(
             f"wrong {name}",
             expected=f"an integer of {least} or more",
-            got=repr(number),
+            got=described(number),
             do=f"for example {name}={max(8, least)}",
         )
+
+
+def check_choice(kind: str, name: object, valid: Collection[str]) -> None:
+    """Raise OptionError unless ``name`` is one of ``valid``."""
+    if not isinstance(name, str) or name not in valid:
+        raise unknown(kind, name, valid)
 
 
 def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:
     """The error for a name that is not one of ``valid``; lists them all, and the likeliest meant."""
     options = sorted(valid)
-    near = get_close_matches(str(name), options, n=1)
+    near = get_close_matches(name, options, n=1) if isinstance(name, str) and len(name) < 80 else []
     return OptionError(
-        f"unknown {kind} {name!r}",
+        f"unknown {kind} {described(name)}",
         expected="one of " + ", ".join(options) if options else f"no {kind} at all",
-        got=repr(name),
+        got=described(name),
         do=f"did you mean {near[0]!r}?" if near else "choose one from the list",
     )

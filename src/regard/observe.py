@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.arrays import Array, is_foreign, on_tensors
 from regard.contract import Observation
 from regard.errors import check_count
@@ -16,6 +17,7 @@ from regard.masks.base import Mask
 from regard.shapes import checked, query_rows
 
 
+@explain_arguments
 def observe(
     query: Array,
     key: Array,

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.contract import Observation
 from regard.errors import MissingLayerError, OptionError
 from regard.kernels.request import Bias
@@ -100,6 +101,7 @@ class Seen(Sequence[SeenLayer]):
         return named[-1]
 
 
+@explain_arguments
 @contextmanager
 def record(model: nn.Module) -> Iterator[Seen]:
     """Listen to every attention layer of ``model`` while the context is open; gives a ``Seen``.

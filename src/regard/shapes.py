@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
+from types import FunctionType
 from typing import Any, SupportsFloat, TypeGuard
 
 import torch
 from torch import Tensor
 
-from regard.errors import DeviceError, DtypeError, OptionError, ShapeError
+from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, described
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
 from regard.positions.base import PairBias
@@ -48,10 +49,35 @@ def check_mask(mask: object) -> None:
     raise OptionError(
         "mask is not a regard mask",
         expected="a mask from regard.masks, or None",
-        got=f"a {type(mask).__name__}" + (f" {mask.dtype} {tuple(mask.shape)}" if isinstance(mask, Tensor) else ""),
-        do="wrap it: masks.keep(t) where True may attend, masks.blocked(t) where True may not, masks.from_sdpa(t), "
-        "masks.from_transformers(t), masks.from_multihead_attention(t)",
+        got=_of_kind(mask),
+        do=_as_mask(mask),
     )
+
+
+def _as_mask(mask: object) -> str:
+    """What to write in place of something that is not a mask."""
+    if isinstance(mask, FunctionType) and mask.__module__.startswith("regard.masks"):
+        return f"call it: masks.{_CALLS.get(mask.__name__, mask.__name__ + '(...)')}"
+    if isinstance(mask, str):
+        return f"masks.{mask}()" if mask == "causal" else "masks are made by functions, such as masks.causal()"
+    if isinstance(mask, bool):
+        return "None lets every query see every key; masks.causal() lets it see those up to its own position"
+    if isinstance(mask, Tensor | list | tuple) or hasattr(mask, "__dlpack__"):
+        return (
+            "wrap it: masks.keep(t) where True may attend, masks.blocked(t) where True may not, masks.from_sdpa(t), "
+            "masks.from_transformers(t), masks.from_multihead_attention(t)"
+        )
+    return "for example masks.causal(), or masks.padding(lengths)"
+
+
+_CALLS = {"causal": "causal()", "padding": "padding(lengths)", "window": "window(left, right)", "keep": "keep(tensor)"}
+"""How functions that make masks are called."""
+
+
+def _of_kind(thing: object) -> str:
+    """What it is, and of which type where its look does not tell."""
+    told = described(thing)
+    return told if type(thing).__name__ in told or callable(thing) else f"{told}, a {type(thing).__name__}"
 
 
 def check_dropout(dropout: object) -> None:
@@ -60,7 +86,7 @@ def check_dropout(dropout: object) -> None:
         raise OptionError(
             "dropout is a probability",
             expected="0 <= dropout < 1",
-            got=repr(dropout),
+            got=described(dropout),
             do="0.1 is the usual value",
         )
 
@@ -72,7 +98,7 @@ def check_scale(scale: object) -> None:
     raise OptionError(
         "scale is what scores are multiplied with",
         expected="a finite number, or None for 1/sqrt(head_dim)",
-        got=repr(scale),
+        got=described(scale),
         do="a trained scale is multiplied into the query instead",
     )
 
@@ -96,7 +122,7 @@ def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.
         raise OptionError(
             "rows names queries that are not there",
             expected=f"a list of integers from {-queries} to {queries - 1}",
-            got=repr(rows),
+            got=described(rows),
             do="count queries from 0",
         )
     return torch.where(index < 0, index + queries, index)

@@ -18,6 +18,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 # Each place may import from itself and from those before it.
 ORDER = (
     "errors",
+    "arguments",
     "arrays",
     "contract",
     "masks",

@@ -58,7 +58,7 @@ def test_prints_its_sizes():
 class TestFromTorch:
     @pytest.mark.parametrize("training", [True, False])
     def test_mode_and_dropout(self, training):
-        theirs = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.25).train(training)
+        theirs = nn.MultiheadAttention(WIDTH, HEADS, dropout=0.25, batch_first=True).train(training)
         ours = regard.MultiHeadAttention.from_torch(theirs)
         assert ours.training is ours.mechanism.training is training
         assert ours.mechanism.dropout == 0.25
@@ -91,6 +91,22 @@ class TestFromTorch:
         assert torch.equal(layer.key_projection.weight, fused[12:16])
         assert torch.equal(layer.value_projection.weight, fused[16:])
         assert torch.equal(layer.output_projection.weight, out)
+
+    @pytest.mark.usefixtures("as_users_call")
+    def test_refuses_tokens_that_would_change_their_meaning(self):
+        theirs = nn.MultiheadAttention(WIDTH, HEADS)  # torch's default
+        with pytest.raises(RefusedError, match=r"(?s)\(length, batch, width\).*batch_first=False.*batch_first=True"):
+            regard.MultiHeadAttention.from_torch(theirs)
+        for turned_away in (False, "yes", 1):
+            with pytest.raises(RefusedError, match="only order"):
+                regard.MultiHeadAttention.from_torch(theirs, batch_first=turned_away)
+
+    def test_takes_a_layer_of_the_other_order_when_told(self):
+        theirs, tokens = nn.MultiheadAttention(WIDTH, HEADS).eval(), torch.randn(2, 7, WIDTH)
+        ours = regard.MultiHeadAttention.from_torch(theirs, batch_first=True)
+        turned = tokens.transpose(0, 1)
+        expected = theirs(turned, turned, turned, need_weights=False)[0].transpose(0, 1)
+        torch.testing.assert_close(ours(tokens), expected)
 
     @pytest.mark.parametrize("extra", ["add_bias_kv", "add_zero_attn"])
     def test_refuses_extra_keys(self, extra):
@@ -158,7 +174,7 @@ class TestMessages:
         with pytest.raises(DtypeError, match=r"(?s)key tokens.*different dtypes.*float32.*got: +torch\.float64"):
             layer(tokens, memory.double())
         for mask in (torch.ones(5, 3, dtype=torch.bool), "causal"):
-            with pytest.raises(OptionError, match=r"(?s)mask is not a regard mask.*masks\.keep"):
+            with pytest.raises(OptionError, match=r"(?s)mask is not a regard mask.*masks\."):
                 layer(tokens, memory, mask=mask)
         with pytest.raises(ShapeError, match=r"(?s)another batch size.*batch of 2.*padding\(\[3, 2, 1\]\)"):
             layer(tokens, memory, mask=masks.padding([3, 2, 1]))

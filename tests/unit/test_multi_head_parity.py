@@ -49,7 +49,7 @@ def test_from_torch_gives_the_same(bias, kdim, vdim, batch_first, dtype):
     ).eval()
     for parameter in theirs.parameters():  # biases start at 0, which would hide one that was lost
         nn.init.normal_(parameter, std=0.3)
-    ours = regard.MultiHeadAttention.from_torch(theirs)
+    ours = regard.MultiHeadAttention.from_torch(theirs, batch_first=True)
     assert not ours.training
     query, key, value = (torch.randn(2, n, size or WIDTH, dtype=dtype) for n, size in ((5, None), (7, kdim), (7, vdim)))
     attn_mask, padding = torch.rand(5, 7) < 0.3, torch.arange(7) >= torch.tensor([[7], [4]])

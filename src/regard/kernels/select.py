@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from regard.errors import RefusedError, unknown
+from regard.errors import RefusedError, check_choice
 from regard.kernels.flex import Flex
 from regard.kernels.implementation import Implementation
 from regard.kernels.native import Native, outrun
@@ -60,10 +60,9 @@ def implementation(name: str, request: Request, *, observing: bool = False) -> I
 
     Raises OptionError for an unknown name, RefusedError where the named one cannot.
     """
-    if name == "auto":
+    if isinstance(name, str) and name == "auto":
         return _first_to_observe(request) if observing else _first(request)
-    if not isinstance(name, str) or name not in IMPLEMENTATIONS:
-        raise unknown("impl", name, ["auto", *IMPLEMENTATIONS])
+    check_choice("impl", name, ("auto", *IMPLEMENTATIONS))
     chosen = IMPLEMENTATIONS[name]
     reason = chosen.refuses_to_observe(request) if observing else chosen.refuses(request)
     if reason is not None:

@@ -11,7 +11,8 @@ from typing import final, overload
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from regard.errors import OptionError, unknown
+from regard.arguments import explain_arguments
+from regard.errors import OptionError, check_choice
 from regard.layers.cache import KeyValueCache
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head import MultiHeadAttention
@@ -24,6 +25,7 @@ _RESIDUALS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
 
 
 @final
+@explain_arguments
 class EncoderBlock(nn.Module):
     """Self-attention, then feed-forward. Each residual is a ``PreNorm`` or ``PostNorm``."""
 
@@ -61,6 +63,7 @@ class DecoderCache:
 
 
 @final
+@explain_arguments
 class DecoderBlock(nn.Module):
     """Self-attention, cross-attention to a memory (unless None), then feed-forward."""
 
@@ -159,6 +162,7 @@ class DecoderBlock(nn.Module):
         return tokens if cache is None else (tokens, DecoderCache(own, remembered))
 
 
+@explain_arguments
 def encoder_block(
     width: int,
     heads: int,
@@ -195,6 +199,7 @@ def encoder_block(
     )
 
 
+@explain_arguments
 def decoder_block(
     width: int,
     heads: int,
@@ -234,8 +239,7 @@ def decoder_block(
 
 
 def _residual(norm: str, width: int, epsilon: float, dropout: float) -> Residual:
-    if norm not in _RESIDUALS:
-        raise unknown("norm", norm, _RESIDUALS)
+    check_choice("norm", norm, _RESIDUALS)
     return _RESIDUALS[norm](nn.LayerNorm(width, eps=epsilon), dropout=dropout)
 
 

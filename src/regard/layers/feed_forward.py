@@ -13,7 +13,8 @@ from typing import final
 
 from torch import Tensor, nn
 
-from regard.errors import ShapeError, check_count, unknown
+from regard.arguments import explain_arguments
+from regard.errors import ShapeError, check_choice, check_count
 from regard.layers.dropout import Dropout
 from regard.layers.projection import project
 
@@ -24,6 +25,7 @@ ACTIVATIONS = (*_PLAIN, *_GATED)
 
 
 @final
+@explain_arguments
 class FeedForward(nn.Module):
     """Two linear layers with an activation between, or three where the activation is gated.
 
@@ -36,8 +38,7 @@ class FeedForward(nn.Module):
         super().__init__()
         check_count("width", width)
         check_count("inner", inner)
-        if activation not in ACTIVATIONS:
-            raise unknown("activation", activation, ACTIVATIONS)
+        check_choice("activation", activation, ACTIVATIONS)
         self.activation = activation
         self.up = nn.Linear(width, inner, bias=bias)
         self.gate = nn.Linear(width, inner, bias=bias) if activation in _GATED else None

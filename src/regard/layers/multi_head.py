@@ -14,9 +14,10 @@ from typing import Any, final, overload
 import torch
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.catalogue import mechanism as mechanism_of
 from regard.contract import Frame
-from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError, check_count
+from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError, check_count, described
 from regard.layers.cache import KeyValueCache
 from regard.layers.projection import project
 from regard.masks.base import Mask
@@ -26,6 +27,7 @@ from regard.shapes import check_mask
 
 
 @final
+@explain_arguments
 class MultiHeadAttention(nn.Module):
     """Self- and cross-attention with any mechanism and position.
 
@@ -177,11 +179,17 @@ class MultiHeadAttention(nn.Module):
         return self._mixed(queries, memory.key, memory.value, mask)
 
     @classmethod
-    def from_torch(cls, module: nn.MultiheadAttention) -> MultiHeadAttention:
-        """The same layer as ``module``, with copies of its weights; tokens are batch first here whatever they
-        are there.
+    def from_torch(cls, module: nn.MultiheadAttention, *, batch_first: bool | None = None) -> MultiHeadAttention:
+        """The same layer as ``module``, with copies of its weights.
 
-        Raises RefusedError for ``add_bias_kv`` and ``add_zero_attn``, which have no form here.
+        Args:
+            module: the layer of torch.
+            batch_first: True says that calls will give tokens (batch, length, width), the only order there is here. It
+                has to be said for a module made with ``batch_first=False``, torch's default: the same call would give
+                other numbers and no error. None is what the module was made with.
+
+        Raises RefusedError where tokens would be (length, batch, width), and for ``add_bias_kv`` and ``add_zero_attn``,
+        which have no form here.
         """
         if not isinstance(module, nn.MultiheadAttention):
             raise OptionError(
@@ -196,6 +204,13 @@ class MultiHeadAttention(nn.Module):
                 expected="a module without them",
                 got=f"add_bias_kv={module.bias_k is not None}, add_zero_attn={module.add_zero_attn}",
                 do="append the extra key and value to the tokens yourself",
+            )
+        if (module.batch_first if batch_first is None else batch_first) is not True:
+            raise RefusedError(
+                "this nn.MultiheadAttention takes tokens (length, batch, width): batch_first=False, torch's default",
+                expected="tokens (batch, length, width), the only order there is here",
+                got=f"batch_first={module.batch_first if batch_first is None else described(batch_first)}",
+                do="from_torch(module, batch_first=True), and give calls tokens.transpose(0, 1)",
             )
         layer = cls(
             module.embed_dim,

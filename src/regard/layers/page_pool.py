@@ -12,11 +12,13 @@ from typing import final
 
 import torch
 
+from regard.arguments import explain_arguments
 from regard.errors import DtypeError, RefusedError, check_count
 from regard.shapes import FLOATS
 
 
 @final
+@explain_arguments
 class PagePool:
     """Memory for pages of ``page_size`` tokens. It starts with room for a few and doubles when they are taken.
 

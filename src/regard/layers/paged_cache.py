@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.attention import attention
 from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError, check_count
 from regard.kernels import paged
@@ -118,6 +119,7 @@ class PagedCache:
         )
         return key, value
 
+    @explain_arguments
     def attention(
         self,
         query: Float[Tensor, "batch heads queries head_dim"],

@@ -13,11 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.mechanisms.by_head import by_head
 from regard.mechanisms.hidden_layer import HiddenLayer
 
 
 @final
+@explain_arguments
 class Additive(HiddenLayer):
     """Bahdanau's score. ``HiddenLayer`` says what the options mean."""
 

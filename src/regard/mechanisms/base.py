@@ -16,6 +16,7 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.contract import Observation
 from regard.errors import ShapeError, check_count
 from regard.kernels import scored, statistics
@@ -24,6 +25,7 @@ from regard.masks.base import Mask
 from regard.shapes import check_dropout, checked, query_rows
 
 
+@explain_arguments
 class Mechanism(nn.Module, ABC):
     """How tokens mix. Made for ``heads`` query heads of ``head_dim``.
 
@@ -102,6 +104,7 @@ class Mechanism(nn.Module, ABC):
         return f"heads={self.heads}, head_dim={self.head_dim}, dropout={self.dropout:g}"
 
 
+@explain_arguments
 class ScoredMechanism(Mechanism):
     """An exact mechanism that differs from the others in its score alone: softmax(score + bias) V."""
 

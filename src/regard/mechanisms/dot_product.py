@@ -11,8 +11,9 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.contract import Observation
-from regard.errors import check_count, unknown
+from regard.errors import check_choice, check_count
 from regard.kernels.request import Bias
 from regard.kernels.select import IMPLEMENTATIONS, implementation
 from regard.masks.base import Mask
@@ -21,6 +22,7 @@ from regard.shapes import check_scale, query_rows
 
 
 @final
+@explain_arguments
 class DotProduct(ScoredMechanism):
     """softmax(scale * Q K^T) V.
 
@@ -39,8 +41,7 @@ class DotProduct(ScoredMechanism):
         impl: str = "auto",
     ) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        if impl != "auto" and impl not in self.implementations:
-            raise unknown("impl", impl, ["auto", *self.implementations])
+        check_choice("impl", impl, ("auto", *self.implementations))
         check_scale(scale)
         self.impl = impl
         self.factor = head_dim**-0.5 if scale is None else float(scale)

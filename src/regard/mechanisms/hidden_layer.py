@@ -17,7 +17,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.errors import DtypeError, RefusedError, ShapeError, check_count, unknown
+from regard.arguments import explain_arguments
+from regard.errors import DtypeError, RefusedError, ShapeError, check_choice, check_count
 from regard.kernels import additive, scored
 from regard.kernels.library import wide
 from regard.kernels.native import out_of_reach
@@ -28,6 +29,7 @@ from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
 
 
+@explain_arguments
 class HiddenLayer(ScoredMechanism):
     """softmax(v . tanh(a_i + b_j)) V.
 
@@ -41,8 +43,7 @@ class HiddenLayer(ScoredMechanism):
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         inner = head_dim if inner is None else inner
         check_count("inner", inner)
-        if impl != "auto" and impl not in self.implementations:
-            raise unknown("impl", impl, ["auto", *self.implementations])
+        check_choice("impl", impl, ("auto", *self.implementations))
         self.inner, self.impl = inner, impl
 
     @abstractmethod

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.kernels.request import Bias
 from regard.kernels.select import implementation
 from regard.masks.base import Mask
@@ -26,6 +27,7 @@ from regard.positions.base import DistanceBias, PairBias
 
 
 @final
+@explain_arguments
 class LuongDot(ScoredMechanism):
     """The dot product, unscaled; every implementation of ``regard.attention`` serves it."""
 
@@ -46,6 +48,7 @@ class LuongDot(ScoredMechanism):
 
 
 @final
+@explain_arguments
 class LuongGeneral(ScoredMechanism):
     """The dot product through a trained matrix; it is luong_dot of the queries q W."""
 
@@ -76,6 +79,7 @@ class LuongGeneral(ScoredMechanism):
 
 
 @final
+@explain_arguments
 class LuongConcat(HiddenLayer):
     """A hidden layer over query and key side by side. ``HiddenLayer`` says what the options mean."""
 

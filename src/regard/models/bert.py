@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import OptionError, ShapeError, unknown
+from regard.arguments import explain_arguments
+from regard.errors import OptionError, ShapeError, check_choice
 from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
 from regard.masks import Mask
 from regard.models import checkpoint, saving
@@ -64,6 +65,7 @@ LAYOUT = Layout(
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class BertConfig:
     """The numbers of a BERT. Defaults are BERT base, uncased.
@@ -88,8 +90,7 @@ class BertConfig:
     pooler: bool = True
 
     def __post_init__(self) -> None:
-        if self.activation not in _ACTIVATIONS.values():
-            raise unknown("activation of a BERT", self.activation, set(_ACTIVATIONS.values()))
+        check_choice("activation of a BERT", self.activation, set(_ACTIVATIONS.values()))
         if self.width % self.heads:
             raise OptionError(
                 "width is not divisible by heads",
@@ -162,6 +163,7 @@ class BertOutput:
 
 
 @final
+@explain_arguments
 class Bert(nn.Module):
     """A BERT from its numbers, with weights to be trained; ``regard.load`` gives a trained one.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DeviceError, DtypeError, MissingPackageError, OptionError
 from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
@@ -54,6 +55,7 @@ _HUB_FILES = [
 ]
 
 
+@explain_arguments
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> Bert | SequenceToSequence:

@@ -19,6 +19,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from regard import masks
+from regard.arguments import explain_arguments
 from regard.errors import RefusedError, check_count
 from regard.kernels.library import wide
 from regard.kernels.request import Bias
@@ -30,6 +31,7 @@ from regard.shapes import query_rows
 
 
 @final
+@explain_arguments
 class LocalPredictive(Mechanism):
     """local-p; ``window`` is D. Keys are counted from the first, so a mask may hide some at the end, as padding does.
 

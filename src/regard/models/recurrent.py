@@ -22,8 +22,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard import masks
+from regard.arguments import explain_arguments
 from regard.catalogue import mechanism
-from regard.errors import DataError, OptionError, RefusedError, ShapeError, check_count, unknown
+from regard.errors import DataError, OptionError, RefusedError, ShapeError, check_choice, check_count
 from regard.layers import Dropout
 from regard.layers.projection import project
 from regard.masks import Mask
@@ -42,6 +43,7 @@ ATTENTIONS = ("additive", "luong_dot", "luong_general", "luong_concat", "local_p
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class RecurrentConfig(TokenConfig):
     """The numbers of a recurrent model. Defaults are RNNsearch of 2015.
@@ -71,8 +73,7 @@ class RecurrentConfig(TokenConfig):
             ("cell", self.cell, CELLS),
             ("attention of a recurrent model", self.attention, ATTENTIONS),
         ):
-            if name not in valid:
-                raise unknown(kind, name, valid)
+            check_choice(kind, name, valid)
         if self.hidden % 2:
             raise OptionError(
                 "hidden is halved between two directions",
@@ -84,6 +85,7 @@ class RecurrentConfig(TokenConfig):
 
 
 @final
+@explain_arguments
 class Recurrent(TokenModel):
     """A recurrent encoder-decoder from its numbers, with weights to be trained."""
 

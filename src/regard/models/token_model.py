@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.errors import OptionError, check_count, unknown
+from regard.errors import OptionError, check_choice, check_count
 from regard.models.sequence_to_sequence import SequenceToSequence
 
 SHARED = ("all", "target", "none")
@@ -38,8 +38,7 @@ class TokenConfig:
         check_count("target_vocabulary", self.vocabulary_of_target)
         for name in ("pad_id", "start_id", "end_id"):
             _check_id(name, getattr(self, name), min(self.vocabulary, self.vocabulary_of_target))
-        if self.shared not in SHARED:
-            raise unknown("way of sharing embeddings", self.shared, SHARED)
+        check_choice("way of sharing embeddings", self.shared, SHARED)
         if self.shared == "all" and self.vocabulary != self.vocabulary_of_target:
             raise OptionError(
                 "two vocabularies cannot share one matrix",

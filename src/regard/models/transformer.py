@@ -21,7 +21,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard import masks
-from regard.errors import OptionError, check_count, unknown
+from regard.arguments import explain_arguments
+from regard.errors import OptionError, check_choice, check_count
 from regard.layers import DecoderBlock, Dropout, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
 from regard.layers.projection import project
 from regard.masks import Mask
@@ -40,6 +41,7 @@ POSITIONS = (*_ABSOLUTE, *_IN_HEADS, "none")
 
 
 @final
+@explain_arguments
 @dataclass(frozen=True)
 class TransformerConfig(TokenConfig):
     """The numbers of a Transformer. Defaults are the base model of 2017.
@@ -66,8 +68,7 @@ class TransformerConfig(TokenConfig):
     epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
-        if self.position not in POSITIONS:
-            raise unknown("position of a Transformer", self.position, POSITIONS)
+        check_choice("position of a Transformer", self.position, POSITIONS)
         for name in ("layers", "heads", "inner", "max_length"):
             check_count(name, getattr(self, name))
         if self.decoder_layers is not None:
@@ -130,6 +131,7 @@ class TransformerState:
 
 
 @final
+@explain_arguments
 class Transformer(TokenModel):
     """A Transformer from its numbers, with weights to be trained."""
 

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from regard.arguments import explain_arguments
 from regard.errors import DtypeError, RefusedError, ShapeError, check_count
 from regard.models.sequence_to_sequence import SequenceToSequence
 
@@ -49,6 +50,7 @@ class Search(ABC):
         return 1
 
     @final
+    @explain_arguments
     def search(
         self, model: SequenceToSequence, source: Tensor, lengths: Tensor, *, most: int | None = None
     ) -> list[list[Hypothesis]]:

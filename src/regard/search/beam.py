@@ -32,6 +32,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.search.base import Hypothesis, Search, forbidden
@@ -41,6 +42,7 @@ from regard.search.live import Continuations, Live
 
 
 @final
+@explain_arguments
 class Beam(Search):
     """The search for the best score among ``width`` hypotheses of each source at a time.
 

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.search.base import Hypothesis, Search
@@ -26,6 +27,7 @@ from regard.search.likeliest import likeliest
 
 
 @final
+@explain_arguments
 class Sampling(Search):
     """``best`` targets drawn at random, the most probable first. A hypothesis' score is its log-probability.
 

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, OptionError
 from regard.text.pooling import Pooling
 from regard.text.tokenizer import TokenBatch, TokenizedText, Tokenizer
@@ -50,6 +51,7 @@ class TextEncoder(Protocol):
 
 
 @final
+@explain_arguments
 class Embedder:
     """Vectors of texts by ``model``, which ``regard.load`` gave.
 
@@ -69,12 +71,14 @@ class Embedder:
         self.model, self.tokenizer = model, model.tokenizer
         self.pooling = pooling or model.pooling or Pooling()
 
+    @explain_arguments
     def sentences(
         self, texts: str | Sequence[str], *, batch: int = 32, truncate: bool = False
     ) -> Float[Tensor, "texts width"]:
         """One vector a text. Raises DataError for a text that is too long, unless ``truncate``."""
         return self.pooled(self._tokenized(texts, truncate), batch=batch)
 
+    @explain_arguments
     def tokens(
         self, texts: str | Sequence[str], *, batch: int = 32, truncate: bool = False
     ) -> tuple[Float[Tensor, "_ width"], ...]:

@@ -1,0 +1,132 @@
+"""Arguments that a function does not have: torch's names are answered with ours, and signatures stay as they are."""
+
+import inspect
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from regard import masks
+from regard.errors import ArgumentError, DtypeError, OptionError, RegardError
+from regard.layers import FeedForward, MultiHeadAttention, encoder_block
+from regard.models import Bert, BertConfig
+from regard.search import Beam
+
+pytestmark = pytest.mark.usefixtures("as_users_call")
+
+QUERY = torch.zeros(1, 2, 3, 5)
+TOKENS = torch.zeros(1, 3, 6)
+FOREIGN = {
+    "attention": (lambda **other: regard.attention(QUERY, QUERY, QUERY, **other), "attention"),
+    "why": (lambda **other: regard.why(QUERY, QUERY, QUERY, **other), "why"),
+    "observe": (lambda **other: regard.observe(QUERY, QUERY, QUERY, **other), "observe"),
+    "mechanism": (
+        lambda **other: regard.mechanism("additive", heads=2, head_dim=5)(QUERY, QUERY, QUERY, **other),
+        "Additive",
+    ),
+    "layer": (lambda **other: MultiHeadAttention(6, 2)(TOKENS, **other), "MultiHeadAttention"),
+    "block": (lambda **other: encoder_block(6, 2, 7)(TOKENS, **other), "EncoderBlock"),
+}
+MASKS = {
+    "attn_mask": "masks.from_sdpa(attn_mask)",
+    "key_padding_mask": "masks.from_multihead_attention(key_padding_mask=...)",
+    "attention_mask": "masks.from_transformers(attention_mask)",
+    "is_causal": "masks.causal()",
+    "need_weights": "regard.observe",
+    "output_attentions": "regard.record",
+    "head_mask": "output_projection.weight",
+    "enable_gqa": "leave it out",
+}
+
+
+@pytest.mark.parametrize("function", FOREIGN)
+@pytest.mark.parametrize("name", MASKS)
+def test_a_call_names_what_to_write_for_an_argument_of_torch(function, name):
+    call, own_name = FOREIGN[function]
+    with pytest.raises(ArgumentError) as caught:
+        call(**{name: torch.zeros(3, 7, dtype=torch.bool)})
+    assert isinstance(caught.value, RegardError)
+    assert isinstance(caught.value, TypeError)
+    assert caught.value.what == f"{own_name} has no argument {name!r}"
+    assert "mask" in caught.value.expected.split(", ")
+    assert caught.value.got == f"{name}=Tensor torch.bool (3, 7)"
+    assert MASKS[name] in caught.value.do
+    assert caught.value.__cause__ is caught.value.__context__ is None or caught.value.__suppress_context__
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: regard.attention(QUERY, QUERY, QUERY, dropout_p=0.1), "dropout="),
+        (lambda: regard.attention(QUERY, QUERY, QUERY, msk=None), "did you mean 'mask'"),
+        (lambda: MultiHeadAttention(embed_dim=6, num_heads=2), "width="),
+        (lambda: MultiHeadAttention(6, num_heads=2), "heads="),
+        (lambda: MultiHeadAttention(6, 2, batch_first=True), "leave it out"),
+        (lambda: MultiHeadAttention(6, 2, kdim=5), "key_width="),
+        (lambda: FeedForward(6, dim_feedforward=5), "inner="),
+        (lambda: encoder_block(6, 2, 7, norm_first=True), 'norm="pre"'),
+        (lambda: regard.mechanism("additive", num_heads=2, head_dim=5), "heads="),
+        (lambda: BertConfig(hidden_size=6), "width="),
+        (lambda: Bert(BertConfig(11, 6, 1, 2, 7, 5))(input_ids=QUERY), "ids="),
+        (lambda: Beam(num_beams=3), "width="),
+        (lambda: regard.load("minilm", map_location="cpu"), "choose one from the list"),
+        (lambda: regard.record(TOKENS, names=3), "choose one from the list"),
+    ],
+)
+def test_constructors_and_misspellings(call, message):
+    with pytest.raises(ArgumentError, match=r"has no argument") as caught:
+        call()
+    assert message in caught.value.do
+
+
+@pytest.mark.parametrize(
+    ("call", "what", "got"),
+    [
+        (lambda: regard.attention(QUERY, QUERY, QUERY, None), "too many positional arguments", "4 by place"),
+        (lambda: regard.attention(QUERY), "missing a required argument: 'key'", "1 by place, none by name"),
+        (lambda: MultiHeadAttention(6), "missing a required argument: 'heads'", "1 by place"),
+        (lambda: MultiHeadAttention(6, 2)(TOKENS, TOKENS, TOKENS, None), "too many positional arguments", "4 by place"),
+        (lambda: regard.observe(QUERY, value=QUERY), "missing a required argument: 'key'", "by name value"),
+    ],
+)
+def test_too_many_and_too_few(call, what, got):
+    with pytest.raises(ArgumentError) as caught:
+        call()
+    assert what in caught.value.what
+    assert "(" in caught.value.expected
+    assert got in caught.value.got
+
+
+def test_signatures_are_what_is_written():
+    assert list(inspect.signature(regard.attention).parameters) == [
+        *("query", "key", "value", "mask", "bias", "scale", "dropout", "impl")
+    ]
+    assert list(inspect.signature(MultiHeadAttention).parameters)[:2] == ["width", "heads"]
+    assert list(inspect.signature(MultiHeadAttention.forward).parameters)[1:] == [
+        *("query", "key", "value", "mask", "cache")
+    ]
+    assert pickle.loads(pickle.dumps(regard.attention)) is regard.attention
+
+
+def test_other_type_errors_stay_what_they_are():
+    with pytest.raises(DtypeError, match="query is not a tensor"):
+        regard.attention([1.0], QUERY, QUERY)
+
+    class Broken(masks.Mask):
+        def mask_mod(self, queries, keys, *, device=None):
+            raise TypeError("a defect of a mask of one's own")
+
+    with pytest.raises(TypeError, match="a defect") as caught:
+        regard.attention(QUERY, QUERY, QUERY, mask=Broken())
+    assert not isinstance(caught.value, RegardError)
+
+
+def test_values_are_shown_on_one_short_line():
+    huge = "x\n" * 5000
+    for value in (huge, [huge], {"a": huge}, np.zeros((100, 100)), torch.zeros(100, 100), 10**10000, object()):
+        with pytest.raises(OptionError) as caught:
+            regard.attention(QUERY, QUERY, QUERY, impl=value)
+        assert max(map(len, str(caught.value).splitlines())) < 160
+        assert len(str(caught.value).splitlines()) == 4
