@@ -101,6 +101,10 @@ class MissingPackageError(RegardError, ImportError):
     exit_code = 6
 
 
+class UnknownWordsWarning(UserWarning):
+    """A text of which a model's vocabulary lacks most words, so that its vector tells little."""
+
+
 _SHORT = Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 8

@@ -18,6 +18,7 @@ from regard.errors import (
     OptionError,
     OutputExistsError,
     RegardError,
+    UnknownWordsWarning,
 )
 from regard.models import load
 from regard.text import Embedder, embedding_job
@@ -40,7 +41,8 @@ def embed(tiny, tmp_path, monkeypatch):
 
 @pytest.fixture
 def expected(tiny):
-    return Embedder(load(tiny)).sentences(LINES).numpy()
+    with pytest.warns(UnknownWordsWarning, match=r"1 text \(text 4\)"):
+        return Embedder(load(tiny)).sentences(LINES).numpy()
 
 
 @pytest.fixture
@@ -95,6 +97,17 @@ class TestInput:
         self.assert_rows(embed("--data", name, "--field", "words"), expected)
 
 
+class TestUnknownWords:
+    def test_said_with_the_numbers_of_their_lines(self, embed, small_chunks):
+        result = embed("--data", write(["猫狗", "one", "", "猫 two 狗", "猫 two"]), "-o", "out.npy")
+        assert "most words of 2 texts (lines 1, 4) are not in this model's vocabulary" in result.stderr
+        assert "multilingual" in result.stderr
+        assert "most words of 1 text (line 1)" in embed("猫").stderr
+
+    def test_of_known_words_nothing_is_said(self, embed):
+        assert "vocabulary" not in embed("one", "two 猫").stderr
+
+
 class TestOutput:
     def test_npy(self, embed, expected, small_chunks):
         done = embed("--data", write(LINES), "-o", "out.npy")
@@ -118,6 +131,7 @@ class TestOutput:
         table = pyarrow.parquet.read_table("out.parquet")
         assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), exact)
 
+    @pytest.mark.filterwarnings("ignore::regard.errors.UnknownWordsWarning")
     def test_token_vectors(self, embed, tiny, small_chunks):
         for name in ("out.npy", "out.jsonl", "out.parquet"):
             embed("--data", write(LINES), "-o", name, "--tokens")
@@ -138,6 +152,7 @@ class TestOutput:
             assert np.array_equal(np.array(lines[row]["vectors"], np.float32), found)
             assert np.array_equal(np.array(table["vectors"][row].as_py(), np.float32), found)
 
+    @pytest.mark.filterwarnings("ignore::regard.errors.UnknownWordsWarning")
     def test_in_bfloat16_the_vectors_are_float32(self, embed, tiny, expected):
         done = embed("--data", write(LINES), "-o", "out.npy", "--dtype", "bfloat16")
         found = np.load("out.npy")

@@ -113,6 +113,15 @@ def test_text_of_no_words_is_shown_too(run: Run) -> None:
     assert "no two words" in result.output
 
 
+def test_of_unknown_words_no_finding_is_shown(run: Run, tmp_path: Path) -> None:
+    result = run("苹果很贵, he said.", "-o", "unknown.html")
+    assert result.exit_code == 0, result.exception
+    assert "4 of 6 words are not in this model's vocabulary" in result.output
+    assert "multilingual" in result.output
+    assert "attends to" not in result.output
+    assert '"advice":"Use a model' in (tmp_path / "unknown.html").read_text("utf-8")
+
+
 @pytest.fixture(scope="module")
 def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the folders of three translators: one with attention, one that reads 13 tokens, one without."""

@@ -333,6 +333,11 @@ def _report(summary: Summary, out: Path | None) -> None:
             f"cut at the model's limit: {amount(summary.truncated, 'text')}, "
             + _numbers(summary.first_truncated, summary.truncated)
         )
+    if summary.unknown:
+        from regard.text.unknown_words import ADVICE, vocabulary_lacks
+
+        lacks = vocabulary_lacks(summary.unknown, _numbers(summary.first_unknown, summary.unknown))
+        say(f"{lacks}. {ADVICE}")
     if summary.skipped:
         first = [skipped.line for skipped in summary.first_skipped]
         say(f"left out: {amount(summary.skipped, 'line')}, {_numbers(first, summary.skipped)}")

@@ -10,7 +10,8 @@ float32 whatever the model computes in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, final, runtime_checkable
 
 import torch
@@ -18,9 +19,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, OptionError
+from regard.errors import CheckpointError, OptionError, UnknownWordsWarning
 from regard.text.pooling import Pooling
 from regard.text.tokenizer import TokenBatch, TokenizedText, Tokenizer
+from regard.text.unknown_words import ADVICE, mostly_unknown, vocabulary_lacks
 
 MOST_TOKENS = 8192
 """Tokens a batch may hold, padding included: bounds memory where texts are long."""
@@ -73,14 +75,17 @@ class Embedder:
 
     @explain_arguments
     def sentences(
-        self, texts: str | Sequence[str], *, batch: int = 32, truncate: bool = False
+        self, texts: str | Iterable[str], *, batch: int = 32, truncate: bool = False
     ) -> Float[Tensor, "texts width"]:
-        """One vector a text. Raises DataError for a text that is too long, unless ``truncate``."""
+        """One vector a text. Raises DataError for a text that is too long, unless ``truncate``.
+
+        Warns (``UnknownWordsWarning``) of texts of which the model's vocabulary lacks most words.
+        """
         return self.pooled(self._tokenized(texts, truncate), batch=batch)
 
     @explain_arguments
     def tokens(
-        self, texts: str | Sequence[str], *, batch: int = 32, truncate: bool = False
+        self, texts: str | Iterable[str], *, batch: int = 32, truncate: bool = False
     ) -> tuple[Float[Tensor, "_ width"], ...]:
         """For each text its tokens' contextual vectors, (tokens, width), [CLS] and [SEP] included."""
         return self.contextual(self._tokenized(texts, truncate), batch=batch)
@@ -104,10 +109,15 @@ class Embedder:
 
         return tuple(self._in_order(texts, batch, cut))
 
-    def _tokenized(self, texts: str | Sequence[str], truncate: bool) -> tuple[TokenizedText, ...]:
-        tokenized = self.tokenizer.tokenize([texts] if isinstance(texts, str) else texts, truncate=truncate)
+    def _tokenized(self, texts: str | Iterable[str], truncate: bool) -> tuple[TokenizedText, ...]:
+        tokenized = self.tokenizer.tokenize(texts, truncate=truncate)
         for index, text in enumerate(tokenized):
             self.tokenizer.check_length(text, f"text {index}")
+        unknown = [index for index, text in enumerate(tokenized) if mostly_unknown(text)]
+        if unknown:
+            where = f"text {unknown[0]}" if len(unknown) == 1 else f"the first of them text {unknown[0]}"
+            what = vocabulary_lacks(len(unknown), where)
+            warnings.warn(f"{what}. {ADVICE}", UnknownWordsWarning, stacklevel=3)
         return tokenized
 
     @torch.no_grad()

@@ -25,6 +25,7 @@ from regard.text.embedding import Embedder
 from regard.text.lines import Line
 from regard.text.parts import Parts, Record, Skipped
 from regard.text.tokenizer import TokenizedText
+from regard.text.unknown_words import mostly_unknown
 from regard.text.vector_files import VectorFormat, Vectors, check_finite
 
 CHUNK_LINES = 512
@@ -58,14 +59,16 @@ class Chunk:
 @final
 @dataclass
 class Summary:
-    """What was done: rows and vectors written, lines left out or cut, and the first line numbers of each."""
+    """What was done: rows and vectors written; lines left out, cut or of unknown words, and the first of each."""
 
     rows: int = 0
     vectors: int = 0
     skipped: int = 0
     truncated: int = 0
+    unknown: int = 0
     first_skipped: list[Skipped] = field(default_factory=list)
     first_truncated: list[int] = field(default_factory=list)
+    first_unknown: list[int] = field(default_factory=list)
 
     def add(self, record: Record) -> None:
         """Count one more part."""
@@ -73,8 +76,10 @@ class Summary:
         self.vectors += sum(record.lengths)
         self.skipped += len(record.skipped)
         self.truncated += len(record.truncated)
+        self.unknown += len(record.unknown)
         self.first_skipped += record.skipped[: NAMED_LINES - len(self.first_skipped)]
         self.first_truncated += record.truncated[: NAMED_LINES - len(self.first_truncated)]
+        self.first_unknown += record.unknown[: NAMED_LINES - len(self.first_unknown)]
 
     def check(self) -> None:
         """Raise DataError where nothing was written."""
@@ -178,6 +183,7 @@ def _chunk(lines: list[Line], digest: str, embedder: Embedder, options: Options)
         lengths=tuple(len(text) if options.tokens else 1 for text in texts),
         skipped=tuple(skipped),
         truncated=tuple(line.number for line, text in good if text.dropped),
+        unknown=tuple(line.number for line, text in good if mostly_unknown(text)),
     )
     return Chunk(texts, vectors, record)
 

@@ -39,7 +39,8 @@ class Record:
     """What a part holds.
 
     ``lines`` counts the lines of input up to the part's end, ``digest`` is a SHA-256 of them. ``lengths`` counts the
-    vectors of each row. ``truncated`` lists the numbers of the lines that were cut.
+    vectors of each row. ``truncated`` lists the numbers of the lines that were cut, ``unknown`` of those of which the
+    vocabulary lacks most words.
     """
 
     lines: int
@@ -47,6 +48,7 @@ class Record:
     lengths: tuple[int, ...]
     skipped: tuple[Skipped, ...]
     truncated: tuple[int, ...]
+    unknown: tuple[int, ...] = ()
 
 
 @final
@@ -105,6 +107,7 @@ class Parts:
                 lengths=tuple(map(int, fields["lengths"])),
                 skipped=tuple(Skipped(**skipped) for skipped in fields["skipped"]),
                 truncated=tuple(map(int, fields["truncated"])),
+                unknown=tuple(map(int, fields.get("unknown", ()))),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(self._path("json", part), error) from error

@@ -10,7 +10,7 @@ says of padding and truncation is switched off: padding follows the batch, and n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -30,7 +30,8 @@ class TokenizedText:
     """One text as tokens.
 
     ``spans`` are (start, end) in characters (code points) of ``text``. ``special`` is True for tokens that the
-    tokenizer added, such as [CLS], whose span is (0, 0). ``count`` is the number of tokens before truncation.
+    tokenizer added, such as [CLS], whose span is (0, 0). ``unknown`` is True for tokens that stand for whatever the
+    vocabulary does not hold. ``count`` is the number of tokens before truncation.
     """
 
     text: str
@@ -38,6 +39,7 @@ class TokenizedText:
     tokens: tuple[str, ...]
     spans: tuple[tuple[int, int], ...]
     special: tuple[bool, ...]
+    unknown: tuple[bool, ...]
     count: int
 
     def __len__(self) -> int:
@@ -106,6 +108,7 @@ class Tokenizer:
                 do="use a model with more positions",
             )
         self.pad_id, self.limit = pad_id, limit
+        self._unknown_id = _unknown_id_of(backend)
 
     @classmethod
     def from_file(cls, path: str | Path, *, pad_id: int | None = None, limit: int | None = None) -> Tokenizer:
@@ -132,32 +135,27 @@ class Tokenizer:
         """Number of different tokens."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
-    def encode(self, texts: str | Sequence[str], *, truncate: bool = False) -> TokenBatch:
+    def encode(self, texts: str | Iterable[str], *, truncate: bool = False) -> TokenBatch:
         """The texts as one padded batch; a single string is a batch of one.
 
-        Raises DataError for a text longer than ``limit`` unless ``truncate``, and for one that is not Unicode text.
+        Raises DataError for a text longer than ``limit`` unless ``truncate``, and for one that is not Unicode text,
+        OptionError for what holds no texts.
         """
-        if not isinstance(texts, Sequence):
-            raise OptionError(
-                "encode takes texts",
-                expected="a string, or a list of strings",
-                got=repr(texts),
-                do='encode("some text")',
-            )
-        tokenized = self.tokenize([texts] if isinstance(texts, str) else texts, truncate=truncate)
+        tokenized = self.tokenize(texts, truncate=truncate)
         for index, text in enumerate(tokenized):
             self.check_length(text, f"text {index}")
         return self.pad(tokenized)
 
-    def tokenize(self, texts: Sequence[str], *, truncate: bool = False) -> tuple[TokenizedText, ...]:
-        """Each text as tokens, unpadded; longer than ``limit`` only without ``truncate``.
+    def tokenize(self, texts: str | Iterable[str], *, truncate: bool = False) -> tuple[TokenizedText, ...]:
+        """Each text as tokens, unpadded; longer than ``limit`` only without ``truncate``. A string is one text.
 
         Raises DataError for a text that is not Unicode text, and OptionError for what is no text at all.
         """
-        for index, text in enumerate(texts):
+        listed = _listed(texts)
+        for index, text in enumerate(listed):
             check_text(text, index)
-        plain = self._backend.encode_batch(list(texts), add_special_tokens=False)
-        return tuple(self._finished(text, encoding, truncate) for text, encoding in zip(texts, plain, strict=True))
+        plain = self._backend.encode_batch(listed, add_special_tokens=False)
+        return tuple(self._finished(text, encoding, truncate) for text, encoding in zip(listed, plain, strict=True))
 
     def check_length(self, text: TokenizedText, name: str) -> None:
         """Raise DataError, with ``name`` for the text, unless it fits the limit."""
@@ -196,6 +194,7 @@ class Tokenizer:
             tokens=tuple(whole.tokens),
             spans=tuple(whole.offsets),
             special=tuple(bool(flag) for flag in whole.special_tokens_mask),
+            unknown=tuple(one == self._unknown_id for one in whole.ids),
             count=count,
         )
 
@@ -208,6 +207,27 @@ def _pad_id_of(backend: tokenizers.Tokenizer) -> int:
         if found is not None:
             return int(found)
     return 0
+
+
+def _unknown_id_of(backend: tokenizers.Tokenizer) -> int | None:
+    """The id of whatever the vocabulary does not hold; None where bytes or letters stand for that."""
+    own = getattr(backend.model, "unk_token", None)  # a Unigram model does not tell it
+    found = [backend.token_to_id(name) for name in ([own] if own else ["<unk>", "[UNK]"])]
+    return next((int(one) for one in found if one is not None), None)
+
+
+def _listed(texts: str | Iterable[str]) -> list[str]:
+    """The texts, read once: a generator gives them only once."""
+    if isinstance(texts, str):
+        return [texts]
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+        raise OptionError(
+            "these are no texts",
+            expected="a string, or several of them in a list, a generator or the like",
+            got=type(texts).__name__ if isinstance(texts, Mapping) else repr(texts)[:60],
+            do='such as ["I ate an apple.", "Apple released a new phone."]',
+        )
+    return list(texts)
 
 
 def check_text(text: object, index: int) -> None:

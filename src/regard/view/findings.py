@@ -8,8 +8,8 @@ A pair of words is scored by
 so heads that always look at the previous token, or at [SEP], explain themselves away, and one odd head is not
 enough. Words of several pieces: weights are averaged over the query's pieces and summed over the key's. Special
 tokens, punctuation, words outside the vocabulary (all of them are one token to the model), the same word (again)
-and direct neighbours are left out. Attention shows where a head looks,
-not why the model decides (Jain and Wallace 2019), and the views say so.
+and direct neighbours are left out. A text of which most words are outside it has no findings. Attention shows where a
+head looks, not why the model decides (Jain and Wallace 2019), and the views say so.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int
 
 from regard.view.reading import Reading
-from regard.view.words import Word, by_words, words_of
+from regard.view.words import Word, by_words, mostly_unknown, words_of
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,16 @@ class WordPairs:
         )
 
     def candidates(self, nearest: int) -> Bool[np.ndarray, "query_words key_words"]:
-        """Pairs of different, known, proper words, at least ``nearest`` words apart where a text looks at itself."""
+        """Pairs of different, known, proper words, at least ``nearest`` words apart where a text looks at itself.
+
+        There are none where most words are unknown.
+        """
         query = np.array([word.is_word and word.known for word in self.query_words], dtype=bool)
         key = np.array([word.is_word and word.known for word in self.key_words], dtype=bool)
         apart = np.abs(np.arange(len(query))[:, None] - np.arange(len(key))[None, :])
         far = apart >= nearest if self.same_text else np.ones_like(apart, dtype=bool)
-        return np.asarray(query[:, None] & key[None, :] & far & ~self._alike())
+        readable = not mostly_unknown(self.words)
+        return np.asarray(readable & query[:, None] & key[None, :] & far & ~self._alike())
 
     def _alike(self) -> Bool[np.ndarray, "query_words key_words"]:
         # A word that finds itself again further on tells little; between two texts it would tell much.

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32
 
+from regard.text.unknown_words import ADVICE
 from regard.view.compare import shared_words
 from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, weight_of_pair, word_pairs
 from regard.view.layer_reading import LayerReading
@@ -20,7 +21,7 @@ from regard.view.pack import ALPHABET, pack_bits, pack_fixed, pack_float32, roun
 from regard.view.reading import PairReading, Reading, Tokens
 from regard.view.statistics import HeadStatistics, statistics_of
 from regard.view.visible import direction_of, visible
-from regard.view.words import Word, vocabulary_gap, words_of
+from regard.view.words import Word, mostly_unknown, vocabulary_gap, words_of
 
 FLOAT32 = 0  # letters a number, for the encoding without rounding
 MOST_ERROR = 0.01  # of a weight, beyond which two letters a number are too few
@@ -80,6 +81,7 @@ def _attention(reading: Reading, letters: int) -> Json:
         **({} if reading.keys is None else _tokens("key_", reading.keys)),
         "dropped": reading.dropped,
         "vocabulary": vocabulary_gap(words),
+        **({"advice": ADVICE} if mostly_unknown(words) else {}),
         "layers": [_layer(layer, masks, letters) for layer in reading.layers],
         "masks": masks,
         "statistics": _statistics(reading),

@@ -17,6 +17,7 @@ from regard.view.reading import PairReading, Reading
 from regard.view.terminal_pair import pair_line, print_pair
 from regard.view.terminal_words import pair_of, print_words
 from regard.view.visible import isolated, visible
+from regard.view.words import mostly_unknown
 
 SHARED_SHOWN = 8
 PAIR_WIDTH = 30  # characters of a pair of words where a text has one line
@@ -110,7 +111,7 @@ def _strongest(reading: Reading, *, plain: bool) -> tuple[Text, str, str, str]:
     pairs = word_pairs(reading)
     found = findings(pairs, limit=1)
     if not found:
-        return Text("nothing"), "", "", ""
+        return Text("unknown words" if mostly_unknown(pairs.words) else "nothing"), "", "", ""
     look = found[0].looks[0]
     pair = pair_of(found[0], pairs, plain=plain)
     pair.truncate(PAIR_WIDTH, overflow="ellipsis")

@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from regard.text.unknown_words import ADVICE
 from regard.view.findings import Finding, WordPairs, attended_most, findings, word_pairs
 from regard.view.reading import Reading
 from regard.view.visible import isolated
-from regard.view.words import vocabulary_gap
+from regard.view.words import mostly_unknown, vocabulary_gap
 
 BAR_WIDTH = 20  # characters of a share of 100 %
 WORDS_SHOWN = 40
@@ -24,6 +25,9 @@ def print_words(reading: Reading, console: Console) -> None:
     gap = vocabulary_gap(pairs.words)
     if gap:
         console.print(f"{gap} Such words are read as one unknown token, and left out here.", style="yellow")
+    if mostly_unknown(pairs.words):
+        console.print(f"That is most of the text, so nothing is shown of the rest. {ADVICE}", style="yellow")
+        return
     looks = attended_most(pairs)
     if not looks:
         console.print("There are no two words here that could look at each other.")

@@ -89,6 +89,12 @@ def vocabulary_gap(words: Sequence[Word]) -> str:
     return f"{unknown} of {len(proper)} words {'is' if unknown == 1 else 'are'} not in this model's vocabulary."
 
 
+def mostly_unknown(words: Sequence[Word]) -> bool:
+    """Whether the model's vocabulary lacks more than half of the words: what is left says little of the text."""
+    proper = [word for word in words if word.is_word]
+    return 2 * sum(not word.known for word in proper) > len(proper)
+
+
 def _numbered(words: Sequence[Word]) -> tuple[Word, ...]:
     spellings = Counter(word.text for word in words if word.is_word)
     seen: Counter[str] = Counter()

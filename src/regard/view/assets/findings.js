@@ -33,7 +33,8 @@ function showFindings() {
       ),
     );
   });
-  if (!items.length) items.push(make("li", {}, "No pair of words stands out in this text. Longer sentences show more."));
+  const why = text.advice ? "This model does not know most words of this text, so nothing is said of the rest." : "No pair of words stands out in this text. Longer sentences show more.";
+  if (!items.length) items.push(make("li", {}, why));
   const list = part("findings");
   const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
   list.replaceChildren(...items);

@@ -72,7 +72,7 @@ function showAbout() {
   part("cut").hidden = text.dropped === 0;
   part("cut").textContent = `Cut: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were left out, as asked.`;
   part("vocabulary").hidden = !text.vocabulary;
-  part("vocabulary").textContent = `${text.vocabulary} Such words are read as one unknown token, and left out of what stands out.`;
+  part("vocabulary").textContent = `${text.vocabulary} Such words are read as one unknown token, and left out of what stands out. ${text.advice ?? ""}`;
   const precision = data.letters
     ? `Queries, keys and values are rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}.`
     : "Queries, keys and values are the model’s own float32 numbers.";

@@ -1,0 +1,44 @@
+"""Words that a model's vocabulary does not hold. It reads all of them as one token, and cannot tell them apart.
+
+    "苹果很贵。" and "股票跌停。"  ->  [UNK] [UNK] [UNK] [UNK] 。  both, so that their vectors are the same
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from unicodedata import category
+
+from regard.text.tokenizer import TokenizedText
+from regard.text.words import word_spans
+
+ADVICE = (
+    "Use a model that knows the language: a BERT trained on it, or a multilingual one such as "
+    "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2."
+)
+"""Which kind of model would serve."""
+
+
+def mostly_unknown(text: TokenizedText) -> bool:
+    """Whether the vocabulary lacks more than half of the text's words, or in a text without words every token."""
+    if not any(text.unknown):
+        return False
+    words = _worded(text.text, word_spans(text.text))
+    spans = _worded(text.text, [span for one, span in zip(text.unknown, text.spans, strict=True) if one])
+    if not words:
+        return all(one or special for one, special in zip(text.unknown, text.special, strict=True))
+    lacking = sum(any(start < stop and begin < end for begin, stop in spans) for start, end in words)
+    return 2 * lacking > len(words)
+
+
+def vocabulary_lacks(texts: int, where: str) -> str:
+    """Says that a vocabulary lacks most words of so many texts, ``where`` they are, and what that means."""
+    which, vectors = ("1 text", "its vector tells") if texts == 1 else (f"{texts:,} texts", "their vectors tell")
+    return (
+        f"most words of {which} ({where}) are not in this model's vocabulary: "
+        f"the model reads them all as one unknown token, so {vectors} little"
+    )
+
+
+def _worded(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those in which there is a letter or a digit."""
+    return [(start, end) for start, end in spans if any(category(one)[0] in "LN" for one in text[start:end])]
