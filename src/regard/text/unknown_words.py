@@ -1,6 +1,6 @@
 """Words that a model's vocabulary does not hold. It reads all of them as one token, and cannot tell them apart.
 
-    "苹果很贵。" and "股票跌停。"  ->  [UNK] [UNK] [UNK] [UNK] 。  both, so that their vectors are the same
+"苹果很贵。" and "股票跌停。"  ->  [UNK] [UNK] [UNK] [UNK] 。  both, so that their vectors are the same
 """
 
 from __future__ import annotations
