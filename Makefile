@@ -10,12 +10,12 @@ KERNELS := CMakeLists.txt $(wildcard src/regard/kernels/csrc/*)
 SANITIZED := build/sanitized
 WORKERS ?= 2
 UNDER ?=
-EVERYWHERE := not slow and not gpu and not huge
-OF_KERNELS := -m "$(EVERYWHERE)" -k "kernels or native" tests/kernels tests/conformance
+EVERYWHERE := not gpu and not huge
+OF_KERNELS := -m "$(EVERYWHERE) and not slow" -k "kernels or native" tests/kernels tests/conformance
 SENTENCE := The animal didn't cross the street because it was too tired.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-huge lint format types docs docs-serve conformance kernels operations sanitize browser clean
+.PHONY: help demo test test-all test-huge checks lint format types docs docs-serve conformance kernels operations sanitize browser clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -23,18 +23,20 @@ help:  ## what there is to make
 demo: $(VENV)/.weights $(VENV)/.kernels  ## a real model reads a sentence; see attention.html
 	$(BIN)/regard view "$(SENTENCE)" -o attention.html --overwrite
 
-test: $(VENV)/.test $(VENV)/.kernels browser  ## the whole suite, set-up included; under 10 minutes on 2 cores
+test: checks browser  ## everything a change can break, set-up included; under 8 minutes on 2 slow cores
+	$(BIN)/python -m pytest -n $(WORKERS) -m "$(EVERYWHERE) and not slow"
+
+test-all: checks browser  ## the same, and what proves more of it: every mask x dtype x layout, fuzz, long runs; by night
+	$(BIN)/python -m pytest -n $(WORKERS) -m "$(EVERYWHERE)"
+
+test-huge: $(VENV)/.test $(VENV)/.kernels  ## indices beyond 2^31; 5 GB of memory, a minute; run by hand
+	$(BIN)/python -m pytest -m huge
+
+checks: $(VENV)/.test $(VENV)/.kernels  # style, types and docs, before any test
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
-	$(BIN)/python -m pytest -n $(WORKERS) -m "$(EVERYWHERE)"
-
-test-slow: $(VENV)/.test $(VENV)/.kernels browser  ## the tests that take longer; run nightly
-	$(BIN)/python -m pytest -n $(WORKERS) -m "slow and not gpu and not huge"
-
-test-huge: $(VENV)/.test $(VENV)/.kernels  ## indices beyond 2^31; 5 GB of memory, a minute; run by hand
-	$(BIN)/python -m pytest -m huge
 
 lint: $(VENV)/.test  ## style and types, no tests
 	$(BIN)/python -m ruff check .

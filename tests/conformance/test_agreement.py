@@ -18,7 +18,8 @@ import torch
 
 from conformance import oracle_of
 from conformance.calls import build, run, tensors, upstream_of
-from conformance.claims import CLAIMS, Claim, claims
+from conformance.cases import Case, cases
+from conformance.claims import CLAIMS, Claim
 from conformance.trials import LAYOUTS, TRIALS, Layout, allowed_of
 
 _cached: dict[tuple, tuple] = {}
@@ -48,14 +49,15 @@ def expected(claim: Claim, at: Layout, trial, parameters, given, upstream) -> tu
     return _cached[place]
 
 
-@claims("agreement")
-def test_agrees_with_the_oracle(claim: Claim, as_users_call, proved) -> None:
-    for at in LAYOUTS:
+@cases("agreement")
+def test_agrees_with_the_oracle(case: Case, as_users_call, proved) -> None:
+    claim = case.claim
+    for _, at, trials in case.groups:
         mechanism, given, upstream = build(claim, at), tensors(claim, at), upstream_of(claim, at)
         allowed_error = tolerance(claim, at, upstream.dtype)
         parameters = {name: array(tensor) for name, tensor in mechanism.named_parameters()}
         inputs = {name: array(tensor) for name, tensor in given.items()}
-        for trial in TRIALS:
+        for trial in trials:
             output, gradients = expected(claim, at, trial, parameters, inputs, array(upstream))
             ours = run(mechanism, given, trial.mask(at), upstream)
             assert ours.output.dtype == upstream.dtype
@@ -63,7 +65,7 @@ def test_agrees_with_the_oracle(claim: Claim, as_users_call, proved) -> None:
                 got = array(ours.output if name == "output" else ours.gradients[name])
                 error = np.abs(got - exact).max() / max(1.0, np.abs(exact).max())
                 assert error <= allowed_error, (trial.name, at, name, error)
-    proved(claim)
+    proved(claim, everything=case.everything)
 
 
 @pytest.mark.parametrize("claim", [claim for claim in CLAIMS if claim[0] == "agreement" and claim.dtype == "float32"])

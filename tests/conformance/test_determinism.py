@@ -9,21 +9,22 @@ from contextlib import contextmanager
 import torch
 
 from conformance.calls import Run, build, run, tensors, upstream_of
-from conformance.claims import Claim, claims
-from conformance.trials import LAYOUTS, TRIALS
+from conformance.cases import Case, cases
+from conformance.trials import LAYOUTS
 
 
-@claims("determinism")
-def test_same_inputs_same_bits(claim: Claim, as_users_call, proved) -> None:
-    at = LAYOUTS[2]
+@cases("determinism", LAYOUTS[2:])
+def test_same_inputs_same_bits(case: Case, as_users_call, proved) -> None:
+    claim = case.claim
+    ((_, at, trials),) = case.groups
     mechanism, given, upstream = build(claim, at), tensors(claim, at, bias=True), upstream_of(claim, at)
-    for trial in TRIALS:
+    for trial in trials:
         first = run(mechanism, given, trial.mask(at), upstream)
         assert_same(first, run(mechanism, given, trial.mask(at), upstream), trial.name)
         if claim.impl == "native":
             with threads(3):
                 assert_same(first, run(mechanism, given, trial.mask(at), upstream), (trial.name, "3 threads"))
-    proved(claim)
+    proved(claim, everything=case.everything)
 
 
 @contextmanager

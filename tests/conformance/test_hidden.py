@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from conformance.calls import Named, Run, build, run, tensors, upstream_of
-from conformance.claims import Claim, claims
-from conformance.trials import LAYOUTS, TRIALS, Layout, allowed_of
+from conformance.cases import Case, cases
+from conformance.trials import Layout, allowed_of
 
 ROUNDS = 2
 POISONS = ("another number", "huge", "NaN", "Inf", "-Inf")
@@ -60,12 +60,13 @@ def assert_untouched(before: Run, after: Run, marks: Named, rows: torch.Tensor, 
             assert torch.equal(gradient, before.gradients[name]), (*note, f"gradient of {name}")
 
 
-@claims("hidden")
-def test_what_is_hidden_has_no_influence(claim: Claim, as_users_call, proved) -> None:
+@cases("hidden")
+def test_what_is_hidden_has_no_influence(case: Case, as_users_call, proved) -> None:
     # FlexAttention multiplies weights of 0 with values, and is promised for numbers that cannot overflow.
-    for number, at in enumerate(LAYOUTS):
+    claim = case.claim
+    for number, at, trials in case.groups:
         mechanism = build(claim, at)
-        for trial in TRIALS:
+        for trial in trials:
             allowed, mask = allowed_of(trial, at), trial.mask(at)
             for turn in range(ROUNDS):
                 given = tensors(claim, at, bias=(number + turn) % 2 == 0)
@@ -87,4 +88,4 @@ def test_what_is_hidden_has_no_influence(claim: Claim, as_users_call, proved) ->
                     changed = overwritten(given, marks, poison_of(kind, given["query"].dtype))
                     after = run(mechanism, changed, mask, upstream)
                     assert_untouched(before, after, marks, chosen, (trial.name, at, turn, kind))
-    proved(claim)
+    proved(claim, everything=case.everything)

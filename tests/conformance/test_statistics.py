@@ -10,9 +10,10 @@ import torch
 
 from conformance import oracle_of
 from conformance.calls import build, tensors
-from conformance.claims import Claim, claims
+from conformance.cases import Case, cases
+from conformance.claims import Claim
 from conformance.test_agreement import array, tolerance
-from conformance.trials import LAYOUTS, TRIALS, Layout, allowed_of
+from conformance.trials import Layout, allowed_of
 from oracles import attention as oracle
 from regard.kernels import statistics
 
@@ -31,9 +32,10 @@ def entropy_of(weights: np.ndarray) -> np.ndarray:
     return -(weights * logarithms).sum(-1)
 
 
-@claims("statistics")
-def test_statistics_are_those_of_the_oracle(claim: Claim, as_users_call, monkeypatch, proved) -> None:
-    for at in LAYOUTS:
+@cases("statistics")
+def test_statistics_are_those_of_the_oracle(case: Case, as_users_call, monkeypatch, proved) -> None:
+    claim = case.claim
+    for _, at, trials in case.groups:
         mechanism, given = build(claim, at), tensors(claim, at)
         size = 8 if claim.dtype == "float64" else 4
         # three queries a tile, so that a tile's edge falls inside and the last one is cut short
@@ -41,7 +43,7 @@ def test_statistics_are_those_of_the_oracle(claim: Claim, as_users_call, monkeyp
         parameters = {name: array(tensor) for name, tensor in mechanism.named_parameters()}
         inputs = {name: array(tensor) for name, tensor in given.items()}
         close = tolerance(claim._replace(impl="reference"), at, torch.float64 if size == 8 else torch.float32) * 4
-        for trial in TRIALS:
+        for trial in trials:
             allowed = allowed_of(trial, at)
             weights = weights_of(claim, inputs, allowed, parameters, at)
             with torch.no_grad():
@@ -59,7 +61,7 @@ def test_statistics_are_those_of_the_oracle(claim: Claim, as_users_call, monkeyp
                 scale = 1.0 if claim.mechanism == "luong_dot" else None
                 lse = oracle.observe(*inputs.values(), allowed, scale=scale).lse
                 np.testing.assert_allclose(array(seen.lse), lse, atol=10 * close, err_msg=str(note))
-    proved(claim)
+    proved(claim, everything=case.everything)
 
 
 def assert_keys_have_their_weights(seen, weights, allowed, close, note) -> None:

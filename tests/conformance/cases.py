@@ -1,0 +1,52 @@
+"""What a claim is tried on: every mask at every layout by night, and a sample of them in every run.
+
+A sample takes each mask at one layout, or a part of the masks, and other claims take others: so what a change breaks
+for all claims, or for one mask, layout or dtype, is met in every run. ``make test-all`` tries everything.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from conformance.claims import ALL, Claim
+from conformance.trials import LAYOUTS, TRIALS, Layout, Trial
+
+
+class Group(NamedTuple):
+    """A layout, and the masks that are tried at it. ``number`` is the layout's place among all of them."""
+
+    number: int
+    at: Layout
+    trials: tuple[Trial, ...]
+
+
+class Case(NamedTuple):
+    """A claim and what it is tried on; the claim is proved where that is ``everything``."""
+
+    claim: Claim
+    groups: tuple[Group, ...]
+    everything: bool
+
+
+def cases(promise: str, layouts: Sequence[Layout] = LAYOUTS) -> Any:
+    """Run the test for each claim of a promise: on a sample of masks and layouts, and, marked slow, on all."""
+    found = []
+    for number, claim in enumerate(claim for claim in ALL if claim.promise == promise):
+        marks = [pytest.mark.gpu] if claim.impl == "flex" else []
+        name = "-".join(claim[1:])
+        sample, everything = Case(claim, _sample(claim, number, layouts), False), Case(claim, _all(layouts), True)
+        found.append(pytest.param(sample, id=f"{name}-sample", marks=marks))
+        found.append(pytest.param(everything, id=f"{name}-everything", marks=[*marks, pytest.mark.slow]))
+    return pytest.mark.parametrize("case", found)
+
+
+def _all(layouts: Sequence[Layout]) -> tuple[Group, ...]:
+    return tuple(Group(LAYOUTS.index(at), at, TRIALS) for at in layouts)
+
+
+def _sample(claim: Claim, number: int, layouts: Sequence[Layout]) -> tuple[Group, ...]:
+    """In float32 each mask at one layout; in other dtypes a third of the masks. ``number`` turns both around."""
+    every = len(layouts) * (1 if claim.dtype == "float32" else 3)
+    firsts = (-(place + number) % every for place in range(len(layouts)))
+    return tuple(Group(LAYOUTS.index(at), at, TRIALS[first::every]) for first, at in zip(firsts, layouts, strict=True))
