@@ -111,12 +111,12 @@ def adding(dtype: torch.dtype, queries: int = 67, keys: int = 71) -> Compared:
     wide = library.wide(dtype)
     vector = drawn(dtype, HEADS, HEAD_DIM)
     upstream = drawn(dtype, BATCH, HEADS, queries, VALUE_DIM)
-    output, lse = torch.empty_like(upstream), torch.empty(BATCH, HEADS, queries, dtype=wide)
-    library.native.additive_forward(of_query, of_key, vector, value, output, lse)
+    output, normalizer = torch.empty_like(upstream), torch.empty(BATCH, HEADS, queries, 2, dtype=wide)
+    library.native.additive_forward(of_query, of_key, vector, value, output, None, normalizer=normalizer)
     inner = [torch.empty_like(part) for part in (of_query, of_key)]
     of_vector, of_value = vector.new_empty(vector.shape, dtype=wide), torch.empty_like(value)
     library.native.additive_backward(
-        upstream, of_query, of_key, vector, value, output, lse, *inner, of_vector, of_value, None, None
+        upstream, of_query, of_key, vector, value, output, normalizer, *inner, of_vector, of_value, None, None
     )
     same = np.broadcast_to(np.eye(HEAD_DIM), (HEADS, HEAD_DIM, HEAD_DIM))
     inputs = [*arrays(of_query, of_key, value), same, same, *arrays(vector)]

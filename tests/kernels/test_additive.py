@@ -99,7 +99,7 @@ def formula(given: Given, bias: Tensor | None = None, *, allowed: Tensor | None 
 
 def ours(given: Given, bias: Tensor | None = None, *, mask=None):
     """Output and lse by the kernel."""
-    return additive._Additive.apply(*given, *terms(given, mask, bias))
+    return additive._Additive.apply(*given, *terms(given, mask, bias))[:2]
 
 
 def to(dtype: torch.dtype, given: Given) -> Given:
@@ -346,7 +346,11 @@ def test_the_same_bits_with_any_number_of_threads(dtype):
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         found.append(
-            run(lambda given, bias: additive._Additive.apply(*given, *shared._replace(bias=bias)), given, shared.bias)
+            run(
+                lambda given, bias: additive._Additive.apply(*given, *shared._replace(bias=bias))[:2],
+                given,
+                shared.bias,
+            )
         )
     torch.set_num_threads(before)
     for other in found[1:]:
@@ -393,12 +397,12 @@ def test_the_operators_keep_the_contract(name, as_users_call):
     given, named = posed(name)
     torch.library.opcheck(torch.ops.regard.additive.default, (*given, *named))
     plain = [part.detach() if isinstance(part, Tensor) else part for part in (*given, *named)]
-    output, lse = torch.ops.regard.additive.default(*plain)
+    output, lse, normalizer = torch.ops.regard.additive.default(*plain)
     wanted = (named.bias is not None, named.table is not None)
     for grad_lse in (None, torch.randn_like(lse)):
         torch.library.opcheck(
             torch.ops.regard.additive_backward.default,
-            (torch.randn_like(output), grad_lse, *plain[:4], output, lse, *wanted, *plain[4:]),
+            (torch.randn_like(output), grad_lse, *plain[:4], output, normalizer, *wanted, *plain[4:]),
         )
 
 
@@ -410,7 +414,7 @@ def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
     function = torch.ops.regard.additive.default if way == "operator" else additive._Additive.apply
 
     def both(*leaves):
-        output, lse = function(*leaves[:4], *named._replace(**dict(zip(trained, leaves[4:], strict=True))))
+        output, lse, _ = function(*leaves[:4], *named._replace(**dict(zip(trained, leaves[4:], strict=True))))
         return output, lse.masked_fill(lse == -torch.inf, 0.0)
 
     leaves = [getattr(named, kind).detach().requires_grad_() for kind in trained]

@@ -257,10 +257,11 @@ def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
         return made
 
     made_in: list[tuple[Lying, Tensor]] = []
-    output, lse = room(dtype, *shape), room(wide, *shape[:3])
+    output, lse, normalizer = room(dtype, *shape), room(wide, *shape[:3]), room(wide, *shape[:3], 2)
     rounding = room(dtype, *shape) if dtype.itemsize == 2 else None
     of_rounding = {} if rounding is None else {"rounding": rounding.array}
-    native.forward(*case.given, output.array, lse.tensor[0], **of_rounding, **case.options)
+    of_rows = lse.tensor[0], normalizer.array
+    native.forward(*case.given, output.array, of_rows[0], normalizer=of_rows[1], **of_rounding, **case.options)
     check("output", output.tensor, exact.output, case.terms, dtype)
 
     gradients = {name: room(dtype, *getattr(case, name).shape) for name in ("query", "key", "value")}
@@ -269,7 +270,7 @@ def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
         data.draw(lying(upstream)).array,
         *case.given,
         output.array,
-        lse.tensor[0],
+        of_rows[1],
         *(gradients[name].array if name in gradients else None for name in ("query", "key", "value", "bias", "table")),
         **of_rounding,
         **case.options,

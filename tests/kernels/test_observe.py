@@ -370,7 +370,7 @@ def test_the_operator_and_the_short_way_are_alike():
         leaves = leaves_of(67, 71)
         terms = terms_of(checked(*leaves, mask=masks.causal(), bias=None, scale=None))
         columns = function(*leaves, 3, torch.tensor([5, 66]), *terms)
-        output, lse, entropy, received, top_keys, top_weights, rows, _ = columns
+        output, lse, entropy, received, top_keys, top_weights, rows, *_ = columns
         loss(Observation(output, lse, entropy, received, top_keys, top_weights, rows)).backward()
         found.append([*(column.detach() for column in columns), *(leaf.grad for leaf in leaves)])
     for one, other in zip(*found, strict=True):

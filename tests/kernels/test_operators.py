@@ -82,9 +82,9 @@ def test_the_operator_of_its_gradients_keeps_the_contract(name, as_users_call):
         part.detach() if isinstance(part, torch.Tensor) else part
         for part in (*tensors(**sizes_of(name)), *GIVEN[name]())
     ]
-    output, *others = torch.ops.regard.attention.default(*given)
+    output, lse, *others = torch.ops.regard.attention.default(*given)
     wanted = [given[3 + Terms._fields.index(kind)] is not None for kind in ("bias", "table")]
-    for grad_lse in (None, torch.randn_like(others[0])):
+    for grad_lse in (None, torch.randn_like(lse)):
         torch.library.opcheck(
             torch.ops.regard.attention_backward.default,
             (torch.randn_like(output), grad_lse, *given[:3], output, *others, *wanted, *given[3:]),
@@ -101,7 +101,7 @@ def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
     function = torch.ops.regard.attention.default if way == "operator" else ops._Attention.apply
 
     def both(query, key, value, *rest):
-        output, lse, _ = function(query, key, value, *given._replace(**dict(zip(trained, rest, strict=True))))
+        output, lse, _, _ = function(query, key, value, *given._replace(**dict(zip(trained, rest, strict=True))))
         return output, lse.masked_fill(lse == -torch.inf, 0.0)
 
     leaves = [getattr(given, kind).detach().requires_grad_() for kind in trained]

@@ -34,6 +34,7 @@ def forward(
     output: Array,
     lse: Array | None,
     *,
+    normalizer: Array | None = None,
     rounding: Array | None = None,
     low: int | None = None,
     high: int | None = None,
@@ -54,7 +55,9 @@ def forward(
 ) -> None:
     """Fill output (batch, heads, queries, value_dim) and lse (batch, heads, queries, wide) of attention.
 
-    rounding, as output: what half precision cut off it. The backward pass is more exact where it is given that too.
+    What the backward pass needs as well: normalizer (batch, heads, queries, 2, wide), the largest score of a query and
+    the logarithm of the sum, as the kernels have them; and, for it to be more exact, rounding, as output, what half
+    precision cut off the output.
     """
 
 def backward(
@@ -63,7 +66,7 @@ def backward(
     key: Array,
     value: Array,
     output: Array,
-    lse: Array,
+    normalizer: Array,
     grad_query: Array,
     grad_key: Array,
     grad_value: Array,
@@ -115,6 +118,7 @@ def observe(
     rows: Array | None,
     rows_weights: Array | None,
     *,
+    normalizer: Array | None = None,
     rounding: Array | None = None,
     low: int | None = None,
     high: int | None = None,
@@ -167,6 +171,7 @@ def additive_forward(
     output: Array,
     lse: Array | None,
     *,
+    normalizer: Array | None = None,
     low: int | None = None,
     high: int | None = None,
     start: Array | None = None,
@@ -197,7 +202,7 @@ def additive_backward(
     vector: Array,
     value: Array,
     output: Array,
-    lse: Array,
+    normalizer: Array,
     grad_of_query: Array,
     grad_of_key: Array,
     grad_vector: Array,

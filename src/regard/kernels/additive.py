@@ -27,20 +27,21 @@ from regard.kernels.library import (
     untraced,
     wide,
 )
-from regard.kernels.ops import differentiate_again, empty_gradient, zero_values
+from regard.kernels.ops import differentiate_again, empty_gradient, normalizer_of, zero_values
 from regard.kernels.terms import SCHEMA, Terms
 
-Results: TypeAlias = tuple[Tensor, Tensor]
-"""output, lse."""
+Results: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""output, lse, normalizer (see ``ops.Results``)."""
 
 LIBRARY.define(
-    f"additive(Tensor of_query, Tensor of_key, Tensor vector, Tensor value, {SCHEMA}) -> (Tensor output, Tensor lse)",
+    f"additive(Tensor of_query, Tensor of_key, Tensor vector, Tensor value, {SCHEMA}) -> "
+    "(Tensor output, Tensor lse, Tensor normalizer)",
     tags=TAGS,
 )
 LIBRARY.define(
     "additive_backward(Tensor grad_output, Tensor? grad_lse, Tensor of_query, Tensor of_key, Tensor vector, "
-    f"Tensor value, Tensor output, Tensor lse, bool of_bias, bool of_table, {SCHEMA}) -> (Tensor grad_of_query, "
-    "Tensor grad_of_key, Tensor grad_vector, Tensor grad_value, Tensor grad_bias, Tensor grad_table)",
+    f"Tensor value, Tensor output, Tensor normalizer, bool of_bias, bool of_table, {SCHEMA}) -> (Tensor "
+    "grad_of_query, Tensor grad_of_key, Tensor grad_vector, Tensor grad_value, Tensor grad_bias, Tensor grad_table)",
     tags=TAGS,
 )
 
@@ -69,7 +70,8 @@ class _Additive(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Results:
         """The results."""
         results = _additive(*given)
-        remember(ctx, given, results)
+        ctx.mark_non_differentiable(results[2])
+        _remember(ctx, given, results)
         return results
 
     @staticmethod
@@ -80,23 +82,25 @@ class _Additive(torch.autograd.Function):
 
 def _additive(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
     """regard::additive on a CPU. The kernel is not asked for what has no queries, keys or values."""
-    output, lse = _results(of_query, of_key, vector, value, *terms)
+    output, lse, normalizer = _results(of_query, of_key, vector, value, *terms)
     if lse.numel() == 0:
-        return output, lse
+        return output, lse, normalizer
     if of_key.shape[2] == 0:
-        return output.zero_(), lse.fill_(-torch.inf)
+        return output.zero_(), lse.fill_(-torch.inf), normalizer.fill_(-torch.inf)
     filled = output
     if value.shape[3] == 0:
         value, filled = zero_values(value), stored_by_token(of_query, of_query.shape[2], 1)
-    native.additive_forward(of_query, of_key, vector, value, filled, lse, **Terms(*terms).options())
-    return output, lse
+    options = Terms(*terms).options()
+    native.additive_forward(of_query, of_key, vector, value, filled, lse, normalizer=normalizer, **options)
+    return output, lse, normalizer
 
 
 def _results(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
     """The results, yet to be filled: all that a trace needs to know."""
     del of_key, vector, terms
     output = stored_by_token(of_query, of_query.shape[2], value.shape[3])
-    return output, of_query.new_empty(of_query.shape[:3])
+    lse = of_query.new_empty(of_query.shape[:3])
+    return output, lse, normalizer_of(lse)
 
 
 def _additive_backward(
@@ -107,16 +111,16 @@ def _additive_backward(
     vector: Tensor,
     value: Tensor,
     output: Tensor,
-    lse: Tensor,
+    normalizer: Tensor,
     of_bias: bool,
     of_table: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
     """regard::additive_backward on a CPU. A bias may be of another dtype than what its gradient is summed in."""
     gradients = _gradients(
-        grad_output, grad_lse, of_query, of_key, vector, value, output, lse, of_bias, of_table, *terms
+        grad_output, grad_lse, of_query, of_key, vector, value, output, normalizer, of_bias, of_table, *terms
     )
-    if lse.numel() == 0 or of_key.shape[2] == 0:
+    if normalizer.numel() == 0 or of_key.shape[2] == 0:
         for gradient in gradients:
             gradient.zero_()
         return gradients
@@ -132,7 +136,7 @@ def _additive_backward(
         vector,
         value,
         output,
-        lse,
+        normalizer,
         grad_of_query,
         grad_of_key,
         grad_vector,
@@ -155,13 +159,13 @@ def _gradients(
     vector: Tensor,
     value: Tensor,
     output: Tensor,
-    lse: Tensor,
+    normalizer: Tensor,
     of_bias: bool,
     of_table: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
     """The gradients, yet to be filled; empty tensors for a bias and a table that want none."""
-    del grad_output, grad_lse, output, lse
+    del grad_output, grad_lse, output, normalizer
     named = Terms(*terms)
     return (
         stored_by_token(of_query, of_query.shape[2], of_query.shape[3]),
@@ -176,18 +180,26 @@ def _gradients(
 _BIAS, _TABLE = (4 + Terms._fields.index(name) for name in ("bias", "table"))
 
 
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
+    """Keep what the backward pass needs."""
+    of_output, _, normalizer = output
+    remember(ctx, inputs, (of_output, normalizer))
+
+
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """A gradient for each input of ``regard::additive``; None where it has none."""
     found: list[Tensor | None] = [None] * len(ctx.numbers)
-    grad_output, grad_lse = gradients
+    grad_output, grad_lse, _ = gradients
     if grad_output is None and grad_lse is None:
         return tuple(found)
-    (output, lse), given = recalled(ctx)
+    (output, normalizer), given = recalled(ctx)
     grad_output = torch.zeros_like(output) if grad_output is None else grad_output
     wanted = ctx.needs_input_grad[_BIAS], ctx.needs_input_grad[_TABLE]
     short = not torch.is_grad_enabled() and untraced(grad_output, *given[:4], given[_BIAS])
     backward = _additive_backward if short else torch.ops.regard.additive_backward.default
-    *found[:4], grad_bias, grad_table = backward(grad_output, grad_lse, *given[:4], output, lse, *wanted, *given[4:])
+    *found[:4], grad_bias, grad_table = backward(
+        grad_output, grad_lse, *given[:4], output, normalizer, *wanted, *given[4:]
+    )
     found[_BIAS], found[_TABLE] = (grad_bias if wanted[0] else None), (grad_table if wanted[1] else None)
     return tuple(found)
 
@@ -196,5 +208,5 @@ LIBRARY.impl("additive", _additive, "CPU")
 LIBRARY.impl("additive_backward", _additive_backward, "CPU")
 torch.library.register_fake("regard::additive", _results, lib=LIBRARY)
 torch.library.register_fake("regard::additive_backward", _gradients, lib=LIBRARY)
-torch.library.register_autograd("regard::additive", _differentiate, setup_context=remember, lib=LIBRARY)
+torch.library.register_autograd("regard::additive", _differentiate, setup_context=_remember, lib=LIBRARY)
 torch.library.register_autograd("regard::additive_backward", differentiate_again, lib=LIBRARY)

@@ -33,21 +33,21 @@ from regard.kernels.library import (
     untraced,
     wide,
 )
-from regard.kernels.ops import differentiated, given_rounding, rounding_of, zero_values
+from regard.kernels.ops import differentiated, given_rounding, normalizer_of, rounding_of, zero_values
 from regard.kernels.terms import SCHEMA, Terms
 
-Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-"""output, lse, entropy, received, top keys, top weights, rows, rounding (see ``ops.Results``).
+Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""output, lse, entropy, received, top keys, top weights, rows, normalizer, rounding (see ``ops.Results``).
 
 rows is empty where no rows were asked for.
 """
 
-_LSE, _TOP_KEYS, _ROUNDING = 1, 4, 7
+_TOP_KEYS, _NORMALIZER, _ROUNDING = 4, 7, 8
 
 LIBRARY.define(
     f"observe(Tensor query, Tensor key, Tensor value, SymInt top, Tensor? rows, {SCHEMA}) -> (Tensor output, "
     "Tensor lse, Tensor entropy, Tensor received, Tensor top_keys, Tensor top_weights, Tensor rows_weights, "
-    "Tensor rounding)",
+    "Tensor normalizer, Tensor rounding)",
     tags=TAGS,
 )
 
@@ -68,7 +68,7 @@ def observe(
         columns = _Observed.apply(*given)  # type: ignore[no-untyped-call]
     else:
         columns = _observe(*given)
-    output, lse, entropy, received, top_keys, top_weights, rows_weights, _ = columns
+    output, lse, entropy, received, top_keys, top_weights, rows_weights, _, _ = columns
     return Observation(
         output, lse, entropy, received, top_keys, top_weights, rows=None if rows is None else rows_weights
     )
@@ -82,7 +82,7 @@ class _Observed(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Columns:
         """The columns."""
         columns = _observe(*given)
-        ctx.mark_non_differentiable(columns[_TOP_KEYS], columns[_ROUNDING])
+        ctx.mark_non_differentiable(columns[_TOP_KEYS], columns[_NORMALIZER], columns[_ROUNDING])
         _remember(ctx, given, columns)
         return columns
 
@@ -95,12 +95,13 @@ class _Observed(torch.autograd.Function):
 def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> Columns:
     """regard::observe on a CPU."""
     columns = _columns(query, key, value, top, rows, *terms)
-    output, *statistics, rows_weights, rounding = columns
+    output, *statistics, rows_weights, normalizer, rounding = columns
     if value.shape[3] == 0:
         output, value = stored_by_token(query, query.shape[2], 1), zero_values(value)
     asked = (None, None) if rows is None else (rows, rows_weights)
     cut = given_rounding(rounding)
-    native.observe(query, key, value, output, *statistics, *asked, rounding=cut, **Terms(*terms).options())
+    options = Terms(*terms).options()
+    native.observe(query, key, value, output, *statistics, *asked, normalizer=normalizer, rounding=cut, **options)
     return columns
 
 
@@ -110,35 +111,37 @@ def _columns(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor |
     batch, heads, queries, _ = query.shape
     keys, asked, dtype = key.shape[2], 0 if rows is None else rows.shape[0], wide(query.dtype)
     output = stored_by_token(query, queries, value.shape[3])
+    lse = query.new_empty((batch, heads, queries), dtype=dtype)
     return (
         output,
-        query.new_empty((batch, heads, queries), dtype=dtype),
+        lse,
         query.new_empty((batch, heads, queries), dtype=dtype),
         query.new_empty((batch, heads, keys), dtype=dtype),
         query.new_empty((batch, heads, queries, top), dtype=torch.int64),
         query.new_empty((batch, heads, queries, top), dtype=dtype),
         query.new_empty((batch, heads, asked, keys), dtype=dtype),
+        normalizer_of(lse),
         rounding_of(output),
     )
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: Columns) -> None:
     """Keep what the backward pass needs."""
-    remember(ctx, inputs, (output[0], output[_LSE], output[_ROUNDING], output[_TOP_KEYS]))
+    remember(ctx, inputs, (output[0], output[_NORMALIZER], output[_ROUNDING], output[_TOP_KEYS]))
 
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """A gradient for each input of ``regard::observe``; None where it has none."""
-    of_output, of_lse, of_entropy, of_received, _, of_top, of_rows, _ = gradients
+    of_output, of_lse, of_entropy, of_received, _, of_top, of_rows, _, _ = gradients
     if all(gradient is None for gradient in (of_output, of_lse, of_entropy, of_received, of_top, of_rows)):
         return (None,) * len(ctx.numbers)
-    (output, lse, rounding, top_keys), (query, key, value, top, rows, *terms) = recalled(ctx)
+    (output, normalizer, rounding, top_keys), (query, key, value, top, rows, *terms) = recalled(ctx)
     del top
     *needed, _, _ = ctx.needs_input_grad[:5]
     found = differentiated(
         of_output,
         of_lse,
-        (output, lse, rounding),
+        (output, normalizer, rounding),
         (query, key, value, *terms),
         (*needed, *ctx.needs_input_grad[5:]),
         None if of_entropy is None else -of_entropy,

@@ -2,8 +2,8 @@
 
     output_i = sum_j exp(score_ij - lse_i) value_j,    lse_i = ln sum_j exp(score_ij)       Dao 2023, section 3.1.1
 
-``kernels.terms`` says what makes scores: mask, scale, bias, dropout. The backward pass computes the weights again from
-lse (algorithm 2 there), so nothing of size queries x keys is kept. There is no second derivative.
+``kernels.terms`` says what makes scores: mask, scale, bias, dropout. The backward pass computes the weights again
+(algorithm 2 there), so nothing of size queries x keys is kept. There is no second derivative.
 """
 
 from __future__ import annotations
@@ -29,24 +29,33 @@ from regard.kernels.library import (
 )
 from regard.kernels.terms import SCHEMA, Terms
 
-Results: TypeAlias = tuple[Tensor, Tensor, Tensor]
-"""output, lse, and rounding: what half precision cut off the output; empty in other dtypes.
+Results: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
+"""output, lse, normalizer, rounding.
 
-The backward pass takes sum_j w_ij D_ij as dO_i . o_i. With the rounded output its error is the same for all keys, and
-adds up in training (Qiu and Yao 2025, section 3), so what was cut off is kept and added.
+normalizer (batch, heads, queries, 2): the largest score of each query and the logarithm of the sum, as the kernel has
+them (``csrc/normalizer.h``). The backward pass takes weights from these two: lse, their sum, is rounded, and of large
+scores nothing of the logarithm would be left.
+
+rounding: what half precision cut off the output; empty in other dtypes. The backward pass takes sum_j w_ij D_ij as
+dO_i . o_i. With the rounded output its error is the same for all keys, and adds up in training (Qiu and Yao 2025,
+section 3), so what was cut off is kept and added.
 """
+
+Saved: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""output, normalizer, rounding: those of the results that the backward pass needs."""
 
 OF_WEIGHTS = ("log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad")
 """What statistics add to the gradient of the weights, in the order of the schema: see ``kernels.observing``."""
 _OF_WEIGHTS_SCHEMA = ", ".join(f"Tensor? {name}=None" for name in OF_WEIGHTS)
 
 LIBRARY.define(
-    f"attention(Tensor query, Tensor key, Tensor value, {SCHEMA}) -> (Tensor output, Tensor lse, Tensor rounding)",
+    f"attention(Tensor query, Tensor key, Tensor value, {SCHEMA}) -> "
+    "(Tensor output, Tensor lse, Tensor normalizer, Tensor rounding)",
     tags=TAGS,
 )
 LIBRARY.define(
     "attention_backward(Tensor grad_output, Tensor? grad_lse, Tensor query, Tensor key, Tensor value, Tensor output, "
-    f"Tensor lse, Tensor rounding, bool of_bias, bool of_table, {SCHEMA}, {_OF_WEIGHTS_SCHEMA}) -> "
+    f"Tensor normalizer, Tensor rounding, bool of_bias, bool of_table, {SCHEMA}, {_OF_WEIGHTS_SCHEMA}) -> "
     "(Tensor of_query, Tensor of_key, Tensor of_value, Tensor of_bias, Tensor of_table)",
     tags=TAGS,
 )
@@ -64,7 +73,7 @@ def attend(
     if any_requires_grad(query, key, value, terms.bias, terms.table):
         return cast(Tensor, _Attention.apply(query, key, value, *terms)[0])  # type: ignore[no-untyped-call]
     output = stored_by_token(query, query.shape[2], value.shape[3])
-    _fill(query, key, value, (output, None, None), terms)
+    _fill(query, key, value, (output, None, None, None), terms)
     return output
 
 
@@ -76,8 +85,8 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, *given: Any) -> Results:
         """The results."""
         results = _attention(*given)
-        ctx.mark_non_differentiable(results[2])
-        remember(ctx, given, results)
+        ctx.mark_non_differentiable(*results[2:])
+        _remember(ctx, given, results)
         return results
 
     @staticmethod
@@ -97,7 +106,13 @@ def _results(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:
     """The results, yet to be filled: all that a trace needs to know."""
     del key, terms
     output = stored_by_token(query, query.shape[2], value.shape[3])
-    return output, query.new_empty(query.shape[:3], dtype=wide(query.dtype)), rounding_of(output)
+    lse = query.new_empty(query.shape[:3], dtype=wide(query.dtype))
+    return output, lse, normalizer_of(lse), rounding_of(output)
+
+
+def normalizer_of(lse: Tensor) -> Tensor:
+    """A tensor for the two parts of ``lse``, yet to be filled."""
+    return lse.new_empty((*lse.shape, 2))
 
 
 def rounding_of(output: Tensor) -> Tensor:
@@ -106,23 +121,29 @@ def rounding_of(output: Tensor) -> Tensor:
 
 
 def _fill(
-    query: Tensor, key: Tensor, value: Tensor, results: tuple[Tensor, Tensor | None, Tensor | None], terms: Terms
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    results: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None],
+    terms: Terms,
 ) -> None:
     """Compute into ``results``. The kernels are not asked for what has no queries, keys or values."""
-    output, lse, rounding = results
+    output, lse, normalizer, rounding = results
     batch, heads, queries, value_dim = output.shape
     if batch == 0 or heads == 0 or queries == 0 or (value_dim == 0 and lse is None):
         return
     if key.shape[2] == 0:
         output.zero_()
-        if lse is not None:
-            lse.fill_(-torch.inf)
+        for of_rows in (lse, normalizer):
+            if of_rows is not None:
+                of_rows.fill_(-torch.inf)
         if rounding is not None:
             rounding.zero_()
         return
     if value_dim == 0:
         output, value = stored_by_token(query, queries, 1), zero_values(value)
-    native.forward(query, key, value, output, lse, rounding=given_rounding(rounding), **terms.options())
+    cut = given_rounding(rounding)
+    native.forward(query, key, value, output, lse, normalizer=normalizer, rounding=cut, **terms.options())
 
 
 def given_rounding(rounding: Tensor | None) -> Tensor | None:
@@ -137,7 +158,7 @@ def _attention_backward(
     key: Tensor,
     value: Tensor,
     output: Tensor,
-    lse: Tensor,
+    normalizer: Tensor,
     rounding: Tensor,
     of_bias: bool,
     of_table: bool,
@@ -146,8 +167,10 @@ def _attention_backward(
     """regard::attention_backward on a CPU. A bias may be of another dtype than what its gradient is summed in."""
     named = Terms(*terms[: len(Terms._fields)])
     of_weights = dict(zip(OF_WEIGHTS, terms[len(Terms._fields) :], strict=False))
-    gradients = _gradients(grad_output, grad_lse, query, key, value, output, lse, rounding, of_bias, of_table, *terms)
-    if lse.numel() == 0 or key.shape[2] == 0:
+    gradients = _gradients(
+        grad_output, grad_lse, query, key, value, output, normalizer, rounding, of_bias, of_table, *terms
+    )
+    if normalizer.numel() == 0 or key.shape[2] == 0:
         for gradient in gradients:
             gradient.zero_()
         return gradients
@@ -162,7 +185,7 @@ def _attention_backward(
         key,
         value,
         output,
-        lse,
+        normalizer,
         of_query,
         of_key,
         of_value,
@@ -185,14 +208,14 @@ def _gradients(
     key: Tensor,
     value: Tensor,
     output: Tensor,
-    lse: Tensor,
+    normalizer: Tensor,
     rounding: Tensor,
     of_bias: bool,
     of_table: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
     """The gradients, yet to be filled; empty tensors for a bias and a table that want none."""
-    del grad_output, grad_lse, output, lse, rounding
+    del grad_output, grad_lse, output, normalizer, rounding
     named = Terms(*terms[: len(Terms._fields)])
     return (
         stored_by_token(query, query.shape[2], query.shape[3]),
@@ -211,19 +234,26 @@ def empty_gradient(tensor: Tensor | None, wanted: bool, like: Tensor) -> Tensor:
 _BIAS, _TABLE = (3 + Terms._fields.index(name) for name in ("bias", "table"))
 
 
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
+    """Keep what the backward pass needs."""
+    of_output, _, normalizer, rounding = output
+    remember(ctx, inputs, (of_output, normalizer, rounding))
+
+
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """A gradient for each input of ``regard::attention``; None where it has none."""
-    grad_output, grad_lse, _ = gradients
+    grad_output, grad_lse, _, _ = gradients
     if grad_output is None and grad_lse is None:
         return (None,) * len(ctx.numbers)
-    (output, lse, rounding), given = recalled(ctx)
-    return tuple(differentiated(grad_output, grad_lse, (output, lse, rounding), given, ctx.needs_input_grad))
+    (output, normalizer, rounding), given = recalled(ctx)
+    saved = (output, normalizer, rounding)
+    return tuple(differentiated(grad_output, grad_lse, saved, given, ctx.needs_input_grad))
 
 
 def differentiated(
     grad_output: Tensor | None,
     grad_lse: Tensor | None,
-    results: Results,
+    saved: Saved,
     given: Sequence[Any],
     needed: Sequence[bool],
     *of_weights: Tensor | None,
@@ -233,12 +263,12 @@ def differentiated(
     ``of_weights`` are what ``OF_WEIGHTS`` names.
     """
     found: list[Tensor | None] = [None] * len(given)
-    grad_output = torch.zeros_like(results[0]) if grad_output is None else grad_output
+    grad_output = torch.zeros_like(saved[0]) if grad_output is None else grad_output
     wanted = needed[_BIAS], needed[_TABLE]
     short = not torch.is_grad_enabled() and untraced(grad_output, *given[:3], given[_BIAS])
     backward = _attention_backward if short else torch.ops.regard.attention_backward.default
     *found[:3], of_bias, of_table = backward(
-        grad_output, grad_lse, *given[:3], *results, *wanted, *given[3:], *of_weights
+        grad_output, grad_lse, *given[:3], *saved, *wanted, *given[3:], *of_weights
     )
     found[_BIAS], found[_TABLE] = (of_bias if wanted[0] else None), (of_table if wanted[1] else None)
     return found
@@ -264,5 +294,5 @@ LIBRARY.impl("attention", _attention, "CPU")
 LIBRARY.impl("attention_backward", _attention_backward, "CPU")
 torch.library.register_fake("regard::attention", _results, lib=LIBRARY)
 torch.library.register_fake("regard::attention_backward", _gradients, lib=LIBRARY)
-torch.library.register_autograd("regard::attention", _differentiate, setup_context=remember, lib=LIBRARY)
+torch.library.register_autograd("regard::attention", _differentiate, setup_context=_remember, lib=LIBRARY)
 torch.library.register_autograd("regard::attention_backward", differentiate_again, lib=LIBRARY)

@@ -69,7 +69,7 @@ struct AdditiveBackward {
                   (number*)(into.value + s.value * (size_t)key_tile));
     }
 
-    // One tile of queries: decay and pull, dO, lse in the exponent, delta, and which rows take part.
+    // One tile of queries: decay and pull, dO, the normalizer, delta, and which rows take part.
     static void pack_queries(const Problem& p, const BackwardGiven& g, int64_t batch, int64_t head,
                              int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
         BackwardSizes s = sizes(p);
@@ -84,13 +84,15 @@ struct AdditiveBackward {
         char* query = into.query + s.query * at;
         number *decay = (number*)query, *pull = decay + tile * stride;
         number* grad_output = (number*)(into.output + s.output * at);
-        number *lse = (number*)(into.lse + s.row_numbers * at), *delta = (number*)(into.delta + s.row_numbers * at);
+        number* largest = (number*)(into.largest + s.row_numbers * at);
+        number* log_sum = (number*)(into.log_sum + s.row_numbers * at);
+        number* delta = (number*)(into.delta + s.row_numbers * at);
         uint64_t active = 0, large = 0;
         for (int64_t i = 0; i < rows; ++i, decay += stride, pull += stride, grad_output += output_stride) {
-            number of_row = ((const number*)g.lse.data)[g.lse.at(0, batch, head, first + i)];
-            lse[i] = of_row * (number)log2_e, delta[i] = 0;
-            if (!(of_row > -HUGE_VAL && of_row < HUGE_VAL)) {  // sees nothing, or is NaN: takes no part
-                lse[i] = (number)HUGE_VAL;
+            const Normalizer<number> normalizer = Normalizer<number>::read(g.normalizer, batch, head, first + i);
+            largest[i] = normalizer.largest, log_sum[i] = normalizer.log_sum, delta[i] = 0;
+            if (!normalizer.takes_part()) {
+                largest[i] = 0, log_sum[i] = (number)HUGE_VAL;  // weights of 0
                 memset(decay, 0, sizeof(number) * (size_t)stride);
                 memset(pull, 0, sizeof(number) * (size_t)stride);
                 memset(grad_output, 0, sizeof(number) * (size_t)output_stride);
@@ -102,7 +104,7 @@ struct AdditiveBackward {
             read_row_of(g.output, g.output.at(batch, head, first + i, 0), p.value_dim, output_row, output_stride);
             read_row_of(g.grad_output, g.grad_output.at(batch, head, first + i, 0), p.value_dim, grad_output,
                         output_stride);
-            delta[i] = DotProduct::dot(output_row, grad_output, p.value_dim);
+            delta[i] = DotProduct::delta_of(output_row, grad_output, p.value_dim, log_sum[i]);
         }
         ((uint64_t*)into.active)[at] = active;
         *PackAdditive<A>::large_queries(p, query) = large;
@@ -257,7 +259,8 @@ struct AdditiveBackward {
                              int32_t stop, bool partial) {
         char *query = tiles.query + size.query * at, *key = tiles.key + size.key * (size_t)key_tile;
         const number* decay = (const number*)query + first * stride;
-        const number* lse = (const number*)(tiles.lse + size.row_numbers * at) + first;
+        const number* largest = (const number*)(tiles.largest + size.row_numbers * at) + first;
+        const number* log_sum = (const number*)(tiles.log_sum + size.row_numbers * at) + first;
         const uint64_t* allowed = shared.bits + first;
         number* w_to = shared.weights + first * tile;
         int64_t first_query = query_tile * tile + first;
@@ -278,9 +281,10 @@ struct AdditiveBackward {
             scores.sum(v0, s);
             s.each([&](int r, int v, vec<number>& sum) {
                 int64_t c = (v0 + v) * width;
-                vec<number> minus = broadcast(-lse[r]);
-                if (biased) minus += load(added[r] + c);
-                vec<number> w = exp2<A::degree>(multiply_add(sum, broadcast(vector.unit), minus));
+                vec<number> plus = {};
+                if (biased) plus = load(added[r] + c);
+                vec<number> score = multiply_add(sum, broadcast(vector.unit), plus);  // that of the forward pass
+                vec<number> w = exp2<A::degree>((score - broadcast(largest[r])) - broadcast(log_sum[r]));
                 if (partial) w = select((uint32_t)(allowed[r] >> c), w, vec<number>{});
                 store(w_to + r * tile + c, w);
             });

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cpu.h"
+#include "decode.h"
 #include "drivers.h"
 #include "isa.h"
 #include "packed.h"
@@ -116,7 +117,8 @@ struct Layout {
         t.query_rows = size.query_rows ? take(size.query_rows * query_tiles) : t.query;
         t.output = take(size.output * query_tiles);
         t.output_rows = size.output_rows ? take(size.output_rows * query_tiles) : t.output;
-        t.lse = take(size.row_numbers * query_tiles);
+        t.largest = take(size.row_numbers * query_tiles);
+        t.log_sum = take(size.row_numbers * query_tiles);
         t.delta = take(size.row_numbers * query_tiles);
         t.active = take(8 * query_tiles);
         return t;
@@ -125,7 +127,7 @@ struct Layout {
         return rounded(size.key * key_tiles) + rounded(size.key_rows * key_tiles) + rounded(size.value * key_tiles) +
                rounded(size.query * query_tiles) + rounded(size.query_rows * query_tiles) +
                rounded(size.output * query_tiles) + rounded(size.output_rows * query_tiles) +
-               2 * rounded(size.row_numbers * query_tiles) + rounded(8 * query_tiles);
+               3 * rounded(size.row_numbers * query_tiles) + rounded(8 * query_tiles);
     }
     size_t grad_query_bytes() const { return size.grad_query * query_tiles; }
 };
@@ -189,12 +191,13 @@ struct Run {
     const Split split;
     const Layout layout;
     int threads;
+    bool was_decoded;  // by the forward pass
     SharedGradient bias, table;
     size_t work;
 
     Run(const Problem& p, const Kernels& k, const BackwardGiven& given, const Gradients& g, int threads)
-        : p(p), k(k), given(given), g(g), split(p, g), layout(p, k), threads(threads), bias(g.bias, split.copies),
-          table(g.table, split.copies) {
+        : p(p), k(k), given(given), g(g), split(p, g), layout(p, k), threads(threads),
+          was_decoded(!p.vector && decode_suits(p)), bias(g.bias, split.copies), table(g.table, split.copies) {
         work = rounded(larger_of(layout.size.scratch, layout.size.pack_scratch));
     }
 
@@ -223,11 +226,15 @@ struct Run {
         int64_t in_group = n / p.query_tiles(), head = member % p.key_heads * p.group() + in_group;
         k.backward_pack_queries(p, given, member / p.key_heads, head, n % p.query_tiles(), tiles, in_group, scratch);
     }
-    bool has_statistics() const { return given.grad_lse || given.watched(); }
-    void add_to_delta(int64_t member, int64_t n, const BackwardTiles& tiles, char* scratch) const {
-        int64_t in_group = n / p.query_tiles(), head = member % p.key_heads * p.group() + in_group;
-        k.backward_add_to_delta(p, given, tiles, member / p.key_heads, head, in_group, n % p.query_tiles(), scratch);
+    // What stands between packing and gradients: it needs all keys of one tile of queries.
+    bool has_preparation() const { return was_decoded || has_statistics(); }
+    void prepare_queries(int64_t member, int64_t n, const BackwardTiles& tiles, char* scratch) const {
+        int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles(), batch = member / p.key_heads;
+        int64_t head = member % p.key_heads * p.group() + in_group;
+        if (was_decoded) k.backward_normalize(p, given, tiles, batch, head, in_group, t, scratch);
+        if (has_statistics()) k.backward_add_to_delta(p, given, tiles, batch, head, in_group, t, scratch);
     }
+    bool has_statistics() const { return given.grad_lse || given.watched(); }
     void finish_queries(int64_t member, int64_t n, char* buffers, size_t step) const {
         int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles();
         int64_t head = member % p.key_heads * p.group() + in_group, first = 0, past = split.ranges;
@@ -259,8 +266,8 @@ struct Run {
                 if (member < 0) break;
                 for (int64_t t = 0; t < (int64_t)layout.key_tiles; ++t) pack_keys(member, t, tiles, rest);
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) pack_queries(member, t, tiles, rest);
-                if (has_statistics())
-                    for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) add_to_delta(member, t, tiles, rest);
+                if (has_preparation())
+                    for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) prepare_queries(member, t, tiles, rest);
                 k.backward(p, given, tiles, results(grad_query, reach_of(0), split.copy_of(lane, 0)),
                            member / p.key_heads, member % p.key_heads, 0, (int64_t)layout.key_tiles, rest);
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) finish_queries(member, t, grad_query, 0);
@@ -303,10 +310,10 @@ struct Run {
             else
                 pack_queries(member, n - key_tiles, tiles_of(member), mine(thread));
         });
-        if (has_statistics())
+        if (has_preparation())
             parallel_for(count * query_tiles, threads, [&](int64_t task, int thread) {
                 int64_t member = first_member + task / query_tiles;
-                add_to_delta(member, task % query_tiles, tiles_of(member), mine(thread));
+                prepare_queries(member, task % query_tiles, tiles_of(member), mine(thread));
             });
         const int64_t lanes = split.alone() ? count : split.lanes;
         parallel_for(lanes * split.ranges, threads, [&](int64_t task, int thread) {
@@ -330,7 +337,7 @@ struct Run {
 
 void backward(const Problem& p, const ForwardResults& results, const Gradients& g, int threads) {
     if (p.batch * p.heads * p.queries * p.keys == 0) return;
-    BackwardGiven given = {g.output, results.output, results.lse, results.rounding, g.lse,         g.log_weight,
+    BackwardGiven given = {g.output, results.output, results.normalizer, results.rounding, g.lse, g.log_weight,
                            g.column, g.top_keys,     g.top,       g.rows,           g.rows_weights};
     Run run(p, kernels_for(p), given, g, threads);
     if (run.split.ranges == 1)

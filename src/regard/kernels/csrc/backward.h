@@ -1,6 +1,6 @@
 // Backward: the gradients of query, key, value and bias, from weights that are computed again.
 //
-//     w_ij  = exp(s_ij - lse_i)                               s_ij as in the forward pass
+//     w_ij  = 2^((s_ij - m_i) c - log2 l_i)                   s_ij, m_i and l_i as in the forward pass: see normalizer.h
 //     D_ij  = dO_i . v_j  (+ what the gradients of statistics add: see Watched)
 //     dS_ij = w_ij (D_ij - delta_i)                           delta_i = sum_j w_ij D_ij = dO_i . o_i
 //     dV_j  = sum_i w_ij dO_i,   dK_j = scale sum_i dS_ij q_i,   dQ_i = scale sum_j dS_ij k_j
@@ -74,7 +74,7 @@ struct Backward {
             Pack::paired_rows(key_rows, key_stride, height, padded<A>(p.head_dim), (unit*)packed_rows);
     }
 
-    // One tile of queries, of head `in_group` of those that share the key head: q, dO, lse and delta.
+    // One tile of queries, of head `in_group` of those that share the key head: q, dO, the normalizer and delta.
     static void pack_queries(const Problem& p, const BackwardGiven& g, int64_t batch, int64_t head,
                              int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
         BackwardSizes s = sizes(p);
@@ -88,22 +88,23 @@ struct Backward {
         read_rows(g.grad_output, g.grad_output.at(batch, head, first, 0), rows, height, p.value_dim, grad_output,
                   output_stride);
         read_rows(g.output, g.output.at(batch, head, first, 0), rows, rows, p.value_dim, output, output_stride);
-        number* lse = (number*)(into.lse + s.row_numbers * at);
+        number* largest = (number*)(into.largest + s.row_numbers * at);
+        number* log_sum = (number*)(into.log_sum + s.row_numbers * at);
         number* delta = (number*)(into.delta + s.row_numbers * at);
         uint64_t active = 0;
         for (int64_t i = 0; i < tile; ++i) {
-            lse[i] = infinity, delta[i] = 0;
+            largest[i] = 0, log_sum[i] = infinity, delta[i] = 0;  // weights of 0
             if (i >= rows) continue;
-            number of_row = ((const number*)g.lse.data)[g.lse.at(0, batch, head, first + i)];
-            if (!(of_row > -infinity && of_row < infinity)) {  // sees nothing, or is NaN: takes no part
+            const Normalizer<number> normalizer = Normalizer<number>::read(g.normalizer, batch, head, first + i);
+            if (!normalizer.takes_part()) {
                 memset(query + i * query_stride, 0, sizeof(stored) * (size_t)query_stride);
                 memset(grad_output + i * output_stride, 0, sizeof(stored) * (size_t)output_stride);
                 continue;
             }
             active |= (uint64_t)1 << i;
-            lse[i] = of_row * (number)log2_e;
-            delta[i] = dot((const unit*)(output + i * output_stride), (const unit*)(grad_output + i * output_stride),
-                           Pack::unit_stride(p.value_dim));
+            largest[i] = normalizer.largest, log_sum[i] = normalizer.log_sum;
+            delta[i] = delta_of((const unit*)(output + i * output_stride),
+                                (const unit*)(grad_output + i * output_stride), p.value_dim, log_sum[i]);
             if (delta[i] != delta[i])  // an output that overflowed, where nothing came back for it
                 delta[i] = dot_where_needed(output + i * output_stride, grad_output + i * output_stride, p.value_dim);
         }
@@ -127,6 +128,16 @@ struct Backward {
         return sum_of_lanes<number>(sum);
     }
 
+    // dO . o. Where one key has all the weight, o is its value, and D - delta is the difference of two equal numbers. So
+    // they are summed in the same order, and it is 0: a rounding error would be multiplied with keys of any size.
+    static REGARD_INLINE number delta_of(const unit* output, const unit* grad_output, int64_t width_of, number log_sum) {
+        if (log_sum != 0) return dot(output, grad_output, Pack::unit_stride(width_of));
+        vec<number> sum = {};  // the same in each lane
+        for (int64_t k = 0; k < units_of<A>(width_of); ++k)
+            sum = A::multiply_add(grad_output[k], broadcast(output[k]), sum);
+        return sum[0];
+    }
+
     static number dot_where_needed(const stored* a, const stored* b, int64_t count) {
         number sum = 0;
         for (int64_t k = 0; k < count; ++k)
@@ -143,6 +154,7 @@ struct Backward {
     BackwardSizes size;
     int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
     number factor, keep_scale;
+    bool premultiply;  // as in Forward
     uint32_t threshold;
     number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed;
     unit *paired_weights, *paired_inner, *inner_rows;
@@ -173,6 +185,7 @@ struct Backward {
         head_stride = padded<A>(p.head_dim), value_stride = padded<A>(p.value_dim);
         query_units = Pack::unit_stride(p.head_dim), output_units = Pack::unit_stride(p.value_dim);
         factor = (number)(p.scale * log2_e);
+        premultiply = p.bias || p.table || factor == 0;
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
         keep_scale = (number)(1 / (1 - p.dropout));
         Carver c{scratch};
@@ -260,7 +273,7 @@ struct Backward {
                              int32_t stop, bool partial) {
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
-        const number* lse = (const number*)(tiles.lse + size.row_numbers * at) + first;
+        const Normalizers normalizers(*this, at, first);
         number* to = weights + first * tile;
         const uint64_t* allowed = bits + first;
         int64_t first_query = query_tile * tile + first;
@@ -277,12 +290,9 @@ struct Backward {
             multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
             s.each([&](int r, int v, vec<number>& product) {
                 int64_t c = r * tile + (v0 + v) * width;
-                vec<number> minus = broadcast(-lse[r]);
-                if (biased) minus += load(added[r] + (v0 + v) * width);
-                vec<number> x = multiply_add(product, broadcast(factor), minus);
-                // A weight is at most 1: the rounding error of a huge score could overflow here. Or its sum, which need
-                // not be added in the order of the forward pass, to NaN: then the second number is taken.
-                x = minimum(x, vec<number>{});
+                vec<number> plus = {};
+                if (biased) plus = load(added[r] + (v0 + v) * width);
+                vec<number> x = normalizers.exponent(r, product, plus);
                 if (watched) store(exponents + first * tile + c, x);
                 vec<number> w = exp2<A::degree>(x);
                 if (partial) w = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), w, vec<number>{});
@@ -290,6 +300,25 @@ struct Backward {
             });
         });
     }
+
+    // Scores of a strip of queries as the forward pass had them, bit for bit, and their exponents, of which the largest is
+    // -log2 l. The difference of two scores comes first: see normalizer.h.
+    struct Normalizers {
+        number factor;
+        bool premultiply;
+        const number *largest, *log_sum;
+
+        REGARD_INLINE Normalizers(const Backward& b, size_t at, int64_t first)
+            : factor(b.factor), premultiply(b.premultiply),
+              largest((const number*)(b.tiles.largest + b.size.row_numbers * at) + first),
+              log_sum((const number*)(b.tiles.log_sum + b.size.row_numbers * at) + first) {}
+
+        REGARD_INLINE vec<number> exponent(int r, vec<number> product, vec<number> bias) const {
+            const vec<number> most = broadcast(largest[r]), times = broadcast(factor), less = broadcast(log_sum[r]);
+            if (premultiply) return (multiply_add(product, times, bias) - most) - less;
+            return multiply_add(product - most, times, -less);
+        }
+    };
 
     template <int n>
     static REGARD_INLINE void clear_outside(number* rows, int32_t from, int32_t stop) {
@@ -535,6 +564,16 @@ struct Backward {
                 if (active >> i & 1)
                     delta[i] -= ((const number*)g.grad_lse.data)[g.grad_lse.at(0, batch, head, first_query + i)];
         if (!g.watched()) return;
+        for_strips_of_keys(query_tile, active, [&](int64_t key_tile, int64_t first, auto n, int32_t from, int32_t stop) {
+            watch_strip<decltype(n)::value>(first_query + first, key_tile, at, first, from, stop, delta + first);
+        });
+    }
+
+    // One tile of queries and all its keys: body(key tile, first row, Constant, from, stop) with the bits of what the rows
+    // that take part may see, and the vectors that hold it.
+    template <class Body>
+    REGARD_INLINE void for_strips_of_keys(int64_t query_tile, uint64_t active, Body body) {
+        const int64_t rows = smaller(p.queries - query_tile * tile, tile);
         MaskView view(p, batch, head);
         TilesOfQuery of_query(view, query_tile);
         TileOfKeys key_tile;
@@ -542,11 +581,78 @@ struct Backward {
             for (int64_t r = 0; r < tile; ++r)
                 bits[r] = active >> r & 1 ? (key_tile.partial ? bits[r] : ~(uint64_t)0) : 0;
             for_strips(rows, [&](int64_t first, auto n) {
-                constexpr int rows_of = decltype(n)::value;
                 int32_t from, stop;
-                Forward<A>::template vectors_seen<rows_of>({key_tile.index, true}, bits + first, &from, &stop);
-                watch_strip<rows_of>(first_query + first, key_tile.index, at, first, from, stop, delta + first);
+                Forward<A>::template vectors_seen<decltype(n)::value>({key_tile.index, true}, bits + first, &from, &stop);
+                body(key_tile.index, first, n, from, stop);
             });
+        }
+    }
+
+    // The normalizers of one tile of queries again, where the forward pass was by decoding (decode.cpp): it adds products
+    // in another order, and the difference of two roundings of one large score could be anything.
+    static void normalize(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
+                          int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
+        BackwardResults none = {};
+        Backward b(p, g, tiles, none, batch, scratch);
+        b.head = head, b.in_group = in_group;
+        b.normalize_queries(query_tile);
+    }
+
+    void normalize_queries(int64_t query_tile) {
+        size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
+        number* largest = (number*)(tiles.largest + size.row_numbers * at);
+        number* sums = (number*)(tiles.log_sum + size.row_numbers * at);
+        uint64_t& active = ((uint64_t*)tiles.active)[at];
+        const number sign = !premultiply && factor < 0 ? -1 : 1, times = premultiply ? 1 : sign * factor;
+        for (int64_t r = 0; r < tile; ++r) largest[r] = -infinity, sums[r] = 0;
+        for_strips_of_keys(query_tile, active, [&](int64_t key_tile, int64_t first, auto n, int32_t from, int32_t stop) {
+            normalize_strip<decltype(n)::value>(query_tile * tile + first, key_tile, at, first, from, stop, sign, times,
+                                                largest + first, sums + first);
+        });
+        for (int64_t r = 0; r < tile; ++r) {
+            const Normalizer<number> found = {sign * largest[r], (number)(log((double)sums[r]) * log2_e)};
+            const bool takes_part = (active >> r & 1) && found.takes_part() && largest[r] < infinity;
+            if (!takes_part) active &= ~((uint64_t)1 << r);
+            largest[r] = takes_part ? found.largest : 0, sums[r] = takes_part ? found.log_sum : infinity;
+        }
+    }
+
+    template <int n>
+    REGARD_INLINE void normalize_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
+                                       int32_t stop, number sign, number times, number* largest, number* sums) {
+        const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
+        const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
+        BiasRows<number> bias{p, batch, head};
+        const bool biased = bias.any();
+        const number* added[n];
+        vec<number> highest[n];
+        for (int r = 0; r < n; ++r) {
+            if (biased) added[r] = bias.read(first_query + r, key_tile * tile, bias_rows + r * tile);
+            highest[r] = broadcast(-infinity);
+        }
+        for_panels(from, stop, [&](int64_t v0, auto panel) {
+            Sums<A, n, decltype(panel)::value> s;
+            s.clear();
+            multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
+            s.each([&](int r, int v, vec<number>& x) {
+                vec<number> plus = {};
+                if (biased) plus = load(added[r] + (v0 + v) * width);
+                x = premultiply ? multiply_add(x, broadcast(factor), plus) : x * broadcast(sign);
+                x = select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), x, broadcast(-infinity));
+                highest[r] = maximum(highest[r], x);
+            });
+            s.store_to(exponents + v0 * width, tile);
+        });
+        for (int r = 0; r < n; ++r) {
+            const number highest_of_row = largest_lane<number>(highest[r]);
+            const number most = highest_of_row > largest[r] ? highest_of_row : largest[r];
+            if (most == -infinity) continue;  // has seen nothing yet
+            vec<number> sum = {};
+            for (int64_t c = from * width; c < stop * width; c += width)
+                sum += exp2<A::degree>((load(exponents + r * tile + c) - broadcast(most)) * broadcast(times));
+            const number shrink = exp2<A::degree>(broadcast((largest[r] - most) * times))[0];
+            sums[r] = sums[r] * shrink + sum_of_lanes<number>(sum);
+            largest[r] = most;
         }
     }
 
@@ -555,7 +661,7 @@ struct Backward {
                                    int32_t stop, number* delta) {
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
-        const number* lse = (const number*)(tiles.lse + size.row_numbers * at) + first;
+        const Normalizers normalizers(*this, at, first);
         BiasRows<number> bias{p, batch, head};
         const number* added[n];
         for (int r = 0; r < n; ++r) {
@@ -570,8 +676,7 @@ struct Backward {
             multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
             s.each([&](int r, int v, vec<number>& product) {
                 int64_t c = r * tile + (v0 + v) * width;
-                vec<number> plus = load(added[r] + (v0 + v) * width) - broadcast(lse[r]);
-                vec<number> x = multiply_add(product, broadcast(factor), plus);
+                vec<number> x = normalizers.exponent(r, product, load(added[r] + (v0 + v) * width));
                 store(exponents + c, x);
                 vec<number> part = exp2<A::degree>(x) * watched_part(first_query + r, exponents + c, extra + c);
                 sum[r] += select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), part, vec<number>{});

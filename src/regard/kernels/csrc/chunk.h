@@ -15,6 +15,7 @@
 
 #include "few.h"
 #include "isa.h"
+#include "normalizer.h"
 #include "scores.h"
 
 namespace regard {
@@ -354,9 +355,12 @@ struct Decode {
     static void finish(const Problem& p, const number* from, number base, number sum, int64_t batch, int64_t head,
                        int64_t query, const ForwardResults& results) {
         bool empty = sum == 0;
+        const double log_sum = results.lse || results.normalizer ? log((double)sum) : 0;
         if (const Array& lse = results.lse)
-            ((number*)lse.data)[lse.at(0, batch, head, query)] =
-                empty ? -infinity : (number)((double)base * ln_2 + log((double)sum));
+            ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)((double)base * ln_2 + log_sum);
+        // For the backward pass to know which rows take part, and no more: see Backward::normalize.
+        if (results.normalizer)
+            Normalizer<number>{base, (number)(log_sum * log2_e)}.write(results.normalizer, batch, head, query);
         number inverse = empty ? 0 : 1 / sum;  // NaN for a broken row
         const Array &output = results.output, &rounding = results.rounding;
         T* to = (T*)output.data + output.at(batch, head, query, 0);

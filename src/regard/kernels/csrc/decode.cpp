@@ -107,7 +107,7 @@ void paged(const Problem& p, const Pages& pages, const ForwardResults& results, 
         part.offset = first - p.queries;  // from the end of each sequence
         part.query = from_query(p.query, 2, first);
         in_chunks(part, &pages, (const int64_t*)pages.lengths.data,
-                  {from_query(results.output, 2, first), from_query(results.lse, 3, first), {}}, threads);
+                  {from_query(results.output, 2, first), from_query(results.lse, 3, first), {}, {}}, threads);
     }
 }
 

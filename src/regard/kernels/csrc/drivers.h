@@ -6,10 +6,10 @@
 
 namespace regard {
 
-// What a forward pass writes. lse and rounding may be absent. rounding is in half precision alone: what was cut off
-// output. The backward pass needs their sum: see delta in backward.h.
+// What a forward pass writes. All but output may be absent. rounding is in half precision alone: what was cut off
+// output. The backward pass needs their sum, see delta in backward.h, and the normalizer of each row, see normalizer.h.
 struct ForwardResults {
-    Array output, lse, rounding;
+    Array output, lse, rounding, normalizer;
 };
 void forward(const Problem& problem, const ForwardResults& results, int threads);
 

@@ -12,6 +12,7 @@
 #include "carver.h"
 #include "isa.h"
 #include "multiply.h"
+#include "normalizer.h"
 #include "pack.h"
 #include "random.h"
 #include "scores.h"
@@ -279,18 +280,26 @@ struct Forward {
         });
     }
 
+    // From the largest score of a row and ln of its sum, which is -infinity for a row that sees nothing.
+    REGARD_INLINE void write_normalizer(const ForwardResults& results, int64_t query, number m, double log_sum) const {
+        if (const Array& lse = results.lse) {
+            double largest_score = m == -infinity ? 0 : (double)m * (premultiply ? 1 : factor) * ln_2;
+            ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)(largest_score + log_sum);
+        }
+        if (!results.normalizer) return;
+        number product = !premultiply && p.scale < 0 ? -m : m;  // queries were negated
+        Normalizer<number>{product, (number)(log_sum * log2_e)}.write(results.normalizer, batch, head, query);
+    }
+
     void finish(const ForwardResults& results) {
-        const Array &lse = results.lse, &out = results.output, &rounding = results.rounding;
-        number c = premultiply ? 1 : factor;
+        const Array &out = results.output, &rounding = results.rounding;
         for (int64_t i = 0; i < rows; ++i) {
             number sum = sum_of_lanes<number>(load(sums + i * width)), m = largest[i];
             bool is_broken = (broken >> i & 1) || sum != sum || m == infinity;
             bool is_empty = !is_broken && m == -infinity;
             number inverse = is_empty ? 0 : (number)(1 / ((double)sum * (1 - p.dropout)));
-            if (lse) {
-                number l = is_broken ? (number)NAN : is_empty ? -infinity : (number)((double)m * c * ln_2 + log((double)sum));
-                ((number*)lse.data)[lse.at(0, batch, head, first_query + i)] = l;
-            }
+            if (results.lse || results.normalizer)
+                write_normalizer(results, first_query + i, m, is_broken ? NAN : log((double)sum));
             if (is_broken) inverse = (number)NAN;
             watch.finish(i, is_broken, is_empty, m, sum);
             const number* row_of = output + i * value_stride;

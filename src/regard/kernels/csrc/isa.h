@@ -21,7 +21,7 @@ struct PackedKeys {
 // What the backward pass is given, beside the problem: dO, and what the forward pass left. The others are gradients of
 // statistics (see observe.h), and may be absent.
 struct BackwardGiven {
-    Array grad_output, output, lse, rounding;
+    Array grad_output, output, normalizer, rounding;
     Array grad_lse;        // (batch, heads, queries)
     Array log_weight;      // a_i (batch, heads, queries): adds a_i ln w_ij to D_ij
     Array column;          // g_j (batch, heads, keys): adds g_j
@@ -36,7 +36,8 @@ struct BackwardGiven {
 struct BackwardTiles {
     char *key, *key_rows, *value;                      // columns for scores; rows for dQ; columns for D
     char *query, *query_rows, *output, *output_rows;   // rows for scores and D; paired rows for dK and dV
-    char *lse, *delta, *active;                        // of the exponent; sum_j w D; bit i: query i takes part
+    char *largest, *log_sum;                           // the normalizer of each query
+    char *delta, *active;                              // sum_j w D; bit i: query i takes part
 };
 
 struct BackwardSizes {
@@ -85,6 +86,8 @@ struct Kernels {
                                const BackwardTiles& into, char* scratch);
     void (*backward_pack_queries)(const Problem&, const BackwardGiven&, int64_t batch, int64_t head,
                                   int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch);
+    void (*backward_normalize)(const Problem&, const BackwardGiven&, const BackwardTiles&, int64_t batch, int64_t head,
+                               int64_t in_group, int64_t query_tile, char* scratch);
     void (*backward_add_to_delta)(const Problem&, const BackwardGiven&, const BackwardTiles&, int64_t batch,
                                   int64_t head, int64_t in_group, int64_t query_tile, char* scratch);
     void (*backward)(const Problem&, const BackwardGiven&, const BackwardTiles&, const BackwardResults&, int64_t batch,

@@ -52,6 +52,7 @@ constexpr Kernels table(const Kernels* additive) {
     k.backward_sizes = Backward<A>::sizes;
     k.backward_pack_keys = Backward<A>::pack_keys;
     k.backward_pack_queries = Backward<A>::pack_queries;
+    k.backward_normalize = Backward<A>::normalize;
     k.backward_add_to_delta = Backward<A>::add_to_delta;
     k.backward = Backward<A>::run;
     k.backward_finish_queries = Backward<A>::finish_queries;

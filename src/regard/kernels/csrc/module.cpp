@@ -70,6 +70,16 @@ Array write_lse(Call& call, nb::handle object) {
     return call.write(object, "lse", {p.batch, p.heads, p.queries}, call.wide(), allowed);
 }
 
+Array write_normalizer(Call& call, nb::handle object) {
+    const Problem& p = call.problem;
+    return call.write(object, "normalizer", {p.batch, p.heads, p.queries, 2}, call.wide(), allowed);
+}
+
+Array read_normalizer(Call& call, nb::handle object) {
+    const Problem& p = call.problem;
+    return call.read(object, "normalizer", {p.batch, p.heads, p.queries, 2}, call.wide());
+}
+
 Array write_rounding(Call& call, nb::handle object) {
     const Problem& p = call.problem;
     if (!object.is_none() && call.dtype() != Dtype::bfloat16 && call.dtype() != Dtype::float16)
@@ -85,13 +95,13 @@ Array write_gradient(Call& call, nb::handle object, const char* name, const Arra
 }
 
 void bind_forward(nb::module_& module) {
-    define<5, 1>(
+    define<5, 2>(
         module, "forward", "Attention, and the logarithm of each row's sum.", {"query", "key", "value", "output", "lse"},
-        {"rounding"},
-        [](Call& call, const Objects<5>& given, const Objects<1>& further) {
+        {"rounding", "normalizer"},
+        [](Call& call, const Objects<5>& given, const Objects<2>& further) {
             call.pose(given[0], given[1], given[2]);
             const ForwardResults results = {write_output(call, given[3]), write_lse(call, given[4]),
-                                            write_rounding(call, further[0])};
+                                            write_rounding(call, further[0]), write_normalizer(call, further[1])};
             const nb::gil_scoped_release unlocked;
             forward(call.problem, results, call.threads());
         });
@@ -100,8 +110,8 @@ void bind_forward(nb::module_& module) {
 void bind_backward(nb::module_& module) {
     define<11, 8>(
         module, "backward", "Gradients of attention, and of its statistics where theirs are given.",
-        {"grad_output", "query", "key", "value", "output", "lse", "grad_query", "grad_key", "grad_value", "grad_bias",
-         "grad_table"},
+        {"grad_output", "query", "key", "value", "output", "normalizer", "grad_query", "grad_key", "grad_value",
+         "grad_bias", "grad_table"},
         {"grad_lse", "log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad", "rounding"},
         [](Call& call, const Objects<11>& given, const Objects<8>& further) {
             call.pose(given[1], given[2], given[3]);
@@ -109,7 +119,7 @@ void bind_backward(nb::module_& module) {
             const Call::Shape of_queries{p.batch, p.heads, p.queries};
             const Call::Shape outputs{p.batch, p.heads, p.queries, p.value_dim};
             const Array output = call.read(given[4], "output", outputs, call.dtype());
-            const Array lse = call.read(given[5], "lse", of_queries, call.wide());
+            const Array normalizer = read_normalizer(call, given[5]);
             Gradients gradients;
             gradients.output = call.read(given[0], "grad_output", outputs, call.dtype());
             gradients.query =
@@ -136,21 +146,21 @@ void bind_backward(nb::module_& module) {
             Call::require_with(gradients.rows_weights, "rows_grad", gradients.rows, "rows");
             const Array rounding = call.read(further[7], "rounding", outputs, call.dtype(), allowed);
             const nb::gil_scoped_release unlocked;
-            backward(p, {output, lse, rounding}, gradients, call.threads());
+            backward(p, {output, {}, rounding, normalizer}, gradients, call.threads());
         });
 }
 
 void bind_observe(nb::module_& module) {
-    define<11, 1>(
+    define<11, 2>(
         module, "observe", "Attention with statistics of its weights.",
         {"query", "key", "value", "output", "lse", "entropy", "received", "top_keys", "top_weights", "rows",
          "rows_weights"},
-        {"rounding"},
-        [](Call& call, const Objects<11>& given, const Objects<1>& further) {
+        {"rounding", "normalizer"},
+        [](Call& call, const Objects<11>& given, const Objects<2>& further) {
             call.pose(given[0], given[1], given[2]);
             const Problem& p = call.problem;
             const ForwardResults results = {write_output(call, given[3]), write_lse(call, given[4]),
-                                            write_rounding(call, further[0])};
+                                            write_rounding(call, further[0]), write_normalizer(call, further[1])};
             Statistics statistics;
             statistics.entropy = call.write(given[5], "entropy", {p.batch, p.heads, p.queries}, call.wide(), allowed);
             statistics.received = call.write(given[6], "received", {p.batch, p.heads, p.keys}, call.wide(), allowed);
@@ -172,22 +182,23 @@ void bind_observe(nb::module_& module) {
 }
 
 void bind_additive(nb::module_& module) {
-    define<6, 0>(
+    define<6, 1>(
         module, "additive_forward", "Additive attention, and the logarithm of each row's sum.",
-        {"of_query", "of_key", "vector", "value", "output", "lse"}, {},
-        [](Call& call, const Objects<6>& given, const Objects<0>&) {
+        {"of_query", "of_key", "vector", "value", "output", "lse"}, {"normalizer"},
+        [](Call& call, const Objects<6>& given, const Objects<1>& further) {
             call.pose(given[0], given[1], given[3], INT64_MAX);
             const Problem& p = call.problem;
             const Array vector = call.read(given[2], "vector", {p.heads, p.head_dim}, call.dtype());
             const Additive additive{p.query, p.key, vector};
-            const ForwardResults results = {write_output(call, given[4]), write_lse(call, given[5]), {}};
+            const ForwardResults results = {write_output(call, given[4]), write_lse(call, given[5]), {},
+                                            write_normalizer(call, further[0])};
             const nb::gil_scoped_release unlocked;
             additive_forward(p, additive, results, call.threads());
         });
     define<13, 1>(
         module, "additive_backward", "Gradients of additive attention.",
-        {"grad_output", "of_query", "of_key", "vector", "value", "output", "lse", "grad_of_query", "grad_of_key",
-         "grad_vector", "grad_value", "grad_bias", "grad_table"},
+        {"grad_output", "of_query", "of_key", "vector", "value", "output", "normalizer", "grad_of_query",
+         "grad_of_key", "grad_vector", "grad_value", "grad_bias", "grad_table"},
         {"grad_lse"},
         [](Call& call, const Objects<13>& given, const Objects<1>& further) {
             call.pose(given[1], given[2], given[4], INT64_MAX);
@@ -196,7 +207,7 @@ void bind_additive(nb::module_& module) {
             const Additive additive{p.query, p.key, vector};
             const Call::Shape outputs{p.batch, p.heads, p.queries, p.value_dim};
             const Array output = call.read(given[5], "output", outputs, call.dtype());
-            const Array lse = call.read(given[6], "lse", {p.batch, p.heads, p.queries}, call.wide());
+            const Array normalizer = read_normalizer(call, given[6]);
             AdditiveGradients gradients;
             gradients.output = call.read(given[0], "grad_output", outputs, call.dtype());
             gradients.of_query =
@@ -210,7 +221,7 @@ void bind_additive(nb::module_& module) {
             gradients.table = write_gradient(call, given[12], "grad_table", p.table);
             gradients.lse = call.read(further[0], "grad_lse", {p.batch, p.heads, p.queries}, call.wide(), allowed);
             const nb::gil_scoped_release unlocked;
-            additive_backward(p, additive, {output, lse, {}}, gradients, call.threads());
+            additive_backward(p, additive, {output, {}, {}, normalizer}, gradients, call.threads());
         });
 }
 
@@ -227,7 +238,7 @@ void bind_paged(nb::module_& module) {
             options.threads = threads;
             Call call(options);
             const Pages pages = call.pose_paged(query, key_pages, value_pages, page_table, lengths);
-            const ForwardResults results = {write_output(call, output_array), write_lse(call, lse_array), {}};
+            const ForwardResults results = {write_output(call, output_array), write_lse(call, lse_array), {}, {}};
             const nb::gil_scoped_release unlocked;
             paged(call.problem, pages, results, threads);
         },

@@ -1,0 +1,39 @@
+// What turns the scores of a row into weights: the largest score m and the logarithm of the sum (the softmax normalizer of
+// Milakov and Gimelshein 2018).
+//
+//     w_ij = 2^((s_ij - m_i) c - log2 l_i),    l_i = sum_j 2^((s_ij - m_i) c)
+//
+// The forward pass leaves both for the backward pass. Added up to lse = m + ln l they would be one rounded number: of
+// scores of a billion, rounding leaves nothing of ln l. Kept apart, the difference of two large numbers is taken first, of
+// the forward pass's own bits, and is exact where it matters; so a constant added to a row's scores changes nothing.
+//
+//     normalizer[0]   m: of products q . k, or with a bias (or additive scores) in the exponent; c is the rest
+//     normalizer[1]   log2 l; -infinity for a row that sees nothing, NaN for one whose result is NaN
+#pragma once
+
+#include <math.h>
+
+#include "problem.h"
+
+namespace regard {
+namespace REGARD_ISA_NAMESPACE {
+
+template <class Number>
+struct Normalizer {
+    Number largest, log_sum;
+
+    // The array: (batch, heads, queries, 2).
+    static REGARD_INLINE Normalizer read(const Array& from, int64_t batch, int64_t head, int64_t query) {
+        const Number* at = (const Number*)from.data + from.at(batch, head, query, 0);
+        return {at[0], at[from.stride[3]]};
+    }
+    REGARD_INLINE void write(const Array& to, int64_t batch, int64_t head, int64_t query) const {
+        Number* at = (Number*)to.data + to.at(batch, head, query, 0);
+        at[0] = largest, at[to.stride[3]] = log_sum;
+    }
+    // Whether the row takes part in the backward pass: it sees something, and its result is finite.
+    REGARD_INLINE bool takes_part() const { return log_sum - log_sum == 0; }
+};
+
+}  // namespace REGARD_ISA_NAMESPACE
+}  // namespace regard
