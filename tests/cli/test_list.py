@@ -1,12 +1,17 @@
 """``regard list``: the catalogue, for people and for programs."""
 
 import json
+import sys
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import regard
 from regard.cli.app import app
+from regard.errors import OptionError
+from regard.kernels import library
+from regard.kernels.select import IMPLEMENTATIONS
 
 
 @pytest.fixture
@@ -25,7 +30,30 @@ def test_table_has_every_mechanism(listed):
 
 
 def test_json(listed):
-    rows = json.loads(listed("--json").output)
+    rows = json.loads(listed("--json").output)["mechanisms"]
     assert [row["name"] for row in rows] == [entry.name for entry in regard.catalogue()]
     assert rows[0]["equation"] == "softmax(q . k / sqrt(d)) v"
     assert {"paper", "cost", "masks", "exact", "bias", "options"} <= rows[0].keys()
+
+
+def test_implementations_of_this_machine(listed):
+    rows = {row["impl"]: row for row in json.loads(listed("--json").output)["implementations"]}
+    assert list(rows) == list(IMPLEMENTATIONS)
+    assert {name for name, row in rows.items() if row["available"]} >= {"native", "sdpa", "reference"}
+    assert rows["native"]["details"].startswith(f"{library.native.isa()} (here run: ")
+    assert "libgomp" in rows["native"]["details"] or sys.platform != "linux"
+    assert torch.__version__ in rows["sdpa"]["details"]
+    lines = listed().output.splitlines()
+    for name, row in rows.items():
+        (line,) = (line for line in lines if line.split()[:2] == [name, "yes" if row["available"] else "no"])
+        assert row["details"] in line
+
+
+def test_an_instruction_set_that_does_not_run_is_said_in_the_row(listed, monkeypatch):
+    monkeypatch.setattr(library, "check_isa", refuse)
+    rows = {row["impl"]: row for row in json.loads(listed("--json").output)["implementations"]}
+    assert rows["native"] == {"impl": "native", "available": False, "details": "no such set: 'sse9', expected avx2"}
+
+
+def refuse():
+    raise OptionError("no such set", expected="avx2", got="'sse9'")

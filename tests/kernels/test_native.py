@@ -113,25 +113,6 @@ def test_forward_mode_derivatives_are_refused(as_users_call):
             attend(dual, key, value)
 
 
-WITHOUT = """
-import sys
-sys.modules["regard.kernels._native"] = None  # as if it had not been built
-import torch, regard
-query = torch.randn(1, 2, 5, 7)
-print(regard.why(query, query, query))
-print(regard.observe(query, query, query).output.isfinite().all().item())
-regard.attention(query, query, query, impl="native")
-"""
-
-
-def test_without_the_extension_it_says_so_and_auto_goes_on():
-    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False)
-    assert "auto takes sdpa" in done.stdout, done.stderr
-    assert "not native: its extension was not built" in done.stdout
-    assert "True" in done.stdout
-    assert "RefusedError: impl 'native' refuses: its extension was not built" in done.stderr
-
-
 RUN = "import torch, regard; q = torch.ones(1, 1, 1, 1); print(regard.attention(q, q, q, impl='native').item())"
 
 

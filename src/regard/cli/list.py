@@ -1,10 +1,13 @@
-"""``regard list``: every mechanism there is."""
+"""``regard list``: every mechanism there is, and which code computes here."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
+
+Row = Mapping[str, Any]
 
 
 def register(app: typer.Typer) -> None:
@@ -15,10 +18,25 @@ def register(app: typer.Typer) -> None:
 def list_mechanisms(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
-    """List the attention mechanisms: equation, paper, cost in time, and the masks each has a form for."""
+    """List the attention mechanisms (equation, paper, cost, masks), and the implementations on this machine."""
+    mechanisms, implementations = _mechanisms(), _implementations()
+    if as_json:
+        import json
+
+        print(json.dumps({"mechanisms": mechanisms, "implementations": implementations}, indent=2, ensure_ascii=False))
+        return
+    of_mechanisms = "n queries and keys, head_dim d; use: regard.mechanism(name, ...)"
+    _print_table(mechanisms, ("name", "equation", "paper", "cost", "masks"), of_mechanisms)
+    rows = [{**row, "available": "yes" if row["available"] else "no"} for row in implementations]
+    of_implementations = "exact attention on this machine; use: regard.attention(..., impl=...)"
+    _print_table(rows, ("impl", "available", "details"), of_implementations)
+
+
+def _mechanisms() -> list[Row]:
+    """A row for each mechanism of the catalogue."""
     from regard.catalogue import catalogue
 
-    rows = [
+    return [
         {
             "name": entry.name,
             "equation": entry.equation,
@@ -31,23 +49,29 @@ def list_mechanisms(
         }
         for entry in catalogue()
     ]
-    if as_json:
-        import json
-
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
-    else:
-        _print_table(rows)
 
 
-def _print_table(rows: list[dict[str, object]]) -> None:
+def _implementations() -> list[Row]:
+    """A row for each implementation; ``details`` says what it computes with, or why it is missing."""
+    from regard.kernels.select import IMPLEMENTATIONS
+
+    rows: list[Row] = []
+    for impl in IMPLEMENTATIONS.values():
+        reason = impl.unavailable()
+        details = impl.details() if reason is None else reason
+        rows.append({"impl": impl.name, "available": reason is None, "details": details})
+    return rows
+
+
+def _print_table(rows: Sequence[Row], columns: Sequence[str], caption: str) -> None:
     from rich import box
     from rich.table import Table
 
     from regard.cli.pipe import PipedConsole
 
-    table = Table(box=box.SIMPLE_HEAD, caption="n queries and keys, head_dim d; use: regard.mechanism(name, ...)")
-    for column in ("name", "equation", "paper", "cost", "masks"):
-        table.add_column(column, no_wrap=column == "name", overflow="fold")
+    table = Table(box=box.SIMPLE_HEAD, caption=caption)
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("name", "impl"), overflow="fold")
     for row in rows:
-        table.add_row(*(str(row[column]) for column in ("name", "equation", "paper", "cost", "masks")))
+        table.add_row(*(str(row[column]) for column in columns))
     PipedConsole(markup=False, highlight=False).print(table)

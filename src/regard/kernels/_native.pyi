@@ -270,5 +270,8 @@ def isa() -> str:
 def isas() -> list[str]:
     """The instruction sets that run here, best first."""
 
+def openmp() -> str | None:
+    """The file of the OpenMP runtime whose threads are used, which is torch's; None if none was found: one thread."""
+
 def poison(on: bool) -> None:
     """Whether scratch memory is filled with NaN (all bits set) before use; for tests."""

@@ -31,6 +31,14 @@ class Flex(Implementation):
 
     name: ClassVar[str] = "flex"
 
+    def unavailable(self) -> str | None:
+        """It needs a GPU."""
+        return None if torch.cuda.is_available() else "torch sees no CUDA GPU"
+
+    def details(self) -> str:
+        """The GPU's name."""
+        return f"torch {torch.__version__}, on {torch.cuda.get_device_name()}"
+
     def refuses(self, request: Request) -> str | None:
         """CPUs, dropout, float64, empty tensors, and position terms that need the query or the weights."""
         if request.device.type != "cuda":

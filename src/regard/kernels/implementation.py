@@ -18,6 +18,14 @@ class Implementation(ABC):
     name: ClassVar[str]
 
     @abstractmethod
+    def unavailable(self) -> str | None:
+        """Why it can compute nothing on this machine, whatever the request; None if it is there."""
+
+    @abstractmethod
+    def details(self) -> str:
+        """What it computes with on this machine, for people; of one that is there."""
+
+    @abstractmethod
     def refuses(self, request: Request) -> str | None:
         """Why it cannot compute this request's attention; None if it can."""
 

@@ -15,14 +15,7 @@ from torch.autograd import forward_ad
 from torch.nn import Parameter
 
 from regard.errors import OptionError
-
-missing: str | None = None
-"""Why there is no extension; None if there is."""
-try:
-    from regard.kernels import _native as native
-except ImportError as error:
-    missing = str(error)
-    native = None  # type: ignore[assignment]
+from regard.kernels.extension import missing, native, warn_once
 
 LARGEST_HEAD = 256
 """Of head_dim and value_dim, what the kernels take at most."""
@@ -72,10 +65,13 @@ def is_portable() -> bool:
 def out_of_reach(*tensors: Tensor) -> str | None:
     """Why no kernel can be given these tensors, whatever it computes; None if one can.
 
-    Raises OptionError where REGARD_ISA names an instruction set that does not run here.
+    Raises OptionError where REGARD_ISA names an instruction set that does not run here. Warns, once, where tensors of a
+    CPU have to do without kernels, or these with one thread.
     """
+    if tensors[0].is_cpu:
+        warn_once()
     if missing is not None:
-        return f"its extension was not built ({missing})"
+        return missing
     check_isa()
     if not tensors[0].is_cpu:
         return f"native runs on a CPU, and the tensors are on {tensors[0].device}"

@@ -6,12 +6,14 @@ One binary holds the kernels for several instruction sets, and takes the best th
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar, final
 
 from jaxtyping import Float
 from torch import Tensor
 
 from regard.contract import Observation
+from regard.errors import OptionError
 from regard.kernels import library, observing, ops
 from regard.kernels.implementation import Implementation
 from regard.kernels.library import LARGEST_HEAD
@@ -27,6 +29,24 @@ class Native(Implementation):
     """The C++ kernels."""
 
     name: ClassVar[str] = "native"
+
+    def unavailable(self) -> str | None:
+        """What keeps the extension from being loaded, or REGARD_ISA from being heeded."""
+        if library.missing is not None:
+            return library.missing
+        try:
+            library.check_isa()
+        except OptionError as error:
+            return f"{error.what}: {error.got}, expected {error.expected}"
+        return None
+
+    def details(self) -> str:
+        """The instruction set in use, those that run here, and whose threads compute."""
+        runtime = library.native.openmp()
+        threads = (
+            "one thread: torch has no OpenMP runtime" if runtime is None else f"threads of torch's {Path(runtime).name}"
+        )
+        return f"{library.native.isa()} (here run: {', '.join(library.native.isas())}); {threads}"
 
     def refuses(self, request: Request) -> str | None:
         """Other devices, heads wider than 256, position terms that need the query or the weights, torch.func.

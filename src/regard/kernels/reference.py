@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import ClassVar, final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -23,6 +24,14 @@ class Reference(Implementation):
     """Readable, exact, and the one the others are measured against."""
 
     name: ClassVar[str] = "reference"
+
+    def unavailable(self) -> str | None:
+        """It is there wherever torch is."""
+        return None
+
+    def details(self) -> str:
+        """Torch's version."""
+        return f"torch {torch.__version__}, one operation after another"
 
     def refuses(self, request: Request) -> str | None:
         """Nothing."""

@@ -33,6 +33,14 @@ class Sdpa(Implementation):
 
     name: ClassVar[str] = "sdpa"
 
+    def unavailable(self) -> str | None:
+        """It is there wherever torch is."""
+        return None
+
+    def details(self) -> str:
+        """Torch's version, and the instruction set that torch has chosen."""
+        return f"torch {torch.__version__}, on CPUs for {torch.backends.cpu.get_cpu_capability()}"
+
     def refuses(self, request: Request) -> str | None:
         """Position terms that need the query or the weights."""
         if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):

@@ -22,9 +22,8 @@ namespace REGARD_ISA_NAMESPACE {
 template <int half, class U, int... column>
 REGARD_INLINE vec<U> add_halves(vec<U> a, vec<U> b, Columns<column...>) {
     constexpr int n = lanes<U>;
-    vec<U> low = __builtin_shufflevector(a, b, (column & half ? n + column - half : column)...);
-    vec<U> high = __builtin_shufflevector(a, b, (column & half ? n + column : column + half)...);
-    return low + high;
+    return shuffle<(column & half ? n + column - half : column)...>(a, b) +
+           shuffle<(column & half ? n + column : column + half)...>(a, b);
 }
 template <class U, int half = lanes<U> / 2>
 REGARD_INLINE vec<U> sums_across(vec<U>* rows) {

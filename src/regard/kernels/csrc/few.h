@@ -19,8 +19,8 @@ namespace REGARD_ISA_NAMESPACE {
 template <int half, class U, int... column>
 REGARD_INLINE vec<U> fold(vec<U> a, vec<U> b, Columns<column...>) {
     constexpr int n = lanes<U>;
-    return __builtin_shufflevector(a, b, (column & half ? n + column : column)...) +
-           __builtin_shufflevector(a, b, (column & half ? n + column - half : column + half)...);
+    return shuffle<(column & half ? n + column : column)...>(a, b) +
+           shuffle<(column & half ? n + column - half : column + half)...>(a, b);
 }
 
 // Lane i of the result is the sum of the lanes of v[i].

@@ -13,6 +13,7 @@
 #include "array.h"
 #include "cpu.h"
 #include "drivers.h"
+#include "openmp_runtime.h"
 #include "parallel.h"
 
 namespace nb = nanobind;
@@ -314,6 +315,13 @@ NB_MODULE(_native, module) {
     bind_cross_entropy(module);
     module.def("isa", [] { return std::string(isa_name(chosen_isa())); }, "The instruction set in use.");
     module.def("isas", &isas, "The instruction sets that run here; each holds those after it.");
+    module.def(
+        "openmp",
+        []() -> std::optional<std::string> {
+            if (openmp::file().empty()) return std::nullopt;
+            return openmp::file();
+        },
+        "The file of the OpenMP runtime whose threads are used, which is torch's; None if none was found: one thread.");
     module.def("poison", &Scratch::poison, "on"_a, "Whether scratch memory is filled with NaN before use, for tests.");
 }
 

@@ -264,8 +264,8 @@ REGARD_INLINE void exchange_blocks(vec<U>* rows, Columns<column...>) {
     for (int i = 0; i < n; ++i) {
         if (i & half) continue;
         vec<U> a = rows[i], b = rows[i + half];
-        rows[i] = __builtin_shufflevector(a, b, (column & half ? n + column - half : column)...);
-        rows[i + half] = __builtin_shufflevector(a, b, (column & half ? n + column : column + half)...);
+        rows[i] = shuffle<(column & half ? n + column - half : column)...>(a, b);
+        rows[i + half] = shuffle<(column & half ? n + column : column + half)...>(a, b);
     }
 }
 

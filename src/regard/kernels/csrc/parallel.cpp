@@ -1,5 +1,3 @@
-// Of OpenMP no more is used than a team of threads and two questions, so that any runtime will do: libgomp on Linux, and
-// torch's copies of libomp on macOS and of libiomp5md on Windows, which are linked by name (see openmp/).
 #include "parallel.h"
 
 #include <string.h>
@@ -8,6 +6,8 @@
 #include <mutex>
 #include <new>
 #include <utility>
+
+#include "openmp_runtime.h"
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
@@ -19,13 +19,6 @@
 #if __has_feature(address_sanitizer)
 #define REGARD_ADDRESS_SANITIZER 1
 #endif
-#endif
-
-#ifdef _OPENMP
-extern "C" {
-int omp_in_parallel(void);
-int omp_get_thread_num(void);
-}
 #endif
 
 namespace regard {
@@ -120,12 +113,19 @@ const int registered = pthread_atfork(
     });
 #endif
 
-bool one_thread() {
-#ifdef _OPENMP
-    return forked.load(std::memory_order_relaxed) || omp_in_parallel();
-#else
-    return true;
-#endif
+bool one_thread() { return forked.load(std::memory_order_relaxed) || openmp::in_parallel(); }
+
+struct Work {
+    int64_t tasks;
+    void (*run)(void* context, int64_t task, int thread);
+    void* context;
+    std::atomic<int64_t> next{0};
+};
+
+// What each thread of a team does: the next task, as long as there is one.
+void take_tasks(void* of_all, int thread) {
+    Work& work = *static_cast<Work*>(of_all);
+    for (int64_t task = work.next++; task < work.tasks; task = work.next++) work.run(work.context, task, thread);
 }
 
 }  // namespace
@@ -135,15 +135,9 @@ void detail::parallel_for(int64_t tasks, int threads, void (*run)(void*, int64_t
         for (int64_t task = 0; task < tasks; ++task) run(context, task, 0);
         return;
     }
-#ifdef _OPENMP
-    std::atomic<int64_t> next{0};
     // The team is not cut down to the number of tasks: OpenMP would end the spare threads and start them again later.
-#pragma omp parallel num_threads(threads)
-    {
-        const int thread = omp_get_thread_num();
-        for (int64_t task = next++; task < tasks; task = next++) run(context, task, thread);
-    }
-#endif
+    Work work{tasks, run, context};
+    openmp::run_team(threads, &take_tasks, &work);
 }
 
 Scratch::Scratch(size_t bytes) : bytes_(bytes) {

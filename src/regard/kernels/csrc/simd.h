@@ -34,10 +34,22 @@ inline constexpr int vector_bytes = 16;
 inline constexpr int panel_vectors = 2;
 #endif
 
+struct bfloat16 {
+    uint16_t bits;
+};
+struct float16 {
+    uint16_t bits;
+};
+
 template <class T>
 struct vector_of {
     typedef T type __attribute__((vector_size(vector_bytes)));
 };
+// There are none of these, so a template over vec<T> is not meant where T is one of them.
+template <>
+struct vector_of<bfloat16> {};
+template <>
+struct vector_of<float16> {};
 template <class T>
 using vec = typename vector_of<T>::type;
 template <class T>
@@ -48,13 +60,6 @@ typedef vec<double> vdouble;
 typedef vec<uint32_t> vbits;
 typedef vec<uint64_t> vlong;
 typedef uint16_t halves __attribute__((vector_size(vector_bytes / 2)));  // as many as there are in vbits
-
-struct bfloat16 {
-    uint16_t bits;
-};
-struct float16 {
-    uint16_t bits;
-};
 
 // ---- memory: never assumes alignment ----
 
@@ -71,6 +76,19 @@ REGARD_INLINE void store(T* to, vec<T> v) {
 template <class T>
 REGARD_INLINE vec<T> broadcast(T x) {
     return x - vec<T>{};  // exact, -0 and NaN included; compilers make one broadcast of it
+}
+
+// ---- order of lanes ----
+
+// Lane i of the result is lane index[i] of a and b, one behind the other.
+template <int... index, class V>
+REGARD_INLINE V shuffle(V a, V b) {
+#if defined(__clang__) || __GNUC__ >= 12
+    return __builtin_shufflevector(a, b, index...);
+#else
+    typedef decltype(a == b) Indices;  // integers as wide as the lanes
+    return __builtin_shuffle(a, b, Indices{index...});
+#endif
 }
 
 // ---- arithmetic ----

@@ -1,0 +1,195 @@
+// Two interfaces start a team: GCC's, which every runtime on Linux has, libomp and libiomp5 included, and that of LLVM and
+// Intel, which is the only one on macOS and Windows. Documented in GCC's libgomp manual ("Implementing PARALLEL construct")
+// and in LLVM's openmp/runtime/src/kmp.h.
+#include "openmp_runtime.h"
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(_WIN32)
+#include <windows.h>
+#else
+#include <dlfcn.h>
+#if defined(__APPLE__)
+#include <mach-o/dyld.h>
+#else
+#include <link.h>
+#endif
+#endif
+
+namespace regard {
+namespace openmp {
+namespace {
+
+// ---- symbols of the runtime that torch calls ----
+
+#if defined(_WIN32)
+
+using Scope = HMODULE;
+
+// The runtime is one of the libraries that torch_cpu.dll imports, whatever its name.
+void* symbol_of_torch(Scope torch, const char* name) {
+    const char* base = reinterpret_cast<const char*>(torch);
+    const auto* dos = reinterpret_cast<const IMAGE_DOS_HEADER*>(base);
+    const auto* headers = reinterpret_cast<const IMAGE_NT_HEADERS*>(base + dos->e_lfanew);
+    const IMAGE_DATA_DIRECTORY& imports = headers->OptionalHeader.DataDirectory[IMAGE_DIRECTORY_ENTRY_IMPORT];
+    if (imports.VirtualAddress == 0) return nullptr;
+    const auto* library = reinterpret_cast<const IMAGE_IMPORT_DESCRIPTOR*>(base + imports.VirtualAddress);
+    for (; library->Name != 0; ++library) {
+        const HMODULE imported = GetModuleHandleA(base + library->Name);
+        if (imported == nullptr) continue;
+        if (const FARPROC found = GetProcAddress(imported, name)) return reinterpret_cast<void*>(found);
+    }
+    return nullptr;
+}
+
+std::string file_of(void* symbol) {
+    HMODULE library = nullptr;
+    const DWORD how = GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT;
+    char path[MAX_PATH];
+    if (!GetModuleHandleExA(how, static_cast<const char*>(symbol), &library)) return "OpenMP";
+    const DWORD length = GetModuleFileNameA(library, path, MAX_PATH);
+    return length == 0 ? "OpenMP" : std::string(path, length);
+}
+
+#else
+
+using Scope = void*;
+
+void* symbol_of_torch(Scope torch, const char* name) { return dlsym(torch, name); }
+
+std::string file_of(void* symbol) {
+    Dl_info info;
+    return dladdr(symbol, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "OpenMP";
+}
+
+// The loaded library whose file name begins so; empty if there is none.
+#if defined(__APPLE__)
+std::string loaded(const char* prefix) {
+    for (uint32_t image = 0; image < _dyld_image_count(); ++image) {
+        const char* path = _dyld_get_image_name(image);
+        const char* slash = path == nullptr ? nullptr : strrchr(path, '/');
+        if (slash != nullptr && strncmp(slash + 1, prefix, strlen(prefix)) == 0) return path;
+    }
+    return {};
+}
+#else
+struct Search {
+    const char* prefix;
+    std::string path;
+};
+int look_at(dl_phdr_info* library, size_t, void* data) {
+    Search& search = *static_cast<Search*>(data);
+    const char* slash = library->dlpi_name == nullptr ? nullptr : strrchr(library->dlpi_name, '/');
+    if (slash == nullptr || strncmp(slash + 1, search.prefix, strlen(search.prefix)) != 0) return 0;
+    search.path = library->dlpi_name;
+    return 1;
+}
+std::string loaded(const char* prefix) {
+    Search search{prefix, {}};
+    dl_iterate_phdr(&look_at, &search);
+    return search.path;
+}
+#endif
+
+#endif
+
+// ---- the runtime ----
+
+struct Team {
+    void (*run)(void* context, int thread);
+    void* context;
+};
+
+struct Location {  // ident_t of LLVM: where in the source a region stands, which nobody asks
+    int32_t reserved_1, flags, reserved_2, reserved_3;
+    const char* source;
+};
+const Location nowhere = {0, 2 /* made by a compiler for this interface */, 0, 0, ";unknown;unknown;0;0;;"};
+
+using Microtask = void (*)(int32_t* global_thread, int32_t* thread, void* team);
+
+struct Runtime {
+    void (*gomp_parallel)(void (*)(void*), void*, unsigned threads, unsigned flags) = nullptr;
+    void (*fork_call)(const Location*, int32_t count, Microtask, ...) = nullptr;
+    void (*push_num_threads)(const Location*, int32_t global_thread, int32_t threads) = nullptr;
+    int32_t (*global_thread_num)(const Location*) = nullptr;
+    int (*thread_num)() = nullptr;
+    int (*in_parallel)() = nullptr;
+    std::string file;
+
+    bool complete() const {
+        const bool starts = gomp_parallel != nullptr || (fork_call && push_num_threads && global_thread_num);
+        return starts && thread_num != nullptr && in_parallel != nullptr;
+    }
+};
+
+template <class Function>
+void* bind(Function*& function, Scope scope, const char* name) {
+    void* symbol = symbol_of_torch(scope, name);
+    memcpy(&function, &symbol, sizeof function);
+    return symbol;
+}
+
+Runtime runtime_in(Scope scope) {
+    Runtime runtime;
+    void* any = bind(runtime.in_parallel, scope, "omp_in_parallel");
+    bind(runtime.thread_num, scope, "omp_get_thread_num");
+    bind(runtime.gomp_parallel, scope, "GOMP_parallel");
+    bind(runtime.fork_call, scope, "__kmpc_fork_call");
+    bind(runtime.push_num_threads, scope, "__kmpc_push_num_threads");
+    bind(runtime.global_thread_num, scope, "__kmpc_global_thread_num");
+    if (!runtime.complete()) return {};
+    runtime.file = file_of(any);
+    return runtime;
+}
+
+#if defined(_WIN32)
+Runtime find() {
+    const HMODULE torch = GetModuleHandleA("torch_cpu.dll");
+    return torch == nullptr ? Runtime{} : runtime_in(torch);
+}
+#else
+// Searched as the dynamic linker searched when it bound torch's own calls: on Linux first what is visible to every library
+// (libraries that were preloaded, and those of libtorch_global_deps.so), then what torch_cpu depends on; on macOS the latter alone.
+Runtime find() {
+#if !defined(__APPLE__)
+    Runtime visible = runtime_in(RTLD_DEFAULT);
+    if (visible.complete()) return visible;
+#endif
+    const std::string path = loaded("libtorch_cpu.");
+    void* torch = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);  // never closed: it stays
+    return torch == nullptr ? Runtime{} : runtime_in(torch);
+}
+#endif
+
+const Runtime& runtime() {
+    static const Runtime* const only = new Runtime(find());  // never destroyed: a thread may outlive the module's end
+    return *only;
+}
+
+void run_one(const Team& team) { team.run(team.context, runtime().thread_num()); }
+void of_gomp(void* team) { run_one(*static_cast<const Team*>(team)); }
+void of_kmpc(int32_t*, int32_t*, void* team) { run_one(*static_cast<const Team*>(team)); }
+
+}  // namespace
+
+const std::string& file() { return runtime().file; }
+
+bool in_parallel() { return runtime().complete() && runtime().in_parallel() != 0; }
+
+void run_team(int threads, void (*run)(void*, int), void* context) {
+    const Runtime& with = runtime();
+    Team team{run, context};
+    if (!with.complete()) {
+        run(context, 0);
+    } else if (with.gomp_parallel != nullptr) {
+        with.gomp_parallel(&of_gomp, &team, static_cast<unsigned>(threads), 0);
+    } else {
+        with.push_num_threads(&nowhere, with.global_thread_num(&nowhere), threads);
+        with.fork_call(&nowhere, 1, &of_kmpc, &team);
+    }
+}
+
+}  // namespace openmp
+}  // namespace regard

@@ -1,0 +1,24 @@
+// The OpenMP runtime that torch computes with, found among the libraries of the process and called through pointers.
+//
+// The module links no runtime: which one torch brings, under which name and in which folder, differs between its wheels
+// (libgomp.so.1, libgomp-a34b3233.so.1, libomp.dylib, libiomp5md.dll), and a second runtime would be a second pool of
+// threads beside torch's. It is looked for once, at the first question, so torch must be imported by then.
+#pragma once
+
+#include <string>
+
+namespace regard {
+namespace openmp {
+
+// The file of the runtime; empty where torch has none, or none of a kind that is known here.
+const std::string& file();
+
+// Whether the calling thread is in a team of that runtime. False without one.
+bool in_parallel();
+
+// Calls run(context, thread) on a team of ``threads``, thread in 0 .. threads - 1, and returns when all are done.
+// The runtime may give fewer threads than asked for; without one, the caller is the team.
+void run_team(int threads, void (*run)(void* context, int thread), void* context);
+
+}  // namespace openmp
+}  // namespace regard

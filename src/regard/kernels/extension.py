@@ -1,0 +1,61 @@
+"""The compiled module ``_native``: loaded, or the reason why it is missing, said once and not in silence.
+
+Its threads are those of the OpenMP runtime that torch has loaded, which it looks for when it is first used.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from functools import cache
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import torch
+
+_BUILD = (
+    "install a wheel of regard for this Python and system, or build it: `pip install .` in a clone, with a compiler"
+)
+
+
+def _reason(error: ImportError) -> str:
+    """What is wrong with the extension, as far as its file tells."""
+    files = sorted(file.name for file in Path(__file__).parent.glob("_native*") if file.suffix in (".so", ".pyd"))
+    own = [file for file in files if file.removeprefix("_native") in EXTENSION_SUFFIXES]
+    if own:
+        return f"its extension {own[0]} cannot be loaded: {error}"
+    if files:
+        version = ".".join(map(str, sys.version_info[:2]))
+        return f"its extension was built for another Python or system than this {version}: {', '.join(files)}"
+    return "its extension was not built"
+
+
+missing: str | None = None
+"""Why there is no extension; None if there is."""
+try:
+    from regard.kernels import _native as native
+except ImportError as error:
+    missing = _reason(error)
+    native = None  # type: ignore[assignment]
+
+__all__ = ["missing", "native", "warn_once"]
+
+
+def warn_once() -> None:
+    """Warn, once in a process, where the kernels are missing or have to do with one thread. Not while torch traces."""
+    if not torch.compiler.is_compiling():
+        _warn()
+
+
+@cache
+def _warn() -> None:
+    if missing is not None:
+        message = f"regard's own kernels are missing: {missing}. Torch computes instead, slower. To do: {_BUILD}"
+    elif native.openmp() is None:
+        message = (
+            "regard's own kernels compute on one thread: torch has loaded no OpenMP runtime to share threads with. "
+            "To do: install a build of torch with OpenMP, as those of pytorch.org and PyPI are"
+        )
+    else:
+        return
+    warnings.warn(message, RuntimeWarning, stacklevel=3)

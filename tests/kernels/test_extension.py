@@ -1,0 +1,74 @@
+"""Where the compiled module is missing or broken: it is said once, with the reason and what to do, and auto goes on.
+
+In copies of the package, each with another file in the module's place, and in processes of their own.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+import regard
+
+SOURCE = Path(regard.__file__).parent
+OWN = "_native" + EXTENSION_SUFFIXES[0]
+OTHER = "_native.cpython-39-riscv64-linux-gnu.so"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Runs a script with a copy of the package, in whose module's place there is a file of that name and content."""
+
+    def started(script: str, file: str | None, content: bytes = b"") -> subprocess.CompletedProcess[str]:
+        built = shutil.ignore_patterns("_native*.so", "_native*.pyd", "csrc", "__pycache__")
+        package = shutil.copytree(SOURCE, tmp_path / "regard", ignore=built)
+        if file is not None:
+            (package / "kernels" / file).write_bytes(content)
+        given = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1", "COLUMNS": "300"}
+        return subprocess.run([sys.executable, "-c", script], env=given, capture_output=True, text=True, check=False)
+
+    return started
+
+
+USE = """
+import torch, regard
+query = torch.randn(1, 2, 5, 7)
+print(regard.why(query, query, query))
+for _ in range(3):
+    regard.attention(query, query, query)
+print(regard.observe(query, query, query).output.isfinite().all().item())
+regard.attention(query, query, query, impl="native")
+"""
+
+
+def test_without_a_file_auto_goes_on_and_it_is_said_once(run):
+    done = run(USE, None)
+    assert "auto takes sdpa" in done.stdout, done.stderr
+    assert "  not native: its extension was not built" in done.stdout
+    assert "True" in done.stdout
+    assert done.stderr.count("RuntimeWarning: regard's own kernels are missing: its extension was not built") == 1
+    assert done.stderr.count("To do: install a wheel of regard") == 1
+    assert "RefusedError: impl 'native' refuses: its extension was not built" in done.stderr
+
+
+LIST = "import sys; sys.argv = ['regard', 'list', '--json']; from regard.cli.app import main; main()"
+
+
+def test_a_broken_file_is_named_by_list(run):
+    done = run(LIST, OWN, b"\x7fELF of no use")
+    rows = {row["impl"]: row for row in json.loads(done.stdout)["implementations"]}
+    assert rows["native"]["available"] is False
+    assert rows["native"]["details"].startswith(f"its extension {OWN} cannot be loaded: "), rows
+    assert rows["reference"]["available"] is True
+    assert "RuntimeWarning" not in done.stderr  # nothing was computed
+
+
+def test_a_file_for_another_python_is_named(run):
+    done = run("from regard.kernels import library; print(library.missing)", OTHER)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert done.stdout.strip() == f"its extension was built for another Python or system than this {version}: {OTHER}"
