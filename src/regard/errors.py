@@ -125,12 +125,18 @@ def described(value: object) -> str:
         return f"an object of type {kind}"
 
 
-def check_count(name: str, number: object, *, least: int = 1) -> None:
-    """Raise OptionError unless ``number`` is an integer of at least ``least``."""
-    if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
+LARGEST_COUNT = 2**62
+"""No count is larger, so that sums and differences of two of them fit into 64 bits."""
+
+
+def check_count(name: str, number: object, *, least: int = 1, most: int = LARGEST_COUNT) -> None:
+    """Raise OptionError unless ``number`` is an integer from ``least`` to ``most``."""
+    if isinstance(number, bool) or not isinstance(number, Integral) or not least <= int(number) <= most:
         raise OptionError(
             f"wrong {name}",
-            expected=f"an integer of {least} or more",
+            expected=f"an integer of {least} or more"
+            if most == LARGEST_COUNT
+            else f"an integer from {least} to {most}",
             got=described(number),
             do=f"for example {name}={max(8, least)}",
         )

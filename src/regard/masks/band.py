@@ -11,7 +11,9 @@ is right with a cache. ``align="start"``: query i stands on key i, as in SDPA's 
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, final
 
 import torch
@@ -19,7 +21,7 @@ from jaxtyping import Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import OptionError, unknown
+from regard.errors import LARGEST_COUNT, OptionError, check_choice
 from regard.masks.base import Mask, Rule
 from regard.masks.tiles import TileGrid
 
@@ -36,16 +38,18 @@ class Band(Mask):
     align: str = "end"
 
     def __post_init__(self) -> None:
-        if self.align not in ("end", "start"):
-            raise unknown("alignment", self.align, ("end", "start"))
-        for side, size in (("left", self.left), ("right", self.right)):
-            if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
+        check_choice("alignment", self.align, ("end", "start"))
+        for side in ("left", "right"):
+            size = getattr(self, side)
+            if size is not None and (isinstance(size, bool) or not isinstance(size, Integral) or int(size) < 0):
                 raise OptionError(
                     f"a window's {side} side is a number of tokens",
                     expected="an integer of 0 or more, or None for unbounded",
-                    got=repr(size),
+                    got=reprlib.repr(size),
                     do="count the tokens a query may see on that side, itself left out",
                 )
+            # No text is that long, and bounds are 64 bits wide, in which a position and a larger side do not add up.
+            object.__setattr__(self, side, None if size is None or int(size) >= LARGEST_COUNT else int(size))
 
     def __repr__(self) -> str:
         align = "" if self.align == "end" else f"align={self.align!r}"

@@ -17,7 +17,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn, TypeAlias
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import torch
 from jaxtyping import Bool, Int, Int8
@@ -25,7 +26,9 @@ from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import DtypeError, OptionError, ShapeError
+from regard.masks.given import as_integers, check_lengths, checked_device, has_values
 from regard.masks.lowered import Lowered
+from regard.masks.memo import Memo, is_traced
 
 if TYPE_CHECKING:
     from regard.masks.tiles import TileGrid, TileMap
@@ -34,7 +37,6 @@ Rule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(batch, head, query, key) index tensors that broadcast together -> bool of their common shape."""
 
 
-_TILE_MAPS_KEPT = 8  # a step of decoding has lengths of its own, so they would pile up
 _FEW_QUERIES = 8  # for these a tile map takes longer to make than it saves
 _ONE_TILE = 64  # and in one tile there is nothing to skip
 
@@ -48,6 +50,8 @@ class Mask(ABC):
     """Number of heads the mask tells apart; None where it is the same for all."""
     depends_on_query: bool = True
     """False where every query may attend to the same keys, as with padding."""
+
+    __array_ufunc__ = None  # so that NumPy leaves ``array & mask`` to the mask, which refuses it in words
 
     @abstractmethod
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
@@ -67,12 +71,15 @@ class Mask(ABC):
         Cells stand in for tiles where they are few, and where torch traces, since a tile map depends on data.
         """
         lowered = self.lower_without_tiles(frame)
-        if lowered is not None:
-            return lowered
+        return self.lower_to_tiles(frame) if lowered is None else lowered
+
+    def lower_to_tiles(self, frame: Frame, part: Mask | None = None, name: tuple[int, ...] = ()) -> Lowered:
+        """The mask, or a ``part`` of it that goes by ``name``, by its tiles or cells. Tile maps are kept here."""
+        part = self if part is None else part
         few = frame.queries <= _FEW_QUERIES or max(frame.queries, frame.keys) <= _ONE_TILE
-        if few or torch.compiler.is_compiling():
-            return Lowered(dense=self.dense(frame.queries, frame.keys))
-        return Lowered(tiles=self.tiles(frame.queries, frame.keys))
+        if few or is_traced():
+            return Lowered(dense=part.dense(frame.queries, frame.keys))
+        return Lowered(tiles=self._tile_map(part, name, frame, _ONE_TILE))
 
     def lower_without_tiles(self, frame: Frame) -> Lowered | None:
         """The mask as a kernel takes it if that costs nothing to make, else None."""
@@ -93,9 +100,12 @@ class Mask(ABC):
     ) -> Bool[Tensor, "#batch #heads #rows #keys"]:
         """The mask as a bool tensor that broadcasts to (batch, heads, queries, keys).
 
-        ``rows`` asks for some queries only, by index.
+        ``rows`` asks for some queries only, by index. Raises OptionError, DtypeError or ShapeError for lengths and rows
+        that are none, DeviceError for a device that is none.
         """
-        query = torch.arange(queries, device=device) if rows is None else torch.as_tensor(rows, device=device)
+        check_lengths(queries, keys)
+        device = checked_device(device)
+        query = torch.arange(queries, device=device) if rows is None else _checked_rows(rows, queries, device)
         batch = torch.arange(1 if self.batch is None else self.batch, device=device)
         head = torch.arange(1 if self.heads is None else self.heads, device=device)
         key = torch.arange(keys, device=device)
@@ -113,19 +123,28 @@ class Mask(ABC):
         return allowed.reshape((1,) * (4 - allowed.dim()) + allowed.shape)
 
     def tiles(self, queries: int, keys: int, *, tile: int = 64) -> TileMap:
-        """The block structure: the tiles that are not empty, row by row; kept for the last few pairs of lengths."""
-        from regard.masks.tiles import build_tile_map
+        """The block structure: the tiles that are not empty, row by row; kept for the last few pairs of lengths.
 
-        known, lengths = self._tile_maps, (queries, keys, tile)
-        if lengths not in known:
-            if len(known) >= _TILE_MAPS_KEPT:
-                known.pop(next(iter(known)))
-            known[lengths] = build_tile_map(self, Frame(queries, keys), tile)
-        return known[lengths]
+        Raises OptionError for lengths or a tile size that are none. A tile map depends on data: torch cannot trace it.
+        """
+        check_lengths(queries, keys)
+        return self._tile_map(self, (), Frame(queries, keys), tile)
 
-    @cached_property
-    def _tile_maps(self) -> dict[tuple[int, int, int], TileMap]:
-        return {}
+    def _tile_map(self, part: Mask, name: tuple[int, ...], frame: Frame, tile: int) -> TileMap:
+        """The tile map of this mask or of a part of it, kept here."""
+        from regard.masks.tiles import build_tile_map, check_tile
+
+        check_tile(tile)
+        if is_traced():
+            return build_tile_map(part, frame, tile)
+        key = ("tiles", name, frame.queries, frame.keys, tile)
+        return self._memo.recall(key, lambda: build_tile_map(part, frame, tile))
+
+    @property
+    def _memo(self) -> Memo:
+        """What was derived lately. Nobody can tell whether it is there: see ``masks.memo``."""
+        memo: Memo = vars(self).setdefault("_derived", Memo())
+        return memo
 
     def __getstate__(self) -> dict[str, object]:
         """Without what can be computed again."""
@@ -134,7 +153,7 @@ class Mask(ABC):
             for kind in type(self).__mro__
             for name, part in vars(kind).items()
             if isinstance(part, cached_property)
-        }
+        } | {"_derived"}
         return {name: part for name, part in vars(self).items() if name not in cached}
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
@@ -193,28 +212,68 @@ class Mask(ABC):
             return NotImplemented
         if self is other:
             return True
-        return type(self) is type(other) and self._identity is not None and self._identity == other._identity
+        mine = self._identity() if type(self) is type(other) else None
+        return mine is not None and all(map(_same, mine, other._identity() or ()))
 
     def __hash__(self) -> int:
-        return hash((type(self), self._identity or id(self)))
+        identity = self._identity()
+        return hash((type(self), id(self) if identity is None else tuple(map(_frozen, identity))))
 
-    @cached_property
     def _identity(self) -> tuple[object, ...] | None:
         """What makes two masks of a class equal: their fields; None where only being the same object does."""
-        names = getattr(type(self), "__dataclass_fields__", None)
-        return None if names is None else tuple(_frozen(getattr(self, name)) for name in names)
+        fields: dict[str, Any] | None = getattr(type(self), "__dataclass_fields__", None)
+        return None if fields is None else tuple(getattr(self, name) for name, field in fields.items() if field.compare)
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two fields of masks hold the same. Tensors without values do where they are one object."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return bool(one == other)
+    if one is other:
+        return True
+    alike = one.dtype == other.dtype and one.shape == other.shape and has_values(one) and has_values(other)
+    return alike and torch.equal(one.cpu(), other.cpu())
 
 
 def _frozen(part: object) -> object:
     """A hashable stand-in for a mask's field, equal where the contents are."""
     if isinstance(part, Tensor):
-        return (tuple(part.shape), str(part.dtype), part.detach().cpu().contiguous().numpy().tobytes())
+        contents = part.detach().cpu().contiguous().numpy().tobytes() if has_values(part) else id(part)
+        return (tuple(part.shape), str(part.dtype), contents)
     return part
+
+
+def _checked_rows(rows: Any, queries: int, device: torch.device | None) -> Int[Tensor, " rows"]:
+    """Indices of queries. Raises DtypeError, ShapeError or OptionError for what is none."""
+    expected = f"a list of integers from 0 to {queries - 1}"
+    index = rows if isinstance(rows, Tensor) and rows.dtype == torch.long and rows.layout is torch.strided else None
+    index = as_integers(rows, "rows", expected, "count queries from 0") if index is None else index
+    index = index.to(device)
+    if index.dim() != 1:
+        raise ShapeError(
+            "rows is no list", expected=expected, got=f"shape {tuple(index.shape)}", do="use rows.flatten()"
+        )
+    if index.is_cpu and has_values(index) and bool(((index < 0) | (index >= queries)).any()):
+        raise OptionError(
+            "rows names queries that are not there",
+            expected=expected,
+            got=f"{int(index.min())} to {int(index.max())}",
+            do="count queries from 0",
+        )
+    return index
 
 
 def _mask(other: object, sign: str) -> Mask:
     if isinstance(other, Mask):
         return other
+    name = getattr(other, "__name__", "")
+    if isinstance(other, FunctionType) and other.__module__.startswith("regard.masks"):
+        raise OptionError(
+            f"only masks join by {sign}",
+            expected="a mask",
+            got=f"the function {name}",
+            do="call it: masks.causal()" if name == "causal" else f"call it: masks.{name}(...)",
+        )
     raise OptionError(
         f"only masks join by {sign}",
         expected="a mask",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from typing import final
 
 import torch
@@ -63,21 +63,12 @@ class And(Mask):
                 whole = whole & lowered
         if len(rest) == len(self.parts):
             return super().lower(frame)
-        return whole & self._joined(tuple(rest)).lower(frame) if rest else whole
-
-    def _joined(self, places: tuple[int, ...]) -> Mask:
-        """Some of the parts as one mask, the same object each time, since it keeps its tile maps."""
-        if len(places) == 1:
-            return self.parts[places[0]]
-        if torch.compiler.is_compiling():  # which cannot trace what is kept
-            return And(tuple(self.parts[place] for place in places))
-        if places not in self._meetings:
-            self._meetings[places] = And(tuple(self.parts[place] for place in places))
-        return self._meetings[places]
-
-    @cached_property
-    def _meetings(self) -> dict[tuple[int, ...], And]:
-        return {}
+        if not rest:
+            return whole
+        if len(rest) == 1:
+            return whole & self.parts[rest[0]].lower(frame)
+        joined = And(tuple(self.parts[place] for place in rest))
+        return whole & self.lower_to_tiles(frame, joined, tuple(rest))
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """The least of the parts' codes."""

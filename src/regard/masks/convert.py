@@ -11,6 +11,10 @@ writes); other values are a bias, and are refused here: pass them as ``bias=``.
 
 from __future__ import annotations
 
+import reprlib
+from typing import Any
+
+import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor
@@ -18,23 +22,22 @@ from torch import Tensor
 from regard.errors import DtypeError, OptionError, ShapeError, check_count
 from regard.masks.band import causal
 from regard.masks.base import Mask
+from regard.masks.given import as_tensor, has_values
 from regard.masks.tensor import blocked, keep
 
 
-def from_multihead_attention(
-    attn_mask: Tensor | None = None, key_padding_mask: Tensor | None = None, *, heads: int | None = None
-) -> Mask:
-    """The mask that ``nn.MultiheadAttention`` understands by these arguments.
+def from_multihead_attention(attn_mask: Any = None, key_padding_mask: Any = None, *, heads: int | None = None) -> Mask:
+    """The mask that ``nn.MultiheadAttention`` understands by these arguments: tensors, arrays or nested lists.
 
     ``attn_mask`` (queries, keys) or (batch * heads, queries, keys), the latter needs ``heads``;
     ``key_padding_mask`` (batch, keys). Bool True means may not attend; floats are added.
     """
+    if heads is not None:
+        check_count("heads", heads)
     parts = []
     if attn_mask is not None:
-        tensor = attn_mask
+        tensor = as_tensor(attn_mask, "attn_mask", "a bool or float tensor")
         if tensor.dim() == 3:
-            if heads is not None:
-                check_count("heads", heads)
             if heads is None or tensor.shape[0] % heads:
                 raise OptionError(
                     "a 3-d attn_mask of nn.MultiheadAttention needs the number of heads",
@@ -42,46 +45,54 @@ def from_multihead_attention(
                     got=f"heads={heads}, shape {tuple(tensor.shape)}",
                     do="pass heads=module.num_heads",
                 )
-            tensor = tensor.unflatten(0, (-1, heads))
+            tensor = tensor.unflatten(0, (tensor.shape[0] // heads, heads))
         else:
             _expect(tensor, 2, "attn_mask", "(queries, keys) or (batch * heads, queries, keys)")
         parts.append(blocked(tensor) if tensor.dtype == torch.bool else keep(_allowed(tensor)))
     if key_padding_mask is not None:
-        _expect(key_padding_mask, 2, "key_padding_mask", "(batch, keys)")
-        tensor = key_padding_mask[:, None, None, :]
+        tensor = as_tensor(key_padding_mask, "key_padding_mask", "a bool or float tensor")
+        _expect(tensor, 2, "key_padding_mask", "(batch, keys)")
+        tensor = tensor[:, None, None, :]
         parts.append(blocked(tensor) if tensor.dtype == torch.bool else keep(_allowed(tensor)))
     return _joined(parts, "attn_mask or key_padding_mask")
 
 
-def from_sdpa(attn_mask: Tensor | None = None, *, is_causal: bool = False) -> Mask:
+def from_sdpa(attn_mask: Any = None, *, is_causal: bool = False) -> Mask:
     """The mask that ``torch.nn.functional.scaled_dot_product_attention`` understands by these arguments.
 
-    ``attn_mask`` (queries, keys) or (batch, heads, queries, keys); bool True means may attend, floats are added.
-    ``is_causal`` there puts query 0 on key 0.
+    ``attn_mask`` (queries, keys) or (batch, heads, queries, keys), a tensor, array or nested list; bool True means
+    may attend, floats are added. ``is_causal`` there puts query 0 on key 0.
     """
+    if not isinstance(is_causal, bool | np.bool_):
+        raise OptionError(
+            "is_causal is yes or no", expected="True or False", got=reprlib.repr(is_causal), do="use True"
+        )
     parts = [causal(align="start")] if is_causal else []
     if attn_mask is not None:
-        parts.append(keep(attn_mask if attn_mask.dtype == torch.bool else _allowed(attn_mask)))
+        tensor = as_tensor(attn_mask, "attn_mask", "a bool or float tensor")
+        parts.append(keep(tensor if tensor.dtype == torch.bool else _allowed(tensor)))
     return _joined(parts, "attn_mask or is_causal")
 
 
-def from_transformers(attention_mask: Tensor) -> Mask:
-    """The mask that ``transformers`` models understand by ``attention_mask``.
+def from_transformers(attention_mask: Any) -> Mask:
+    """The mask that ``transformers`` models understand by ``attention_mask``: a tensor, array or nested list.
 
     (batch, keys) with 1 for tokens and 0 for padding; or (batch, heads or 1, queries or 1, keys), bool True =
     may attend or floats that are added.
     """
-    if attention_mask.dim() == 4:
-        return keep(attention_mask if attention_mask.dtype == torch.bool else _allowed(attention_mask))
-    _expect(attention_mask, 2, "attention_mask", "(batch, keys) or (batch, heads, queries, keys)")
-    if not bool(((attention_mask == 0) | (attention_mask == 1)).all()):
+    tensor = as_tensor(attention_mask, "attention_mask", "1 for tokens and 0 for padding")
+    if tensor.dim() == 4:
+        return keep(tensor if tensor.dtype == torch.bool else _allowed(tensor))
+    _expect(tensor, 2, "attention_mask", "(batch, keys) or (batch, heads, queries, keys)")
+    numbers = _as_float64(tensor)
+    if has_values(numbers) and not bool(((numbers == 0) | (numbers == 1)).all()):
         raise OptionError(
             "a 2-d attention_mask holds 1 for tokens and 0 for padding",
             expected="only 0 and 1",
-            got=f"values from {attention_mask.min().item()} to {attention_mask.max().item()}",
+            got=f"values from {numbers.min().item():g} to {numbers.max().item():g}",
             do="from token ids use masks.padding_of(ids, pad_id)",
         )
-    return keep((attention_mask != 0)[:, None, None, :])
+    return keep((numbers != 0)[:, None, None, :])
 
 
 def _allowed(additive: Tensor) -> Bool[Tensor, "..."]:
@@ -95,17 +106,27 @@ def _allowed(additive: Tensor) -> Bool[Tensor, "..."]:
         )
     # A mask written in one dtype and cast to another bans with the first one's lowest value.
     lowest = [torch.finfo(dtype).min for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
-    bans = torch.tensor(lowest, dtype=torch.float64, device=additive.device)
-    banned = torch.isin(additive.double(), bans) | (additive == -torch.inf)
-    free = additive == 0
-    if not bool((banned | free).all()):
+    bans = torch.tensor([-torch.inf, *lowest], dtype=torch.float64, device=additive.device)
+    numbers = _as_float64(additive)
+    free = numbers == 0
+    strange = ~(torch.isin(numbers, bans) | free)
+    if has_values(strange) and bool(strange.any()):
         raise OptionError(
             "this additive mask is a bias: it holds values other than 0 and -inf",
             expected="only 0 (may attend) and -inf or the dtype's lowest value (may not)",
-            got=f"values such as {additive[~(banned | free)].flatten()[0].item():g}",
+            got=f"values such as {numbers[strange][0].item():g}",
             do="pass it as bias= instead",
         )
     return free
+
+
+def _as_float64(tensor: Tensor) -> Tensor:
+    """In a dtype that has comparisons, which float8 has not. Raises DtypeError for complex numbers."""
+    if tensor.is_complex():
+        raise DtypeError(
+            "a mask is real", expected="a bool, integer or float dtype", got=str(tensor.dtype), do="use .real"
+        )
+    return tensor.double()
 
 
 def _expect(tensor: Tensor, dimensions: int, name: str, shape: str) -> None:

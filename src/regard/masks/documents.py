@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Int, Int8
@@ -18,7 +18,7 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import DtypeError, ShapeError
 from regard.masks.base import Mask, Rule
-from regard.masks.given import as_tensor
+from regard.masks.given import as_tensor, has_values, is_of_integers, on_device
 from regard.masks.tiles import TileGrid
 
 
@@ -34,7 +34,8 @@ class Documents(Mask):
         object.__setattr__(self, "batch", self.ids.shape[0] if self.ids.shape[0] != 1 else None)
 
     def __repr__(self) -> str:
-        return f"documents({self.ids.unique().numel()} in {tuple(self.ids.shape)})"
+        count = f"{self.ids.unique().numel()} in " if has_values(self.ids) else ""
+        return f"documents({count}{tuple(self.ids.shape)})"
 
     def check_lengths(self, queries: int, keys: int) -> None:
         """Raise ShapeError where the ids have other lengths."""
@@ -42,7 +43,7 @@ class Documents(Mask):
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths; raises ShapeError where the ids have others."""
-        ids, query_ids = self.ids.to(device), self._of_queries(Frame(queries, keys)).to(device)
+        ids, query_ids = on_device(self.ids, device), on_device(self._of_queries(Frame(queries, keys)), device)
         one = ids.shape[0] == 1
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -72,7 +73,7 @@ class Documents(Mask):
                 got=f"{self.ids.shape[1]} ids of keys, {given} of queries",
                 do="give one id a key; where queries are another sequence, give theirs as query_ids",
             )
-        return self.ids[:, frame.offset :] if self.query_ids is None else self.query_ids
+        return on_device(self.ids, None)[:, frame.offset :] if self.query_ids is None else self.query_ids
 
 
 def documents(
@@ -85,23 +86,7 @@ def documents(
     ``ids`` (batch, keys) or (keys,) integers, of the keys. Queries are the last of them, or have ``query_ids``
     of their own where they are another sequence (cross-attention over packed pairs).
     """
-    tensors = [as_tensor(side, "ids", "integers, one a token") for side in (ids, query_ids) if side is not None]
-    for tensor in tensors:
-        if tensor.numel() and (tensor.is_floating_point() or tensor.dtype == torch.bool):
-            raise DtypeError(
-                "document ids are integers",
-                expected="an integer dtype",
-                got=str(tensor.dtype),
-                do="use ids.long()",
-            )
-        if tensor.dim() not in (1, 2):
-            raise ShapeError(
-                "document ids have 1 or 2 dimensions",
-                expected="(keys,) or (batch, keys)",
-                got=f"shape {tuple(tensor.shape)}",
-                do="give one id a token",
-            )
-    first, *rest = [torch.atleast_2d(tensor).clone().long() for tensor in tensors]
+    first, *rest = (_ids(side) for side in ((ids,) if query_ids is None else (ids, query_ids)))
     if rest and rest[0].shape[0] != first.shape[0]:
         raise ShapeError(
             "document ids of queries and keys have different batch sizes",
@@ -110,6 +95,25 @@ def documents(
             do="give both for the same batch",
         )
     return Documents(first, rest[0] if rest else None)
+
+
+def _ids(given: Any) -> Int[Tensor, "batch tokens"]:
+    tensor = as_tensor(given, "ids", "integers, one a token")
+    if not is_of_integers(tensor):
+        raise DtypeError(
+            "document ids are integers",
+            expected="an integer dtype",
+            got=str(tensor.dtype),
+            do="use ids.long()",
+        )
+    if tensor.dim() not in (1, 2):
+        raise ShapeError(
+            "document ids have 1 or 2 dimensions",
+            expected="(keys,) or (batch, keys)",
+            got=f"shape {tuple(tensor.shape)}",
+            do="give one id a token",
+        )
+    return torch.atleast_2d(tensor).long()  # of uint64 the upper half turns negative, and stays apart from the others
 
 
 def _bounds(ids: Tensor, tile: int) -> tuple[Tensor, Tensor]:

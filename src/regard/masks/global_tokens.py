@@ -8,6 +8,7 @@ window by ``|``.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -19,24 +20,30 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import OptionError, ShapeError
 from regard.masks.base import Mask, Rule
-from regard.masks.given import as_tensor
+from regard.masks.given import as_tensor, has_values, is_of_integers, on_device
 from regard.masks.tiles import TileGrid
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class GlobalTokens(Mask):
-    """``flags`` (batch, length): which positions are global; positions beyond ``length`` are not."""
+    """Which tokens are global: their ``positions``, the same for the whole batch; or ``flags`` (batch, length).
 
-    flags: Bool[Tensor, "batch length"]
+    Tokens beyond ``length`` are not global.
+    """
+
+    positions: Int[Tensor, " tokens"] | None
+    flags: Bool[Tensor, "batch length"] | None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "batch", self.flags.shape[0] if self.flags.shape[0] != 1 else None)
+        batch = 1 if self.flags is None else self.flags.shape[0]
+        object.__setattr__(self, "batch", batch if batch != 1 else None)
 
     def __repr__(self) -> str:
-        if self.flags.shape[0] > 1:
-            return f"global_tokens(bool {tuple(self.flags.shape)})"
-        return f"global_tokens({self.flags[0].nonzero().flatten().tolist()})"
+        if self.positions is None or not has_values(self.positions):
+            return f"global_tokens({_kind_of(self.flags if self.positions is None else self.positions)})"
+        shown = [str(position) for position in self.positions[:9].tolist()]
+        return f"global_tokens([{', '.join(shown[:8] + (['...'] if len(shown) > 8 else []))}])"
 
     def check_lengths(self, queries: int, keys: int) -> None:
         """Any lengths will do."""
@@ -45,7 +52,7 @@ class GlobalTokens(Mask):
         """The rule for these lengths."""
         of_queries, of_keys = self._sides(Frame(queries, keys))
         of_queries, of_keys = of_queries.to(device), of_keys.to(device)
-        one = self.flags.shape[0] == 1
+        one = of_keys.shape[0] == 1
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del head
@@ -63,11 +70,19 @@ class GlobalTokens(Mask):
         return grid.codes(empty=~(query_any | key_any), full=query_all | key_all)
 
     def _sides(self, frame: Frame) -> tuple[Bool[Tensor, "batch queries"], Bool[Tensor, "batch keys"]]:
-        missing = max(0, frame.keys - self.flags.shape[1])
-        of_keys = torch.nn.functional.pad(self.flags, (0, missing))[:, : frame.keys]
+        of_keys = self._of_keys(frame.keys)
         before = max(0, -frame.offset)  # queries that stand before key 0
         of_queries = torch.nn.functional.pad(of_keys[:, max(0, frame.offset) :], (before, 0))
         return of_queries, of_keys
+
+    def _of_keys(self, keys: int) -> Bool[Tensor, "batch keys"]:
+        if self.positions is None:
+            assert self.flags is not None
+            flags = on_device(self.flags, None)
+            return torch.nn.functional.pad(flags, (0, max(0, keys - flags.shape[1])))[:, :keys]
+        positions = on_device(self.positions, None)
+        flags = torch.zeros(keys + 1, dtype=torch.bool, device=positions.device)  # the last: of all beyond
+        return flags.index_fill(0, positions.clamp(max=keys), True)[None, :keys]
 
 
 def global_tokens(positions: Sequence[int] | Int[Tensor, " tokens"] | Bool[Tensor, "batch length"]) -> Mask:
@@ -84,17 +99,21 @@ def global_tokens(positions: Sequence[int] | Int[Tensor, " tokens"] | Bool[Tenso
                 got=f"shape {tuple(tensor.shape)}",
                 do="mark each token",
             )
-        return GlobalTokens(torch.atleast_2d(tensor).clone())
-    if tensor.dim() != 1 or (tensor.numel() and (tensor.is_floating_point() or bool((tensor < 0).any()))):
+        return GlobalTokens(None, torch.atleast_2d(tensor))
+    whole = tensor.long() if is_of_integers(tensor) else None
+    if whole is None or whole.dim() != 1 or (has_values(whole) and bool((whole < 0).any())):
         raise OptionError(
             "global tokens are given by position",
             expected="a list of indices of 0 or more, or a bool tensor (batch, length)",
-            got=repr(positions),
+            got=reprlib.repr(positions),
             do="count from the start of the sequence: global_tokens([0])",
         )
-    flags = torch.zeros(1, int(tensor.max()) + 1 if tensor.numel() else 0, dtype=torch.bool, device=tensor.device)
-    flags[0, tensor.long()] = True
-    return GlobalTokens(flags)
+    return GlobalTokens(whole.unique() if has_values(whole) else whole, None)
+
+
+def _kind_of(tensor: Tensor | None) -> str:
+    assert tensor is not None
+    return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
 def _any_all(flags: Tensor, tile: int) -> tuple[Tensor, Tensor]:

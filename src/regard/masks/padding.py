@@ -8,8 +8,7 @@ padding_of(ids, pad_id)       ids[batch, key] != pad_id               wherever t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Literal, final
 
 import torch
@@ -17,10 +16,11 @@ from jaxtyping import Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import DtypeError, OptionError, ShapeError, check_count, unknown
+from regard.errors import DtypeError, OptionError, ShapeError, check_choice, check_count
 from regard.masks.base import Mask, Rule
-from regard.masks.given import as_tensor
+from regard.masks.given import as_integers, as_tensor, has_values, is_of_integers, on_device
 from regard.masks.lowered import Lowered
+from regard.masks.memo import is_traced
 from regard.masks.tensor import keep
 from regard.masks.tiles import TileGrid
 
@@ -32,6 +32,8 @@ class Padding(Mask):
 
     lengths: Int[Tensor, " batch"]
     side: str
+    longest: int | None = field(default=None, compare=False)
+    """The largest length; None where it was made from tensors without values, and lengths are not checked."""
 
     depends_on_query = False
 
@@ -44,16 +46,13 @@ class Padding(Mask):
 
     def lower_without_tiles(self, frame: Frame) -> Lowered:
         """An interval of keys for each batch entry."""
-        return Lowered(stop=self.lengths) if self.side == "right" else Lowered(start=frame.keys - self.lengths)
-
-    @cached_property
-    def _longest(self) -> int:
-        return int(self.lengths.max()) if self.lengths.numel() else 0
+        lengths = on_device(self.lengths, None)
+        return Lowered(stop=lengths) if self.side == "right" else Lowered(start=frame.keys - lengths)
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Raise ShapeError where an entry is longer than the keys. Not where torch traces: that depends on data."""
+        """Raise ShapeError where an entry is longer than the keys. Not in a trace: it would be of that length."""
         del queries
-        if not torch.compiler.is_compiling() and self._longest > keys:
+        if self.longest is not None and not is_traced() and self.longest > keys:
             raise ShapeError(
                 "a length in padding is larger than the number of keys",
                 expected=f"lengths of at most {keys}",
@@ -64,7 +63,7 @@ class Padding(Mask):
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
         self.check_lengths(queries, keys)
-        lengths, one = self.lengths.to(device), self.batch is None
+        lengths, one = on_device(self.lengths, device), self.batch is None
 
         def right(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del head, query
@@ -89,9 +88,8 @@ def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["ri
 
     ``lengths`` (batch,) integers; ``side`` is where the padding stands.
     """
-    if side not in ("right", "left"):
-        raise unknown("padding side", side, ("left", "right"))
-    tensor = as_tensor(lengths, "lengths", "one whole number a batch entry").clone()
+    check_choice("padding side", side, ("left", "right"))
+    tensor = as_tensor(lengths, "lengths", "one whole number a batch entry")
     if tensor.dim() != 1:
         raise ShapeError(
             "padding takes one length a batch entry",
@@ -99,27 +97,31 @@ def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["ri
             got=f"shape {tuple(tensor.shape)}",
             do="for a padded id matrix use masks.padding_of(ids, pad_id)",
         )
-    if tensor.numel() and (tensor.is_floating_point() or tensor.dtype == torch.bool):
+    if not is_of_integers(tensor):
         raise DtypeError(
             "padding takes whole numbers of tokens",
             expected="integers",
             got=str(tensor.dtype),
             do="for a bool matrix use masks.keep(tokens[:, None, None, :])",
         )
-    if not torch.compiler.is_compiling() and bool((tensor < 0).any()):
+    tensor = tensor.long()
+    if not has_values(tensor):
+        return Padding(tensor, side)
+    smallest, longest = (int(bound) for bound in tensor.aminmax()) if tensor.numel() else (0, 0)
+    if smallest < 0:
         raise OptionError(
             "a length is negative",
             expected="0 or more",
             got=_short(tensor),
             do="count the tokens of each batch entry",
         )
-    return Padding(tensor.long(), side)
+    return Padding(tensor, side, longest)
 
 
 def padding_of(ids: Tensor | Sequence[Sequence[int]], pad_id: int) -> Mask:
     """Hide the keys whose token id is ``pad_id``, on whichever side they stand. ``ids`` (batch, keys)."""
-    check_count("pad_id", pad_id, least=-(2**63))
-    ids = as_tensor(ids, "ids", "a matrix of token ids")
+    check_count("pad_id", pad_id, least=-(2**63), most=2**63 - 1)
+    ids = as_integers(ids, "ids", "a matrix of token ids", "use ids.long()")
     if ids.dim() != 2:
         raise ShapeError(
             "padding_of takes a matrix of token ids",
@@ -127,9 +129,11 @@ def padding_of(ids: Tensor | Sequence[Sequence[int]], pad_id: int) -> Mask:
             got=f"shape {tuple(ids.shape)}",
             do="add a batch dimension: ids[None]",
         )
-    return keep((ids != pad_id)[:, None, None, :])
+    return keep((ids != int(pad_id))[:, None, None, :])
 
 
 def _short(lengths: Tensor) -> str:
-    values = [str(length) for length in lengths.tolist()]
+    if not has_values(lengths):
+        return f"{lengths.shape[0]} lengths"
+    values = [str(length) for length in lengths[:9].tolist()]
     return "[" + ", ".join(values[:8] + (["..."] if len(values) > 8 else [])) + "]"

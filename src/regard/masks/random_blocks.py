@@ -9,7 +9,6 @@ blocks, so the same mask gives the same pattern on every machine and in every pr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import final
 
 import torch
@@ -19,6 +18,7 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import check_count
 from regard.masks.base import Mask, Rule
+from regard.masks.memo import is_traced
 from regard.masks.tiles import TileGrid
 
 
@@ -68,21 +68,11 @@ class RandomBlocks(Mask):
         return grid.codes(empty=hits == 0, full=(hits == touched) & inside)
 
     def _draw(self, keys: int) -> Bool[Tensor, "heads blocks blocks"]:
-        """Which key blocks each query block sees; drawn once for each number of blocks."""
-        blocks = -(-keys // self.block)
-        if blocks not in self._drawn:
-            self._drawn[blocks] = self._draw_anew(blocks)
-        return self._drawn[blocks]
-
-    @cached_property
-    def _drawn(self) -> dict[int, Bool[Tensor, "heads blocks blocks"]]:
-        return {}
-
-    def _draw_anew(self, blocks: int) -> Bool[Tensor, "heads blocks blocks"]:
-        generator = torch.Generator().manual_seed(self.seed)
-        order = torch.rand(self.heads or 1, blocks, blocks, generator=generator)
-        chosen = order.topk(min(self.count, blocks), dim=-1).indices
-        return torch.zeros(order.shape, dtype=torch.bool).scatter_(2, chosen, True)
+        """Which key blocks each query block sees: a function of the seed and the number of blocks."""
+        blocks, heads = -(-keys // self.block), 1 if self.heads is None else self.heads
+        if is_traced() or torch._C._functorch.peek_interpreter_stack() is not None:  # which refuses random numbers
+            return torch.ops.regard.random_blocks.default(heads, blocks, self.count, self.seed)
+        return self._memo.recall(("draw", blocks), lambda: draw(heads, blocks, self.count, self.seed))
 
 
 def random_blocks(count: int, *, block: int = 64, seed: int = 0, heads: int | None = None) -> Mask:
@@ -92,6 +82,29 @@ def random_blocks(count: int, *, block: int = 64, seed: int = 0, heads: int | No
     """
     check_count("count", count, least=0)
     check_count("block", block)
-    check_count("seed", seed, least=0)
+    check_count("seed", seed, least=0, most=2**63 - 1)
     check_count("heads", 1 if heads is None else heads)
-    return RandomBlocks(count, block, seed, None if heads == 1 else heads)
+    return RandomBlocks(int(count), int(block), int(seed), None if heads is None or heads == 1 else int(heads))
+
+
+def draw(heads: int, blocks: int, count: int, seed: int) -> Bool[Tensor, "heads blocks blocks"]:
+    """``count`` different key blocks for each query block. It depends on nothing but its arguments."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    order = torch.rand(heads, blocks, blocks, generator=generator, dtype=torch.float32, device="cpu")
+    chosen = order.topk(min(count, blocks), dim=-1).indices
+    return torch.zeros(order.shape, dtype=torch.bool, device="cpu").scatter_(2, chosen, True)
+
+
+def _draw_of_a_trace(heads: int, blocks: int, count: int, seed: int) -> Tensor:
+    """The draw, yet to be filled: all that a trace needs to know."""
+    del count, seed
+    return torch.empty(heads, blocks, blocks, dtype=torch.bool, device="cpu")
+
+
+# As an operator, so that a trace has the draw as one step and computes it where it runs.
+_LIBRARY = torch.library.Library("regard", "FRAGMENT")
+_LIBRARY.define(
+    "random_blocks(SymInt heads, SymInt blocks, SymInt count, int seed) -> Tensor", tags=torch.Tag.pt2_compliant_tag
+)
+_LIBRARY.impl("random_blocks", draw, "CompositeExplicitAutograd")
+torch.library.register_fake("regard::random_blocks", _draw_of_a_trace, lib=_LIBRARY)

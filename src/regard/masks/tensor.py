@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import DtypeError, ShapeError
 from regard.masks.base import Mask, Rule
-from regard.masks.given import as_tensor
+from regard.masks.given import as_tensor, on_device
 from regard.masks.lowered import Lowered
 
 
@@ -35,7 +35,7 @@ class Keep(Mask):
     def lower_without_tiles(self, frame: Frame) -> Lowered:
         """The tensor itself."""
         del frame
-        return Lowered(dense=self.allowed)
+        return Lowered(dense=on_device(self.allowed, None))
 
     def check_lengths(self, queries: int, keys: int) -> None:
         """Raise ShapeError where the tensor has other lengths."""
@@ -54,7 +54,7 @@ class Keep(Mask):
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths; raises ShapeError where the tensor has others."""
         self.check_lengths(queries, keys)
-        allowed = self.allowed.to(device)
+        allowed = on_device(self.allowed, device)
         sizes = allowed.shape
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def keep(tensor: Any) -> Mask:
 
     Shape (queries, keys), or (batch, heads, queries, keys) with 1 where it is the same for all. The tensor is copied.
     """
-    return Keep(_four(tensor, "keep").clone())
+    return Keep(_four(tensor, "keep"))
 
 
 def blocked(tensor: Any) -> Mask:

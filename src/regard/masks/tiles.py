@@ -9,8 +9,10 @@ PARTIAL also stands for "not known"; such tiles are then looked into cell by cel
 
 from __future__ import annotations
 
+import reprlib
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
 _WORD = 64
+_LARGEST = 4096  # side of a tile: looking into one takes memory for all its cells
 _TILES_AT_ONCE = 1 << 21  # tiles classified in one step: bounds the memory of the search
 _CELLS_AT_ONCE = 1 << 22  # cells looked into in one step
 
@@ -45,7 +48,7 @@ class TileGrid:
     @cached_property
     def first_query(self) -> Int[Tensor, "query_tiles 1"]:
         """Index of each tile's first query."""
-        return torch.arange(self.first_row, self.stop_row)[:, None] * self.tile
+        return torch.arange(self.first_row, self.stop_row, device="cpu")[:, None] * self.tile
 
     @cached_property
     def last_query(self) -> Int[Tensor, "query_tiles 1"]:
@@ -55,7 +58,7 @@ class TileGrid:
     @cached_property
     def first_key(self) -> Int[Tensor, "1 key_tiles"]:
         """Index of each tile's first key."""
-        return torch.arange(0, self.frame.keys, self.tile)[None, :]
+        return torch.arange(0, self.frame.keys, self.tile, device="cpu")[None, :]
 
     @cached_property
     def last_key(self) -> Int[Tensor, "1 key_tiles"]:
@@ -65,7 +68,7 @@ class TileGrid:
     def partial(self) -> Int8[Tensor, "1 1 query_tiles key_tiles"]:
         """Every tile PARTIAL: nothing is known."""
         shape = (1, 1, self.first_query.shape[0], self.first_key.shape[1])
-        return torch.full(shape, PARTIAL, dtype=torch.int8)
+        return torch.full(shape, PARTIAL, dtype=torch.int8, device="cpu")
 
     def interval(
         self, smallest: Tensor, largest: Tensor, low: Tensor | int | None, high: Tensor | int | None
@@ -134,35 +137,45 @@ class TileMap:
     def codes(self) -> Int8[Tensor, "batch heads query_tiles key_tiles"]:
         """The map unrolled: EMPTY, PARTIAL or FULL for each tile. Quadratic in the number of tiles."""
         groups = self.batch * self.heads
-        codes = torch.zeros(groups * self.query_tiles, self.key_tiles, dtype=torch.int8)
+        codes = torch.zeros(groups * self.query_tiles, self.key_tiles, dtype=torch.int8, device="cpu")
         lengths = self.row_start.diff(dim=1).flatten()
-        rows = torch.repeat_interleave(torch.arange(groups * self.query_tiles), lengths)
+        rows = torch.repeat_interleave(torch.arange(groups * self.query_tiles, device="cpu"), lengths)
         codes[rows, self.key_tile.long()] = torch.where(self.bitmap < 0, FULL, PARTIAL).to(torch.int8)
         return codes.view(self.batch, self.heads, self.query_tiles, self.key_tiles)
 
     def dense(self) -> Bool[Tensor, "batch heads queries keys"]:
         """The mask the map stands for, cell by cell; for checks."""
-        bits = (self.bitmaps[..., None] >> torch.arange(_WORD)) & 1
-        cells = torch.cat([bits.flatten(2).bool(), torch.ones(1, self.tile, self.tile, dtype=torch.bool)])
+        bits = (self.bitmaps[..., None] >> torch.arange(_WORD, device="cpu")) & 1
+        full = torch.ones(1, self.tile, self.tile, dtype=torch.bool, device="cpu")
+        cells = torch.cat([bits.flatten(2).bool(), full])
         groups = self.batch * self.heads
-        out = torch.zeros(groups * self.query_tiles, self.key_tiles, self.tile, self.tile, dtype=torch.bool)
+        sizes = groups * self.query_tiles, self.key_tiles, self.tile, self.tile
+        out = torch.zeros(sizes, dtype=torch.bool, device="cpu")
         lengths = self.row_start.diff(dim=1).flatten()
-        rows = torch.repeat_interleave(torch.arange(groups * self.query_tiles), lengths)
+        rows = torch.repeat_interleave(torch.arange(groups * self.query_tiles, device="cpu"), lengths)
         out[rows, self.key_tile.long()] = cells[self.bitmap.long()]  # -1 takes the last: the full tile
         out = out.view(self.batch, self.heads, self.query_tiles, self.key_tiles, self.tile, self.tile)
         out = out.transpose(3, 4).flatten(4, 5).flatten(2, 3)
         return out[:, :, : self.frame.queries, : self.frame.keys]
 
 
+def check_tile(tile: object) -> None:
+    """Raise OptionError for a tile size that is not a multiple of 64, or too large to look into."""
+    if isinstance(tile, bool) or not isinstance(tile, Integral) or int(tile) not in range(_WORD, _LARGEST + 1, _WORD):
+        raise OptionError(
+            "wrong tile size",
+            expected=f"a positive multiple of 64, at most {_LARGEST}",
+            got=reprlib.repr(tile),
+            do="use tile=64",
+        )
+
+
 def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
     """Lower a mask to its tile map.
 
     Time grows with the number of tiles (a 64th of the length, squared) and memory with those that are not empty.
-    Raises OptionError for a tile size that is not a positive multiple of 64.
     """
-    if tile < _WORD or tile % _WORD:
-        raise OptionError("wrong tile size", expected="a positive multiple of 64", got=str(tile), do="use tile=64")
-    rule = mask.mask_mod(frame.queries, frame.keys)
+    rule = mask.mask_mod(frame.queries, frame.keys, device="cpu")
     batch, heads = (1 if size is None else size for size in (mask.batch, mask.heads))
     query_tiles, key_tiles = -(-frame.queries // tile), -(-frame.keys // tile)
     step = max(1, _TILES_AT_ONCE // max(1, batch * heads * key_tiles))
@@ -178,17 +191,18 @@ def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
         found.append((flat, torch.where(bitmap < 0, bitmap, bitmap + known)))
         patterns.append(bitmaps)
         known += bitmaps.shape[0]
-    flat = torch.cat([part[0] for part in found]) if found else torch.zeros(0, dtype=torch.long)
-    bitmap = torch.cat([part[1] for part in found]) if found else torch.zeros(0, dtype=torch.long)
-    distinct = torch.cat(patterns) if patterns else torch.zeros(0, tile, tile // _WORD, dtype=torch.long)
+    flat = torch.cat([part[0] for part in found]) if found else torch.zeros(0, dtype=torch.long, device="cpu")
+    bitmap = torch.cat([part[1] for part in found]) if found else torch.zeros(0, dtype=torch.long, device="cpu")
+    distinct = torch.cat(patterns) if patterns else torch.zeros(0, tile, tile // _WORD, dtype=torch.long, device="cpu")
     if distinct.shape[0]:
         distinct, renamed = torch.unique(distinct, dim=0, return_inverse=True)
         bitmap = torch.where(bitmap < 0, bitmap, renamed[bitmap.clamp(min=0)])
     order = flat.argsort()
     flat, bitmap = flat[order], bitmap[order]
-    edges = torch.arange(batch * heads * query_tiles + 1) * key_tiles
+    edges = torch.arange(batch * heads * query_tiles + 1, device="cpu") * key_tiles
     starts = torch.searchsorted(flat, edges)
-    window = torch.arange(batch * heads)[:, None] * query_tiles + torch.arange(query_tiles + 1)
+    first_rows = torch.arange(batch * heads, device="cpu")[:, None] * query_tiles
+    window = first_rows + torch.arange(query_tiles + 1, device="cpu")
     return TileMap(
         frame=frame,
         tile=tile,
@@ -212,7 +226,7 @@ def _look_into(
     sure = (codes == FULL).nonzero()
     unsure = (codes == PARTIAL).nonzero()
     kept: list[Tensor] = [sure]
-    numbers: list[Tensor] = [torch.full((sure.shape[0],), -1)]
+    numbers: list[Tensor] = [torch.full((sure.shape[0],), -1, device="cpu")]
     patterns: list[Tensor] = []
     known = 0
     for part in unsure.split(max(1, _CELLS_AT_ONCE // tile**2)):
@@ -221,7 +235,7 @@ def _look_into(
         some = cells.flatten(1).any(1)
         mixed = some & ~full
         bitmaps, number = torch.unique(_pack(cells[mixed]), dim=0, return_inverse=True)
-        numbering = torch.full((part.shape[0],), -1)
+        numbering = torch.full((part.shape[0],), -1, device="cpu")
         numbering[mixed] = number + known
         kept.append(part[some])
         numbers.append(numbering[some])
@@ -230,7 +244,7 @@ def _look_into(
     entries = torch.cat(kept)
     group = entries[:, 0] * heads + entries[:, 1]
     row = entries[:, 2] + grid.first_row
-    empty = torch.zeros(0, tile, tile // _WORD, dtype=torch.long)
+    empty = torch.zeros(0, tile, tile // _WORD, dtype=torch.long, device="cpu")
     return (group, row, entries[:, 3]), torch.cat(numbers), torch.cat([empty, *patterns])
 
 
@@ -238,7 +252,7 @@ def _cells(
     rule: Rule, grid: TileGrid, part: Int[Tensor, "tiles 4"]
 ) -> tuple[Bool[Tensor, "tiles tile tile"], Bool[Tensor, "tiles tile tile"]]:
     """The mask's cells in some tiles, False beyond the matrix's edge; and which cells exist at all."""
-    steps = torch.arange(grid.tile)
+    steps = torch.arange(grid.tile, device="cpu")
     batch, head, row, column = (part[:, axis, None, None] for axis in range(4))
     query = (row + grid.first_row) * grid.tile + steps[None, :, None]
     key = column * grid.tile + steps[None, None, :]

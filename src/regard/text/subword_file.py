@@ -46,12 +46,12 @@ def _model(model: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
         names = sorted(model["vocab"], key=model["vocab"].__getitem__)
         if sorted(model["vocab"].values()) != list(range(len(names))):
             raise ValueError("ids that do not count from 0")
-        _check_names(names)
+        _check_choices(names)
         _check_merges(model["merges"], frozenset(names))
         fixed = {name: number for number, name in enumerate(FIXED)}
         return merging(names, model["merges"]), merging(FIXED, []), {"vocab": fixed, "merges": []}
     if model["type"] == "Unigram":
-        _check_names([name for name, _ in model["vocab"]])
+        _check_choices([name for name, _ in model["vocab"]])
         if not all(_LEAST_SCORE <= score <= 0 for _, score in model["vocab"]):
             raise ValueError("scores that are no logarithms of probabilities")
         pairs = [[name, 0.0] for name in FIXED]
@@ -59,7 +59,7 @@ def _model(model: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
     raise ValueError(f"a model of type {model['type']}")
 
 
-def _check_names(names: Sequence[str]) -> None:
+def _check_choices(names: Sequence[str]) -> None:
     if tuple(names[: len(FIXED)]) != FIXED:
         raise ValueError(f"a vocabulary that begins with {', '.join(map(str, names[:4]))}")
     if len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
