@@ -93,7 +93,8 @@ def check_dropout(dropout: object) -> None:
 
 def check_scale(scale: object) -> None:
     """Raise OptionError unless the scale is a finite number, or None."""
-    if scale is None or (_is_number(scale) and math.isfinite(float(scale))):
+    # A compiler can trace the comparison, and not math.isfinite.
+    if scale is None or (_is_number(scale) and abs(float(scale)) < math.inf):
         return
     raise OptionError(
         "scale is what scores are multiplied with",

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch._dynamo.testing import CompileCounterWithBackend
 
 import regard
 from regard import masks, positions
@@ -34,6 +35,7 @@ lengths, ids = torch.tensor([9, 4]), torch.arange(KEYS) // 3
 documents, kept = masks.documents(ids), masks.keep(some(BATCH, 1, QUERIES, KEYS))
 packed = documents & masks.causal()
 several = documents & (masks.causal() | masks.global_tokens([0])) & masks.padding([9, 4])
+drawn = masks.random_blocks(1, block=3, seed=5) | masks.window(1, 0)
 other_polarity = ~masks.keep(some(1, HEADS, QUERIES, KEYS, chance=0.3))
 mixes = {
     name: regard.mechanism(name, heads=HEADS, head_dim=HEAD_DIM, inner=17, impl="native")
@@ -59,6 +61,7 @@ CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "made outside: kept": (lambda *q: attend(*q, mask=kept), []),
     "made outside: documents & causal": (lambda *q: attend(*q, mask=packed), []),
     "made outside: several": (lambda *q: attend(*q, mask=several), []),
+    "made outside: random blocks": (lambda *q: attend(*q, mask=drawn), []),
     "made outside: the other polarity": (lambda *q: attend(*q, mask=other_polarity), []),
     "bias": (lambda *q: attend(*q[:3], bias=q[3]), [torch.randn(1, HEADS, QUERIES, KEYS).requires_grad_()]),
     "ALiBi": (lambda *q: attend(*q, bias=alibi, mask=masks.causal()), []),
@@ -103,6 +106,24 @@ def check_dropout() -> None:
     assert not torch.equal(found[0][0], found[2][0]), "all seeds give the same"
 
 
+def check_changing_scale() -> None:
+    compiled = torch.compile(lambda *q: attend(*q[:3], mask=packed, scale=q[3]), fullgraph=True, backend="aot_eager")
+    for scale in (0.3, 0.5, 0.7):
+        assert torch.equal(compiled(*given(), scale), attend(*given(), mask=packed, scale=scale)), f"scale {scale}"
+
+
+def check_lengths_of_any_size() -> None:
+    """What a mask keeps of eager calls between neither shows nor makes torch compile again."""
+    graphs = CompileCounterWithBackend("eager")
+    mask = masks.random_blocks(1, block=3, seed=5) & masks.padding([60]) | masks.global_tokens([0])
+    compiled = torch.compile(lambda query: attend(query, query, query, mask=mask), fullgraph=True, backend=graphs)
+    for length in (67, 71, 73, 79, 83):
+        query = torch.randn(1, 1, length, HEAD_DIM, generator=torch.Generator().manual_seed(length))
+        expected = attend(query, query, query, mask=mask)
+        torch.testing.assert_close(compiled(query), expected, rtol=0, atol=1e-6)
+    assert graphs.frame_count == 2, f"{graphs.frame_count} graphs, and not one of a size and one of any"
+
+
 def check_layer_of_dropout() -> None:
     layer, seen = Dropout(0.5), []
     for function in (torch.compile(layer, fullgraph=True, backend="aot_eager"), layer):
@@ -138,6 +159,8 @@ def checks(what: str) -> dict[str, Callable[[], None]]:
     if what == "other":
         return {
             "dropout": check_dropout,
+            "a scale that changes": check_changing_scale,
+            "lengths of any size": check_lengths_of_any_size,
             "the layer of dropout": check_layer_of_dropout,
             "cross-entropy": check_cross_entropy,
             "export": check_export,

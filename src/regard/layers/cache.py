@@ -23,11 +23,15 @@ from regard.errors import ShapeError
 
 @dataclass
 class _Storage:
-    """Room for keys and values, of which ``used`` tokens are written."""
+    """Room for keys and values, of which some tokens are written.
+
+    ``unclaimed`` holds the number of tokens written, until a cache of that length takes it out to write behind them.
+    Taking a key out of a dict is one step: of several threads one gets it, and the others copy.
+    """
 
     key: Tensor
     value: Tensor
-    used: int
+    unclaimed: dict[int, bool]
 
 
 @final
@@ -58,20 +62,20 @@ class KeyValueCache:
         _check_pair(key, value)
         length = self.length + key.shape[2]
         if self._storage is None or self.length == 0:
-            return KeyValueCache(length, _Storage(key, value, length))
+            return KeyValueCache(length, _Storage(key, value, {length: True}))
         _check(self.key, key)
         _check(self.value, value)
         if torch.is_grad_enabled():
             # Writing in place would change tensors that the backward pass needs, be it for the query's gradient only.
             whole = (torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2))
-            return KeyValueCache(length, _Storage(*whole, length))
+            return KeyValueCache(length, _Storage(*whole, {length: True}))
         storage = self._storage
         frozen = storage.key.is_inference() and not torch.is_inference_mode_enabled()
-        if frozen or storage.used != self.length or storage.key.shape[2] < length:
-            storage = _Storage(_room(self.key, length), _room(self.value, length), self.length)
+        if frozen or storage.key.shape[2] < length or not storage.unclaimed.pop(self.length, False):
+            storage = _Storage(_room(self.key, length), _room(self.value, length), {})
         storage.key[:, :, self.length : length] = key
         storage.value[:, :, self.length : length] = value
-        storage.used = length
+        storage.unclaimed[length] = True
         return KeyValueCache(length, storage)
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> KeyValueCache:
@@ -80,7 +84,7 @@ class KeyValueCache:
             return self
         # With its room: a search reorders and puts in the next token, which would have to be copied for once more.
         key, value = (side.index_select(0, entries) for side in (self._storage.key, self._storage.value))
-        return KeyValueCache(self.length, _Storage(key, value, self.length))
+        return KeyValueCache(self.length, _Storage(key, value, {self.length: True}))
 
     def _filled(self) -> _Storage:
         if self._storage is None:

@@ -4,11 +4,15 @@
     value    (pages, key_heads, page_size, value_dim)
 
 A page belongs to the pool until it is taken, and goes back when nobody refers to it any more.
+
+Threads may share a pool. What takes pages or writes tokens holds its ``lock`` meanwhile: a pool that grows copies its
+tokens, and one that was written during the copy would be lost. Reading and giving back need no lock.
 """
 
 from __future__ import annotations
 
-from typing import final
+from threading import RLock
+from typing import Any, final
 
 import torch
 
@@ -61,6 +65,14 @@ class PagePool:
             self.key = torch.empty(0, key_heads, page_size, head_dim, dtype=dtype, device=device)
             self.value = torch.empty(0, key_heads, page_size, value_dim, dtype=dtype, device=device)
         self._free: list[int] = []
+        self.lock = RLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the lock, which a copy has of its own."""
+        return {name: part for name, part in vars(self).items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, lock=RLock())
 
     def __repr__(self) -> str:
         limit = "" if self.limit is None else f", limit={self.limit}"
@@ -78,18 +90,20 @@ class PagePool:
 
     def take(self, count: int) -> list[Page]:
         """``count`` free pages. Raises RefusedError where that needs more than ``limit``."""
-        if count > self.free:
-            self._grow(self.pages + count - self.free)
-        return [Page(self, self._free.pop()) for _ in range(count)]
+        with self.lock:
+            if count > self.free:  # which another thread may only raise
+                self._grow(self.pages + count - self.free)
+            return [Page(self, self._free.pop()) for _ in range(count)]
 
     def give_back(self, index: int) -> None:
-        """A page that no cache holds any more."""
+        """A page that no cache holds any more. Called wherever Python collects, so it takes no lock."""
         self._free.append(index)
 
     def copy(self, source: Page, target: Page, tokens: int) -> None:
         """The first tokens of a page to another."""
-        self.key[target.index, :, :tokens] = self.key[source.index, :, :tokens]
-        self.value[target.index, :, :tokens] = self.value[source.index, :, :tokens]
+        with self.lock:
+            self.key[target.index, :, :tokens] = self.key[source.index, :, :tokens]
+            self.value[target.index, :, :tokens] = self.value[source.index, :, :tokens]
 
     def _grow(self, wanted: int) -> None:
         """To at least ``wanted`` pages."""
@@ -108,7 +122,7 @@ class PagePool:
             value = self.value.new_empty(pages, *self.value.shape[1:])
             key[:before], value[:before] = self.key, self.value
         self.key, self.value = key, value
-        self._free += range(pages - 1, before - 1, -1)
+        self._free.extend(range(pages - 1, before - 1, -1))
 
 
 @final

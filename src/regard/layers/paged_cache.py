@@ -75,7 +75,8 @@ class PagedCache:
         """
         self._check(key, value)
         added = _counts(lengths, self.batch, key.shape[2])
-        with torch.no_grad():
+        # No other thread finds the same last page unwritten, or moves the pool's memory, before the tokens are there.
+        with torch.no_grad(), self.pool.lock:
             room = self._room(added)
             room._write(key, value, self.lengths)
         return room
