@@ -22,6 +22,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from regard.kernels.implementation import Implementation
 from regard.kernels.request import Request
+from regard.kernels.same_layout import distinct
 from regard.kernels.wild import around, tame
 from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias
@@ -50,8 +51,16 @@ class Sdpa(Implementation):
     def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """One call of torch's kernel, and plain torch for the rows that wild tokens reach."""
         if request.device.type == "cpu":
+            request = _with_distinct_elements(request)
             return _fused(request) if tame(request) else around(request, _fused)
         return _fused(request if request.mask is None else _blanked(request))
+
+
+def _with_distinct_elements(request: Request) -> Request:
+    """The request, with copies of tensors in which elements share memory: no number of them could be guarded alone."""
+    bias = distinct(request.bias) if isinstance(request.bias, Tensor) else request.bias
+    query, key, value = distinct(request.query), distinct(request.key), distinct(request.value)
+    return replace(request, query=query, key=key, value=value, bias=bias)
 
 
 def _fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:

@@ -8,7 +8,8 @@ exp(score - lse), where a score beyond 1/epsilon carries an error that can overf
     in value, a number whose product with a gradient could overflow.
 
 ``around`` gives the kernel zeros in place of wild tokens, and computes the rows of queries that hold or may see one in
-plain torch (``kernels.scored``). What the mask forbids then has no influence on any other row, whatever it holds.
+plain torch (``kernels.scored``). What the mask forbids then has no influence on any other row, whatever it holds: the
+zeros lie in memory as the tokens did (``kernels.same_layout``), so the kernel takes the path that it would have taken.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor
 
 from regard.kernels import scored
 from regard.kernels.request import Request
+from regard.kernels.same_layout import replaced, zeroed
 
 Kernel = Callable[[Request], Tensor]
 
@@ -42,30 +44,32 @@ def around(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads queri
     """``kernel`` on zeros in place of wild tokens, and plain torch for the rows that wild tokens reach."""
     for_scores, for_values = _bounds(request)
     wild_query = _wild(request.query, for_scores)
-    wild_key = _wild(request.key, for_scores) | _wild(request.value, for_values)
+    wild_key, wild_value = _wild(request.key, for_scores), _wild(request.value, for_values)
     queries, keys = request.frame.queries, request.frame.keys
     allowed = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=request.device)
     if request.mask is not None:
         allowed = request.mask.dense(queries, keys, device=request.device)
-    of_heads = wild_key.repeat_interleave(request.group, dim=1)[:, :, None, :]
+    of_heads = (wild_key | wild_value).repeat_interleave(request.group, dim=1)[:, :, None, :]
     reached = (wild_query & allowed.any(-1)) | (allowed & of_heads).any(-1)
     bias = request.bias
     if isinstance(bias, Tensor):
         odd = ~(bias.detach() < torch.inf)
         reached = reached | (odd & allowed).any(-1)
-        bias = bias.masked_fill(odd, 0.0)
+        bias = zeroed(bias, odd)
     output = kernel(
         replace(
             request,
-            query=request.query.masked_fill(wild_query[..., None], 0.0),
-            key=request.key.masked_fill(wild_key[..., None], 0.0),
-            value=request.value.masked_fill(wild_key[..., None], 0.0),
+            query=zeroed(request.query, wild_query[..., None]),
+            key=zeroed(request.key, wild_key[..., None]),
+            value=zeroed(request.value, wild_value[..., None]),
             bias=bias,
         )
     )
+    if not bool(reached.any()):
+        return output
     # All rows, also where few are reached: a product's last bits depend on its height, and so on what is hidden.
     exact = scored.attend(scored.pose_dot_product(request), dropout=request.dropout, dtype=output.dtype)
-    return torch.where(reached[..., None], exact, output)
+    return replaced(output, reached[..., None], exact)
 
 
 def _bounds(request: Request) -> tuple[float, float]:

@@ -1,0 +1,131 @@
+"""Zeros in a copy of a tensor that lies in memory as the tensor does.
+
+Where strides differ, or the alignment of the first number, a fused kernel takes another path and gives other bits. So
+what guards such a kernel may change numbers alone: a contiguous copy, as ``masked_fill`` makes it, would change rows
+whose numbers are all as they were.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+_ALIGNMENT = 64  # bytes, of what torch allocates; and the widest vectors there are
+
+
+def zeroed(tensor: Tensor, where: Tensor) -> Tensor:
+    """``tensor`` with 0 in the elements that ``where`` (bool, broadcastable to it) names, in the same layout.
+
+    No two elements may share memory, but along dimensions that were expanded (see ``distinct``). Differentiable.
+    """
+    result: Tensor = _Zeroed.apply(tensor, where)  # type: ignore[no-untyped-call]
+    return result
+
+
+def replaced(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
+    """``tensor`` with the elements of ``others`` that ``where`` names, in the same layout. Differentiable."""
+    result: Tensor = _Replaced.apply(tensor, where, others)  # type: ignore[no-untyped-call]
+    return result
+
+
+def distinct(tensor: Tensor) -> Tensor:
+    """The tensor itself; a contiguous copy where elements share memory, as those of overlapping windows do.
+
+    Whole dimensions that were expanded may stay so. A negation that torch has put off is done.
+    """
+    tensor = tensor.resolve_neg()
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if 0 < stride <= reach and size > 1:
+            return tensor.contiguous()
+        reach += stride * (size - 1)
+    return tensor
+
+
+@final
+class _Zeroed(torch.autograd.Function):
+    """``zeroed``: the gradient is 0 where the number was."""
+
+    @staticmethod
+    def forward(tensor: Tensor, where: Tensor) -> Tensor:
+        """A copy, and zeros in it."""
+        return _copied(tensor, where, tensor.new_zeros(()))
+
+    @staticmethod
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep where."""
+        del output
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """The gradient, with the same zeros."""
+        (where,) = ctx.saved_tensors
+        return gradients[0].masked_fill(where, 0.0), None
+
+
+@final
+class _Replaced(torch.autograd.Function):
+    """``replaced``: the kernel's backward pass is given a gradient of the layout that arrived."""
+
+    @staticmethod
+    def forward(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
+        """A copy, and the others in it."""
+        return _copied(tensor, where, others)
+
+    @staticmethod
+    def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep where."""
+        del output
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
+        """To each what it gave."""
+        (gradient,), (where,) = gradients, ctx.saved_tensors
+        return zeroed(distinct(gradient), where), None, gradient.masked_fill(~where, 0.0)
+
+
+def _copied(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
+    """``others`` where ``where`` says so, and else ``tensor``, in the layout of ``tensor``.
+
+    Where elements that are one in memory get different values, the copy is contiguous.
+    """
+    if tensor.numel() == 0:
+        return tensor.clone()
+    where, others = where.expand_as(tensor), others.expand_as(tensor)
+    expanded = [
+        dim
+        for dim, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True))
+        if stride == 0 < size - 1
+    ]
+    if not all(_is_same_along(dim, part) for dim in expanded for part in (where, others)):
+        return torch.where(where, others, tensor.contiguous())
+    source = _first_along(expanded, tensor)
+    copy = _empty_like(source)
+    torch.where(_first_along(expanded, where), _first_along(expanded, others), source, out=copy)
+    return copy.expand_as(tensor)
+
+
+def _first_along(dims: list[int], tensor: Tensor) -> Tensor:
+    """The first element along some dimensions."""
+    for dim in dims:
+        tensor = tensor.narrow(dim, 0, 1)
+    return tensor
+
+
+def _is_same_along(dim: int, tensor: Tensor) -> bool:
+    """Whether all elements along a dimension are equal."""
+    return tensor.stride(dim) == 0 or bool((tensor == tensor.narrow(dim, 0, 1)).all())
+
+
+def _empty_like(tensor: Tensor) -> Tensor:
+    """Memory with the strides of a tensor, and as far from a multiple of the alignment; its gaps are never read."""
+    extent = 1 + sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+    item = tensor.element_size()
+    memory = tensor.new_empty(extent + _ALIGNMENT // item)
+    first = (tensor.data_ptr() - memory.data_ptr()) % _ALIGNMENT // item
+    return memory.as_strided(tensor.shape, tensor.stride(), first)
