@@ -6,6 +6,7 @@ shell prints the message without a traceback and leaves with the class's ``exit_
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from numbers import Integral
@@ -146,6 +147,21 @@ def check_choice(kind: str, name: object, valid: Collection[str]) -> None:
     """Raise OptionError unless ``name`` is one of ``valid``."""
     if not isinstance(name, str) or name not in valid:
         raise unknown(kind, name, valid)
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
+
+
+def unwritable(what: str, error: OSError, *, then: str = "") -> OutputError:
+    """The error for what the system refused to write: ``what`` it is, why, and what to do, ``then`` appended."""
+    full = error.errno in _NO_ROOM
+    do = "make room" if full else "choose a place where you may write"
+    return OutputError(
+        what,
+        expected="room on the disk" if full else "a place that can be written to",
+        got=error.strerror or str(error),
+        do=f"{do}; {then}" if then else do,
+    )
 
 
 def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from regard.errors import (
     OutputExistsError,
     RegardError,
     UnknownWordsWarning,
+    unwritable,
 )
 from regard.models import load
 from regard.text import Embedder, embedding_job
@@ -320,6 +322,27 @@ class TestBadOutput:
         with pytest.raises(OptionError, match="there is no folder nowhere"):
             embed("a", "-o", "nowhere/out.npy", "--model", "no such model")
 
+    @pytest.mark.parametrize(
+        ("options", "advice"),
+        [
+            (("--format", "csv"), r"pandas\.read_json"),
+            (("-o", "out.csv"), r"pandas\.read_json"),
+            (("-o", "out.pt"), r"numpy\.load"),
+            (("-o", "out.json"), "an object a line"),
+            (("-o", "out"), "choose such a name"),
+        ],
+    )
+    def test_formats_that_are_not_written_say_which_serve(self, embed, options, advice):
+        with pytest.raises(OptionError, match=advice):
+            embed("a", *options)
+
+    @pytest.mark.parametrize(("number", "advice"), [(28, "make room"), (2, "choose a place"), (30, "choose a place")])
+    def test_advice_fits_what_the_system_says(self, number, advice):
+        error = unwritable("x.npy cannot be written", OSError(number, os.strerror(number)), then="resume")
+        assert error.do.startswith(advice)
+        assert error.do.endswith("; resume")
+        assert error.got == os.strerror(number)
+
     def test_name_and_format_disagree(self, embed):
         with pytest.raises(OptionError, match="contradict"):
             embed("a", "-o", "out.npy", "--format", "jsonl")
@@ -444,6 +467,22 @@ class TestResume:
         done = embed("--data", "in.txt", "-o", "out.npy", "--resume", "--skip-bad")
         assert np.load("out.npy").shape == (6, 22)
         assert "line 7" in done.stderr
+
+    @pytest.mark.parametrize("options", [("--batch", "3"), ("--model", "none/at/all"), ("--field", "text")])
+    @pytest.mark.usefixtures("interrupted")
+    def test_a_refused_resumption_does_not_advise_itself(self, tiny, options):
+        resumed = ["embed", "--model", tiny, "--data", "in.txt", "-o", "out.npy", "--resume"]
+        result = CliRunner().invoke(app, [*resumed, *options])
+        assert isinstance(result.exception, RegardError), result.output
+        assert "goes on from there" not in result.stderr
+        assert Parts(Path("out.npy")).begun
+
+    def test_after_a_bad_line_the_same_command_is_not_advised(self, tiny, small_chunks):
+        write([*LINES, "x" * 99])
+        result = CliRunner().invoke(app, ["embed", "--model", tiny, "--data", "in.txt", "-o", "out.npy"])
+        assert isinstance(result.exception, DataError)
+        assert "mend the line, or leave it out by --skip-bad, and --resume goes on" in result.stderr
+        assert "same command" not in result.stderr
 
     def test_damaged_parts(self, interrupted):
         write(["{"], "out.npy.parts/00000001.json")

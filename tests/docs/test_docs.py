@@ -16,6 +16,8 @@ import torch
 import typer
 
 import regard
+import regard.text
+import regard.view
 from docs.pages import PAGES, READMES, ROOT, blocks, name
 from regard import layers, masks, models, positions, search, translation
 from regard.cli.app import app
@@ -85,6 +87,17 @@ def _pattern(shown: str) -> str:
 
 def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
+
+
+def test_one_page_after_the_other_can_be_followed_in_one_folder():
+    """No two pages write the same file: what exists is not replaced, so the second page's command would be refused."""
+    written: dict[str, str] = {}
+    for page in RUN:
+        code = "\n".join(block.text for language in ("sh", "console") for block in blocks(page, language))
+        outputs = re.findall(r"^(?:.*\| )?regard (?:view|embed|translate) .*(?:-o|--out) (\S+)", code, re.MULTILINE)
+        for output in set(outputs):
+            assert output not in written, f"{name(page)} and {written[output]} write {output}"
+            written[output] = name(page)
 
 
 def test_every_page_has_its_place_in_the_navigation():
@@ -180,9 +193,9 @@ def test_mechanisms_page_says_what_the_catalogue_says():
 
 
 def test_api_page_lists_exactly_the_public_names():
-    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
-    parts = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
-    for module in (regard, masks, positions, layers, models, search, translation):
+    page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    parts = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
+    for module in (regard, masks, positions, layers, models, regard.text, regard.view, search, translation):
         listed = re.findall(r"^\| `(\w+)", parts[module.__name__], re.MULTILINE)
         assert sorted(listed) == sorted(module.__all__), module.__name__
 

@@ -96,8 +96,7 @@ def test_words_that_may_be_one_sentence(run: Run, texts: tuple[str, ...], hinted
 
 
 def test_what_cannot_be_viewed_is_refused(run: Run, tmp_path: Path) -> None:
-    assert "no text to view" in refused(run, DataError)
-    assert "standard input is read with --data -" in refused(run, DataError)
+    assert "standard input is empty" in refused(run, DataError)
     assert "text 2 is empty" in refused(run, DataError, "hi", " \n")
     (tmp_path / "empty.txt").write_text("\n\n")
     assert "only blank lines" in refused(run, DataError, "--data", "empty.txt")
@@ -105,6 +104,14 @@ def test_what_cannot_be_viewed_is_refused(run: Run, tmp_path: Path) -> None:
     assert "line 2 of latin.txt is not UTF-8" in refused(run, DataError, "--data", "latin.txt")
     assert "cannot read none.txt" in refused(run, DataError, "--data", "none.txt")
     assert "does not exist" in refused(run, OptionError, "hi", "-o", "none/page.html")
+
+
+@pytest.mark.parametrize("name", ["page.pdf", "page.PNG", "page", "page.html.txt"])
+def test_a_page_is_called_what_it_is(run: Run, tmp_path: Path, name: str) -> None:
+    message = refused(run, OptionError, "hi", "-o", name, "--model", "none")
+    assert "the page is HTML" in message
+    assert f"name it {Path(name).stem}.html" in message
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_text_of_no_words_is_shown_too(run: Run) -> None:

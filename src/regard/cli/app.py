@@ -19,11 +19,18 @@ from typer.core import TyperGroup
 from regard.cli import embed, evaluate, export, train, translate, view
 from regard.cli import list as list_verb
 from regard.cli.pipe import leave_quietly
-from regard.errors import OutputError, RefusedError, RegardError
+from regard.cli.verb import untyped_flags
+from regard.errors import OutputError, RefusedError, RegardError, unwritable
 
 
 class Verbs(TyperGroup):
     """The verbs; each ends quietly when the reader of its output leaves, and with a word when interrupted."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options before the verb."""
+        found = super().get_params(ctx)
+        untyped_flags(found)
+        return found
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb that was asked for."""
@@ -42,7 +49,6 @@ app = typer.Typer(
     cls=Verbs,
     help="Attention you can trust, on real models, made visible.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     epilog="Exit codes: 0 done · 1 defect · 2 wrong option · 3 bad input · 4 bad model · "
@@ -176,9 +182,4 @@ def _of_memory(error: Exception) -> RefusedError:
 def _of_system(error: OSError) -> OutputError:
     """Our words for a refusal of the system; one without the name of a file is about standard output."""
     name = "standard output" if error.filename is None else str(error.filename)
-    return OutputError(
-        f"{name} cannot be written",
-        expected="room, and the right to write",
-        got=error.strerror or str(error),
-        do="make room, or send the output elsewhere",
-    )
+    return unwritable(f"{name} cannot be written", error)

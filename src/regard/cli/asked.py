@@ -1,16 +1,63 @@
-"""What several verbs ask of translators and of pairs of sentences, read from the shell's words."""
+"""Options that several verbs share, each declared once, and what they mean, read from the shell's words."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
+from regard.cli.completion import model_or, one_of
 from regard.errors import OptionError
 
 if TYPE_CHECKING:
     from regard.search import Search
+
+READER = "minilm"
+"""The model that reads texts where none is named."""
+PRECISIONS = ("float32", "bfloat16")
+
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="TEXT", help="One or more texts; quote each.", show_default=False),
+]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="A file, one text a line, also gzipped; - is standard input, which is also read where it is a pipe.",
+        show_default=False,
+    ),
+]
+Field = Annotated[
+    str | None,
+    typer.Option("--field", metavar="NAME", help="Lines are JSON; the text is in this field.", show_default=False),
+]
+Reader = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="A model's folder or name; else minilm.",
+        show_default=False,
+        autocompletion=model_or(["minilm"]),
+    ),
+]
+Truncate = Annotated[
+    bool, typer.Option("--truncate", help="Cut texts at the model's limit, and say so; else a longer text is refused.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
+
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="DTYPE",
+        help="What to compute in: float32, or bfloat16, the faster on processors that multiply it.",
+        autocompletion=one_of(PRECISIONS),
+    ),
+]
 
 Columns = Annotated[
     str | None,
@@ -41,24 +88,6 @@ BatchTokens = Annotated[
         show_default=False,
     ),
 ]
-
-
-class OptionsOnly(TyperCommand):
-    """A command without arguments; words that no option takes are most often the second of two files."""
-
-    allow_extra_args = True
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the options. Raises OptionError for words that none of them takes."""
-        rest = super().parse_args(ctx, args)
-        if rest:
-            raise OptionError(
-                f"no option takes {', '.join(rest)}",
-                expected="each file after an option of its own",
-                got="a word without one",
-                do="such as --data train.de --data train.en",
-            )
-        return rest
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:

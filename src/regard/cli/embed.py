@@ -5,15 +5,31 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.asked import (
+    PRECISIONS,
+    READER,
+    Data,
+    Dtype,
+    Field,
+    Overwrite,
+    Reader,
+    Resume,
+    Texts,
+    Truncate,
+)
+from regard.cli.completion import one_of
+from regard.cli.precision import check_precision, say_if_slower
 from regard.cli.progress import reading
 from regard.cli.say import say
-from regard.errors import OptionError, OutputError, OutputExistsError, RegardError, unknown
+from regard.cli.text_input import check_texts, open_texts
+from regard.cli.verb import Verb
+from regard.errors import DataError, OptionError, OutputExistsError, RegardError, unwritable
 
 if TYPE_CHECKING:
     from regard.text.embedding import Embedder
@@ -22,7 +38,7 @@ if TYPE_CHECKING:
     from regard.text.parts import Parts, Record
     from regard.text.vector_files import VectorFormat
 
-DTYPES = ("float32", "bfloat16")
+FORMATS = ("npy", "jsonl", "parquet")
 
 NOTES = """
 [bold]Rows.[/bold] One row a text, in the order of the input. A blank line is an empty text and keeps its row, so row \
@@ -47,53 +63,57 @@ the model computes with 8 significant bits; what is written is float32 all the s
   regard embed --data reviews.txt -o reviews.npy
 
   zcat reviews.jsonl.gz | regard embed --field text -o reviews.parquet
+
+  regard embed --data reviews.txt -o reviews.npy --resume
 """
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
-    app.command("embed", epilog=NOTES)(embed)
+    app.command("embed", cls=Verb, epilog=NOTES)(embed)
 
 
 def embed(
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT...", help="Texts; quote each.", show_default=False)
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", help="A file, one text a line, also gzipped; - is standard input.", show_default=False),
-    ] = None,
-    field: Annotated[
-        str | None, typer.Option("--field", help="Lines are JSON; the text is in this field.", show_default=False)
-    ] = None,
+    texts: Texts = None,
+    data: Data = None,
+    field: Field = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", help="Where to write; without it, JSON lines to standard output.", show_default=False
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Where to write; without it, JSON lines to standard output.",
+            show_default=False,
         ),
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", help="npy, jsonl or parquet; without it, by the suffix of --out.", show_default=False),
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="npy, jsonl or parquet; without it, by the suffix of --out.",
+            show_default=False,
+            autocompletion=one_of(FORMATS),
+        ),
     ] = None,
-    model: Annotated[str, typer.Option("--model", help="A model's name or folder.")] = "minilm",
-    dtype: Annotated[
-        str,
-        typer.Option("--dtype", help="What to compute in: float32, or bfloat16, the faster on CPUs that have it."),
-    ] = "float32",
+    model: Reader = None,
+    dtype: Dtype = "float32",
     tokens: Annotated[bool, typer.Option("--tokens", help="A vector for each token instead of each text.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Texts a batch.")] = 32,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut texts at the model's limit, and say so.")] = False,
+    truncate: Truncate = False,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out lines that cannot be used, and say which.")
     ] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Turn texts into vectors: one for each text, or with --tokens one for each token in its context."""
     from regard.text.embedding_job import Options, amount
 
-    _check_dtype(dtype)
+    texts, model = texts or [], model or READER
+    check_precision(dtype, PRECISIONS)
+    check_texts(texts, data, field)
     options = Options(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
     name = _format_name(form, out)
     parts = None if out is None else _parts(out, name, options, data, resume=resume, overwrite=overwrite)
@@ -104,13 +124,14 @@ def embed(
             got="no --out",
             do="name the file, such as -o vectors.npy",
         )
-    with _explained(parts), _lines(texts or [], data, field) as lines:
+    with open_texts(texts, data, field) as lines:
         embedder, written = _prepared(model, dtype, name, options)
         if parts is None:
             summary = _print(lines, embedder, options, written)
         else:
             after = _begun(parts, _asked(name, field, dtype, embedder, options), resume=resume)
-            summary = _write(lines, embedder, options, written, parts, after)
+            with _explained(parts):
+                summary = _write(lines, embedder, options, written, parts, after)
             kind = model if dtype == "float32" else f"{model} in {dtype}"
             kind += ", last layer" if tokens else f", {embedder.pooling}"
             rows, vectors = amount(summary.rows, "row"), amount(summary.vectors, "vector")
@@ -118,16 +139,12 @@ def embed(
     _report(summary, out)
 
 
-def _check_dtype(dtype: str) -> None:
-    """Raise OptionError for a dtype that embedding is not done in."""
-    if dtype not in DTYPES:
-        raise unknown("dtype to embed in", dtype, DTYPES)
-
-
 def _format_name(form: str | None, out: Path | None) -> str:
     """The format that was named, or that the output's suffix names. Raises OptionError for an unknown one."""
-    from regard.text.vector_files import format_of
+    from regard.text.vector_files import INSTEAD, format_of
 
+    if form is not None:
+        format_of(form)
     if out is None and form not in (None, "jsonl"):
         raise OptionError(
             f"{form} is not written to standard output",
@@ -136,7 +153,7 @@ def _format_name(form: str | None, out: Path | None) -> str:
             do=f"add -o vectors.{form}",
         )
     suffix = "" if out is None else out.suffix.lower().removeprefix(".")
-    known = suffix in ("npy", "jsonl", "parquet")
+    known = suffix in FORMATS
     if form is not None and known and form != suffix:
         raise OptionError(
             f"--format {form} and the name {str(out)!r} contradict each other",
@@ -148,8 +165,8 @@ def _format_name(form: str | None, out: Path | None) -> str:
         raise OptionError(
             f"the name {out.name!r} does not say which format to write",
             expected="a name ending in .npy, .jsonl or .parquet",
-            got=f"the suffix {out.suffix!r}",
-            do="choose such a name, or add --format",
+            got=f"the suffix {out.suffix!r}" if suffix else "no suffix",
+            do=INSTEAD.get(suffix, "choose such a name, or add --format"),
         )
     name = form or suffix or "jsonl"
     format_of(name).check_installed()
@@ -195,32 +212,6 @@ def _parts(out: Path, name: str, options: Options, data: str | None, *, resume: 
     return parts
 
 
-@contextmanager
-def _lines(texts: list[str], data: str | None, field: str | None) -> Iterator[Source | list[Line]]:
-    """The input: arguments, a file, or standard input where it is no terminal."""
-    from regard.text.lines import Source, arguments
-
-    if texts and data is not None:
-        raise OptionError(
-            "texts come from arguments or from a file", expected="one of them", got="both", do="leave out one"
-        )
-    if texts and field is not None:
-        raise OptionError(
-            "--field is about lines of JSON", expected="--data FILE", got="texts as arguments", do="leave out --field"
-        )
-    if texts:
-        yield list(arguments(texts))
-        return
-    if data is None and sys.stdin is not None and sys.stdin.isatty():
-        raise OptionError(
-            "there is no text", expected="texts, --data FILE, or standard input", got="nothing",
-            do='try: regard embed "I ate an apple."',
-        )  # fmt: skip
-    with closing(Source("-" if data is None else data, field=field)) as source:
-        source.check_field()
-        yield source
-
-
 def _prepared(model: str, dtype: str, name: str, options: Options) -> tuple[Embedder, VectorFormat]:
     import torch
 
@@ -229,6 +220,7 @@ def _prepared(model: str, dtype: str, name: str, options: Options) -> tuple[Embe
     from regard.text.vector_files import format_of
 
     embedder = Embedder(load_reader(model, dtype=getattr(torch, dtype)))
+    say_if_slower(dtype, embedder.model.device, say)
     if not options.tokens:
         embedder.pooling.check()
     return embedder, format_of(name)(tokens=options.tokens, width=embedder.model.config.width)
@@ -285,43 +277,33 @@ def _print(lines: Source | list[Line], embedder: Embedder, options: Options, wri
 
 
 @contextmanager
-def _explained(parts: Parts | None) -> Iterator[None]:
+def _explained(parts: Parts) -> Iterator[None]:
     """Whatever ends the run early: say what is kept and how to go on; leave no empty folder behind."""
     try:
         yield
-    except BrokenPipeError:
-        raise  # no failure to explain: the reader left, and ``app`` ends quietly
     except KeyboardInterrupt:
         kept = _kept(parts)
-        say("regard: interrupted" + (kept and f"; {kept}"))
+        say("regard: interrupted" + (f"; {kept}: the same command with --resume goes on from there" if kept else ""))
         sys.exit(130)
-    except RegardError:
+    except DataError:  # with the same line, the same command would stop there again
         kept = _kept(parts)
         if kept:
-            say(kept)
+            say(f"{kept}: mend the line, or leave it out by --skip-bad, and --resume goes on from there")
         raise
+    except RegardError:
+        raise  # it says itself what to do
     except OSError as error:
-        _stop_writing(error, parts)
+        kept = _kept(parts)
+        then = "the same command with --resume goes on from there" if kept else "run the command again"
+        raise unwritable("the output cannot be written", error, then=f"{kept}: {then}" if kept else then) from error
 
 
-def _kept(parts: Parts | None) -> str:
-    """How to go on; where no part is complete there is nothing to keep, and no folder is left behind."""
-    if parts is None or not parts.begun:
-        return ""
+def _kept(parts: Parts) -> str:
+    """What is kept; where no part is complete there is nothing to keep, and no folder is left behind."""
     if parts.empty:
         parts.remove()
         return ""
-    return f"what is done is kept in {parts.folder}: the same command with --resume goes on from there"
-
-
-def _stop_writing(error: OSError, parts: Parts | None) -> NoReturn:
-    kept = _kept(parts)
-    raise OutputError(
-        "the output cannot be written",
-        expected="room on the disk and the right to write",
-        got=error.strerror or str(error),
-        do="make room; " + (kept or "then run the command again"),
-    ) from error
+    return f"what is done is kept in {parts.folder}"
 
 
 def _report(summary: Summary, out: Path | None) -> None:

@@ -17,14 +17,15 @@ from regard.cli.asked import (
     Device,
     Fields,
     LengthPenalty,
-    OptionsOnly,
     Width,
     columns_of,
     fields_of,
     given,
     search_of,
 )
+from regard.cli.completion import model_or, one_of
 from regard.cli.say import say
+from regard.cli.verb import Tasks, Verb
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
@@ -55,10 +56,10 @@ space parts.
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     evaluate = typer.Typer(
-        name="evaluate", help="Measure a model on your data.", no_args_is_help=True, rich_markup_mode="rich"
+        name="evaluate", cls=Tasks, help="Measure a model on your data.", no_args_is_help=True, rich_markup_mode="rich"
     )
     evaluate.callback()(_of_tasks)
-    evaluate.command("translate", cls=OptionsOnly, epilog=NOTES)(translate)
+    evaluate.command("translate", cls=Verb, epilog=NOTES)(translate)
     app.add_typer(evaluate)
 
 
@@ -70,7 +71,12 @@ def translate(
     data: Annotated[
         list[Path], typer.Option("--data", help="Sources and references, as for training.", show_default=False)
     ],
-    model: Annotated[str | None, typer.Option("--model", help="A model's folder.", show_default=False)] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", metavar="FOLDER", help="A model's folder.", show_default=False, autocompletion=model_or()
+        ),
+    ] = None,
     hypotheses: Annotated[
         Path | None,
         typer.Option("--hypotheses", help="Translations by any software, a line each, instead.", show_default=False),
@@ -90,12 +96,20 @@ def translate(
         Path | None, typer.Option("--gold", help="Gold alignments of these pairs.", show_default=False)
     ] = None,
     gold_format: Annotated[
-        str | None, typer.Option("--gold-format", help="pharaoh, talp or naacl; else seen.", show_default=False)
+        str | None,
+        typer.Option(
+            "--gold-format",
+            help="pharaoh, talp or naacl; else seen.",
+            show_default=False,
+            autocompletion=one_of(("pharaoh", "talp", "naacl")),
+        ),
     ] = None,
     gold_first: Annotated[
         int | None, typer.Option("--gold-first", help="Number of its first word: 0 or 1.", show_default=False)
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="text or json.")] = "text",
+    form: Annotated[
+        str, typer.Option("--format", help="text or json.", autocompletion=one_of(("text", "json")))
+    ] = "text",
     device: Device = None,
 ) -> None:
     """BLEU and chrF of translations, and the error rate of alignments."""

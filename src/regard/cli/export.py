@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from regard.cli.completion import model_or, one_of
 from regard.cli.say import say
+from regard.cli.verb import Verb
 
 NOTES = """
 [bold]Formats.[/bold] ctranslate2: for CTranslate2, which translates fast on CPUs and GPUs. marian: MarianMTModel of \
@@ -24,13 +26,29 @@ PegasusForConditionalGeneration, for those with norm=pre, as tiny is. What a for
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
-    app.command("export", epilog=NOTES)(export)
+    app.command("export", cls=Verb, epilog=NOTES)(export)
 
 
 def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A folder that `regard train translate` wrote.")],
-    form: Annotated[str, typer.Option("--format", help="ctranslate2, marian or pegasus.", show_default=False)],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write, a new one.", show_default=False)],
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL", help="A folder that `regard train translate` wrote.", autocompletion=model_or()
+        ),
+    ],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="ctranslate2, marian or pegasus.",
+            show_default=False,
+            autocompletion=one_of(("ctranslate2", "marian", "pegasus")),
+        ),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="The folder to write, a new one.", show_default=False)
+    ],
 ) -> None:
     """Write a trained translator in the form that another program reads, to compute what it did."""
     from regard.translation import Translator

@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from regard.cli.verb import Verb
+
 Row = Mapping[str, Any]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
-    app.command("list")(list_mechanisms)
+    app.command("list", cls=Verb)(list_mechanisms)
 
 
 def list_mechanisms(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from regard.cli.say import say
-from regard.errors import OutputError, OutputExistsError, RegardError
+from regard.errors import OutputError, OutputExistsError, RegardError, unwritable
 
 
 def check_outgoing(out: Path | None, *, overwrite: bool) -> None:
@@ -60,12 +60,7 @@ def _written_aside(out: Path) -> Iterator[TextIO]:
         _tell(aside)
         if isinstance(error, RegardError):
             raise
-        raise OutputError(
-            f"{out} cannot be written",
-            expected="room on the disk and the right to write",
-            got=error.strerror or str(error),
-            do="make room, or choose another --out",
-        ) from error
+        raise unwritable(f"{out} cannot be written", error) from error
     except BaseException:
         _tell(aside)
         raise

@@ -33,12 +33,20 @@ def counting(total: int, things: str) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def _bar(things: str, total: int | None) -> Iterator[Callable[[int, int], None]]:
+def working(what: str) -> Iterator[None]:
+    """A bar that moves while something is done of which no part can be counted."""
+    with _bar("", None, what=what):
+        yield
+
+
+@contextmanager
+def _bar(things: str, total: int | None, *, what: str = "") -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.fields[done]:,} " + things), TimeElapsedColumn(), TimeRemainingColumn())
+    text = TextColumn(what, markup=False) if what else TextColumn("{task.fields[done]:,} " + things)
+    columns = (BarColumn(), text, TimeElapsedColumn(), *([] if what else [TimeRemainingColumn()]))
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=total, done=0)
         yield lambda completed, done: bar.update(task, completed=completed, done=done)

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import Columns, Fields, OptionsOnly, columns_of, fields_of
+from regard.cli.asked import PRECISIONS, Columns, Fields, Overwrite, Resume, columns_of, fields_of
+from regard.cli.completion import model_or, one_of
 from regard.cli.say import say
-from regard.errors import OptionError, OutputError, OutputExistsError
+from regard.cli.verb import Tasks, Verb
+from regard.errors import OptionError, OutputError, OutputExistsError, unwritable
 
 if TYPE_CHECKING:
     from regard.train.plan import Plan
@@ -58,10 +60,10 @@ translate ... on CPUs.
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     train = typer.Typer(
-        name="train", help="Train a model from your data.", no_args_is_help=True, rich_markup_mode="rich"
+        name="train", cls=Tasks, help="Train a model from your data.", no_args_is_help=True, rich_markup_mode="rich"
     )
     train.callback()(_of_tasks)  # with one command alone, typer would leave out its name
-    train.command("translate", cls=OptionsOnly, epilog=NOTES)(translate)
+    train.command("translate", cls=Verb, epilog=NOTES)(translate)
     app.add_typer(train)
 
 
@@ -97,6 +99,7 @@ def translate(
             help="tiny, small, base or big (Transformers), gru or lstm, or a model's folder to go on from; else what "
             "suits the data.",
             show_default=False,
+            autocompletion=model_or(("tiny", "small", "base", "big", "gru", "lstm")),
         ),
     ] = None,
     attention: Annotated[
@@ -105,6 +108,7 @@ def translate(
             "--attention",
             help="Of gru and lstm: additive, luong_dot, luong_general, luong_concat, local_p or none; else additive.",
             show_default=False,
+            autocompletion=one_of(("additive", "luong_dot", "luong_general", "luong_concat", "local_p", "none")),
         ),
     ] = None,
     numbers: Annotated[
@@ -117,12 +121,21 @@ def translate(
         int | None, typer.Option("--vocabulary", min=1, help="Subwords; else by the data.", show_default=False)
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option("--subwords", help="bpe or unigram; else bpe.", show_default=False)
+        str | None,
+        typer.Option(
+            "--subwords",
+            help="bpe or unigram; else bpe.",
+            show_default=False,
+            autocompletion=one_of(("bpe", "unigram")),
+        ),
     ] = None,
     sharing: Annotated[
         str | None,
         typer.Option(
-            "--sharing", help="Subwords of both languages: joint, separate or auto; else auto.", show_default=False
+            "--sharing",
+            help="Subwords of both languages: joint, separate or auto; else auto.",
+            show_default=False,
+            autocompletion=one_of(("joint", "separate", "auto")),
         ),
     ] = None,
     most_tokens: Annotated[
@@ -132,7 +145,14 @@ def translate(
         int | None, typer.Option("--batch-tokens", min=1, help="Tokens a batch; else by the size.", show_default=False)
     ] = None,
     accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Batches a step.")] = 1,
-    schedule: Annotated[str, typer.Option("--schedule", help="inverse_sqrt, cosine or constant.")] = "inverse_sqrt",
+    schedule: Annotated[
+        str,
+        typer.Option(
+            "--schedule",
+            help="inverse_sqrt, cosine or constant.",
+            autocompletion=one_of(("inverse_sqrt", "cosine", "constant")),
+        ),
+    ] = "inverse_sqrt",
     rate: Annotated[
         float | None, typer.Option("--rate", help="The highest learning rate; else by the size.", show_default=False)
     ] = None,
@@ -143,7 +163,12 @@ def translate(
     clip: Annotated[float, typer.Option("--clip", min=0.0, help="The longest gradient; 0 is any.")] = 1.0,
     weight_decay: Annotated[float, typer.Option("--weight-decay", min=0.0, help="Of AdamW.")] = 0.0,
     precision: Annotated[
-        str, typer.Option("--dtype", help="What to multiply in: float32, bfloat16, or auto, the faster one here.")
+        str,
+        typer.Option(
+            "--dtype",
+            help="What to multiply in: float32, bfloat16, or auto, the faster one here.",
+            autocompletion=one_of((*PRECISIONS, "auto")),
+        ),
     ] = "auto",
     epochs: Annotated[
         int | None, typer.Option("--epochs", min=1, help="Passes over the data at most.", show_default=False)
@@ -165,8 +190,8 @@ def translate(
         str | None, typer.Option("--device", help="cpu; else a GPU where there is one.", show_default=False)
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Decides order, dropout and first weights.")] = 1,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
+    resume: Resume = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Train a translator from pairs of sentences."""
     from regard.text.pairs import Where
@@ -413,13 +438,11 @@ def _explained(folder: RunFolder, report: Report) -> Iterator[None]:
     except OutputExistsError:
         raise
     except OSError as error:
-        ours = error if isinstance(error, OutputError) else None
-        raise OutputError(
-            ours.what if ours else f"{error.filename or folder.path} cannot be written",
-            expected="room on the disk and the right to write",
-            got=ours.got if ours else error.strerror or str(error),
-            do="make room; then the same command with --resume goes on from the last checkpoint",
-        ) from error
+        then = "then the same command with --resume goes on from the last checkpoint"
+        if isinstance(error, OutputError):
+            do = f"{error.do}; {then}"
+            raise OutputError(error.what, expected=error.expected, got=error.got, do=do) from error
+        raise unwritable(f"{error.filename or folder.path} cannot be written", error, then=then) from error
 
 
 def _numbers(given: list[str]) -> dict[str, Any]:

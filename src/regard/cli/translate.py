@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import BatchTokens, Device, LengthPenalty, Width, given, search_of
+from regard.cli.asked import (
+    BatchTokens,
+    Data,
+    Device,
+    Field,
+    LengthPenalty,
+    Overwrite,
+    Texts,
+    Width,
+    given,
+    search_of,
+)
+from regard.cli.completion import model_or, one_of
 from regard.cli.conversation import check_conversation, converse
 from regard.cli.outgoing import check_outgoing, outgoing
 from regard.cli.progress import reading
 from regard.cli.say import say
+from regard.cli.text_input import check_texts, from_terminal, open_texts
 from regard.cli.translation_formats import FORMATS, remarks, written
+from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError, unknown
 
 if TYPE_CHECKING:
@@ -58,29 +70,31 @@ word was found by.
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
-    app.command("translate", epilog=NOTES)(translate)
+    app.command("translate", cls=Verb, epilog=NOTES)(translate)
 
 
 def translate(
-    texts: Annotated[
-        list[str] | None, typer.Argument(metavar="TEXT...", help="Sentences; quote each.", show_default=False)
-    ] = None,
+    texts: Texts = None,
     model: Annotated[
-        str, typer.Option("--model", help="A folder that `regard train translate` wrote.", show_default=False)
-    ] = "",
-    data: Annotated[
-        str | None,
+        str,
         typer.Option(
-            "--data", help="A file, one sentence a line, also gzipped; - is standard input.", show_default=False
+            "--model",
+            metavar="FOLDER",
+            help="A folder that `regard train translate` wrote.",
+            show_default=False,
+            autocompletion=model_or(),
         ),
-    ] = None,
+    ] = "",
+    data: Data = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to write; else standard output.", show_default=False)
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Where to write; else standard output.", show_default=False),
     ] = None,
-    form: Annotated[str, typer.Option("--format", help="text, tsv, jsonl or pharaoh.")] = "text",
-    field: Annotated[
-        str | None, typer.Option("--field", help="Lines are JSON; the text is in this field.", show_default=False)
-    ] = None,
+    form: Annotated[
+        str,
+        typer.Option("--format", metavar="FORMAT", help="text, tsv, jsonl or pharaoh.", autocompletion=one_of(FORMATS)),
+    ] = "text",
+    field: Field = None,
     beam: Width = None,
     length_penalty: LengthPenalty = None,
     coverage_penalty: Annotated[
@@ -117,13 +131,16 @@ def translate(
     batch_tokens: BatchTokens = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave lines that cannot be used empty.")] = False,
     device: Device = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")] = False,
+    overwrite: Overwrite = False,
 ) -> None:
     """Translate sentences."""
-    _check(form, best, model, texts, data, out, overwrite=overwrite)
-    converses = not texts and data is None and sys.stdin is not None and sys.stdin.isatty()
+    texts = texts or []
+    _check(form, best, model, out, overwrite=overwrite)
+    converses = not texts and data is None and from_terminal()
     if converses:
         check_conversation(out, form, field, skip_bad=skip_bad)
+    else:
+        _check_sentences(texts, data, field)
     searching = {
         "width": beam, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty, "patience": patience,
     }  # fmt: skip
@@ -139,7 +156,7 @@ def translate(
     if converses:
         converse(translator, search)
         return
-    with _lines(texts or [], data, field) as lines, outgoing(out) as file:
+    with open_texts(texts, data, field) as lines, outgoing(out) as file:
         number = remarked = 0
         for some in _translated(translator, lines, search, form, skip_bad=skip_bad):
             for found, words in some:
@@ -156,9 +173,7 @@ def translate(
         say(f"{out}: written")
 
 
-def _check(
-    form: str, best: int, model: str, texts: list[str] | None, data: str | None, out: Path | None, *, overwrite: bool
-) -> None:
+def _check(form: str, best: int, model: str, out: Path | None, *, overwrite: bool) -> None:
     if form not in FORMATS:
         raise unknown("format of translations", form, FORMATS)
     if not model:
@@ -167,10 +182,6 @@ def _check(
             expected="--model FOLDER",
             got="no --model",
             do="train one: regard train translate --data pairs.tsv --out model/",
-        )
-    if texts and data is not None:
-        raise OptionError(
-            "sentences come from arguments or from a file", expected="one of them", got="both", do="leave out one"
         )
     if best > 1 and form in ("text", "pharaoh"):
         raise OptionError(
@@ -200,19 +211,13 @@ def _search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool,
     return search_of(searching, best=best)
 
 
-@contextmanager
-def _lines(texts: list[str], data: str | None, field: str | None) -> Iterator[Source | list[Line]]:
-    from regard.text.lines import Source, arguments
+def _check_sentences(texts: list[str], data: str | None, field: str | None) -> None:
+    """Raise OptionError as ``check_texts``, and for a file whose lines are no sentences, as its name tells."""
     from regard.text.pairs.read import check_lines
 
-    if texts:
-        yield list(arguments(texts))
-        return
+    check_texts(texts, data, field)
     if data not in (None, "-"):
-        check_lines(Path(data))
-    with closing(Source("-" if data is None else data, field=field)) as source:
-        source.check_field()
-        yield source
+        check_lines(Path(str(data)))
 
 
 def _translated(

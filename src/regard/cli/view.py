@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from regard.cli.asked import READER, Data, Field, Overwrite, Reader, Truncate
+from regard.cli.progress import counting, working
+from regard.cli.text_input import check_texts, open_texts
+from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from regard.text.lines import Line
     from regard.view.reading import PairReading, Reading
 
-DEFAULT = "minilm"
+MOST_TEXTS = 200
+"""Texts that are shown at most: a page holds every head of each of them, some 250 kB a sentence."""
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -37,7 +42,7 @@ EXAMPLES = """
 
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
-    app.command("view", epilog=EXAMPLES)(view)
+    app.command("view", cls=Verb, epilog=EXAMPLES)(view)
 
 
 def view(
@@ -59,25 +64,21 @@ def view(
             show_default=False,
         ),
     ] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", help="A file of texts, one a line; - is standard input.", show_default=False),
-    ] = None,
-    field: Annotated[
-        str | None,
-        typer.Option("--field", help="The field that holds the text, if lines are JSON.", show_default=False),
-    ] = None,
+    data: Data = None,
+    field: Field = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Write a page to look into, such as attention.html.", show_default=False),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Write a page to look into, such as attention.html.",
+            show_default=False,
+        ),
     ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="A model's name or folder; else minilm.", show_default=False)
-    ] = None,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut texts at the model's limit; without it, a long text is refused.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the page if it exists.")] = False,
+    model: Reader = None,
+    truncate: Truncate = False,
+    overwrite: Overwrite = False,
     open_page: Annotated[
         bool, typer.Option("--open", help="Open the page in your browser; writes attention.html without --out.")
     ] = False,
@@ -98,7 +99,7 @@ def view(
         name = _translator_of(texts or [], model)
         readings: Sequence[Reading | PairReading] = _pairs(name, source or [], target or [])
     else:
-        name = model or DEFAULT
+        name = model or READER
         named = _texts(texts or [], data, field)
         _hint_at_quotes(texts or [])
         readings = _readings(name, named, truncate=truncate)
@@ -114,7 +115,10 @@ def _show(
     from regard.view.terminal import print_readings
     from regard.view.visible import visible
 
-    written = None if path is None else write_page(readings, path, model=model, overwrite=overwrite)
+    written = None
+    if path is not None:
+        with working("writing the page"):
+            written = write_page(readings, path, model=model, overwrite=overwrite)
     console = PipedConsole(highlight=False, markup=False)
     print_readings(readings, console)
     if written is None:
@@ -135,16 +139,22 @@ def _readings(model: str, named: list[tuple[str, str]], *, truncate: bool) -> li
     loaded = load(model)
     if isinstance(loaded, SequenceToSequence):
         raise _translator_without_source(model)
-    return [read(loaded, text, truncate=truncate, name=name) for name, text in named]
+    readings = []
+    with counting(len(named), "texts") as advance:
+        for name, text in named:
+            readings.append(read(loaded, text, truncate=truncate, name=name))
+            advance(len(readings))
+    return readings
 
 
 def _pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReading]:
-    from regard.models import SequenceToSequence, load
+    from regard.models import SequenceToSequence
+    from regard.models.load import TRANSLATOR, folder_of, load
     from regard.translation import Translator
     from regard.view.read_pair import read_pair
 
     _check_pairs(sources, targets)
-    loaded = load(model)
+    loaded = load(folder_of(model, TRANSLATOR))
     if not isinstance(loaded, SequenceToSequence):
         raise OptionError(
             f"{model} reads texts and does not translate, so it has no --source",
@@ -156,10 +166,13 @@ def _pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReadi
     translator.check_attention()
     given: Sequence[str | None] = targets or [None] * len(sources)
     names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
-    return [
-        read_pair(translator, source, target, source_name=names[0].format(number), target_name=names[1].format(number))
-        for number, (source, target) in enumerate(zip(sources, given, strict=True), start=1)
-    ]
+    readings = []
+    with counting(len(sources), "translations") as advance:
+        for number, (source, target) in enumerate(zip(sources, given, strict=True), start=1):
+            named = {"source_name": names[0].format(number), "target_name": names[1].format(number)}
+            readings.append(read_pair(translator, source, target, **named))
+            advance(number)
+    return readings
 
 
 def _translator_of(arguments: list[str], model: str | None) -> str:
@@ -192,7 +205,7 @@ def _check_pairs(sources: list[str], targets: list[str]) -> None:
                 )
 
 
-def _refuse_beside_pairs(data: Path | None, field: str | None, *, truncate: bool) -> None:
+def _refuse_beside_pairs(data: str | None, field: str | None, *, truncate: bool) -> None:
     given = {"--data": data is not None, "--field": field is not None, "--truncate": truncate}
     named = [option for option, is_given in given.items() if is_given]
     if named:
@@ -213,34 +226,40 @@ def _translator_without_source(model: str) -> OptionError:
     )
 
 
-def _texts(arguments: list[str], data: Path | None, field: str | None) -> list[tuple[str, str]]:
-    """The name and text of each argument, then of each line of the file that is not blank.
+def _texts(arguments: list[str], data: str | None, field: str | None) -> list[tuple[str, str]]:
+    """The name and text of each argument, or of each line that is not blank.
 
-    Raises DataError where an argument is empty, a line cannot be read, or there is no text at all.
+    Raises DataError where an argument is empty, a line cannot be read, or there is no text at all; OptionError for
+    more texts than can be shown.
     """
-    from regard.text import lines
-
-    found = [_checked(line) for line in lines.arguments(arguments)]
-    if len(arguments) == 1 and data is None and _is_model_folder(arguments[0]):
+    check_texts(arguments, data, field)
+    if len(arguments) == 1 and _is_model_folder(arguments[0]):
         raise OptionError(
             f"{arguments[0]} is a model's folder, and there is no text",
             expected="a text, or --source for a translator",
             got="a folder alone",
             do=f'regard view {arguments[0]} --source "...", or regard view "..." --model {arguments[0]}',
         )
+    with open_texts(arguments, data, field) as lines:
+        given = map(_checked, lines)
+        found = list(islice((one for one in given if arguments or one[1].strip()), MOST_TEXTS + 1))
     for name, text in found:
         if not text.strip():
             raise DataError(f"{name} is empty", expected="some words", got=repr(text), do="give a text in quotes")
-    if data is not None:
-        with closing(lines.Source(data, field=field)) as source:
-            source.check_field()
-            found += [(name, text) for name, text in map(_checked, source) if text.strip()]
     if not found:
         raise DataError(
             "there is no text to view",
-            expected="one or more texts, or a file of texts (standard input is read with --data -)",
-            got="nothing" if data is None else f"only blank lines in {data}",
+            expected="one or more texts",
+            got="only blank lines",
             do='try: regard view "I ate an apple."',
+        )
+    if len(found) > MOST_TEXTS:
+        file = "FILE" if data in (None, "-") else data
+        raise OptionError(
+            "there are too many texts to look at",
+            expected=f"at most {MOST_TEXTS}",
+            got=f"more than {MOST_TEXTS}",
+            do=f"view some of them: head -n 20 {file} | regard view; vectors of any number: regard embed --data {file}",
         )
     return found
 

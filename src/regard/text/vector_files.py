@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 
-from regard.errors import CheckpointError, MissingPackageError, unknown
+from regard.errors import CheckpointError, MissingPackageError, OptionError, unknown
 from regard.text.tokenizer import TokenizedText
 
 Vectors: TypeAlias = Sequence["np.ndarray[Any, np.dtype[np.float32]]"]
@@ -161,10 +161,21 @@ class Parquet(VectorFormat):
 _FORMATS: dict[str, type[VectorFormat]] = {"npy": Npy, "jsonl": Jsonl, "parquet": Parquet}
 
 
+_TABLE = "take parquet or jsonl, which tables are read from: pandas.read_json('vectors.jsonl', lines=True)"
+_ARRAY = "take npy, and numpy.load it"
+INSTEAD = {
+    **dict.fromkeys(("csv", "tsv", "txt", "xlsx", "feather"), _TABLE),
+    **dict.fromkeys(("pt", "pth", "npz", "h5", "bin", "safetensors"), _ARRAY),
+    "json": "take jsonl, an object a line",
+}
+"""What to take for formats that people ask for, and that are not written."""
+
+
 def format_of(name: str) -> type[VectorFormat]:
     """The format by its name, which is also its suffix. Raises OptionError, listing the names, for another."""
     if name not in _FORMATS:
-        raise unknown("format of vectors", name, _FORMATS)
+        error = unknown("format of vectors", name, _FORMATS)
+        raise OptionError(error.what, expected=error.expected, got=error.got, do=INSTEAD.get(name.lower(), error.do))
     return _FORMATS[name]
 
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from regard.errors import DataError, OptionError, OutputError, OutputExistsError
+from regard.errors import DataError, OptionError, OutputExistsError, unwritable
 from regard.view.page_data import Json, data_of
 from regard.view.reading import PairReading, Reading
 from regard.view.visible import visible
@@ -43,6 +43,14 @@ SCRIPTS = (
     "shared.js",
     "start.js",
 )
+SUFFIXES = (".html", ".htm")
+_PRINTED = "; a browser can print it to PDF"
+_INSTEAD = {
+    ".pdf": _PRINTED,
+    ".png": _PRINTED,
+    ".svg": _PRINTED,
+    ".json": "; regard.record gives the weights themselves",
+}
 ROOM = 880_000  # characters of vectors that keep a page under a megabyte: the finest encoding that fits is taken
 
 
@@ -61,12 +69,7 @@ def write_page(
         aside.write_text(page, encoding="utf-8", newline="\n")
         aside.replace(path)
     except OSError as error:
-        raise OutputError(
-            "the page cannot be written",
-            expected="a place where you may write, with room",
-            got=f"{path}: {error.strerror}",
-            do="choose another place with --out",
-        ) from error
+        raise unwritable(f"the page {path} cannot be written", error) from error
     finally:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
@@ -75,6 +78,13 @@ def write_page(
 
 def refuse_output(path: Path, *, overwrite: bool) -> None:
     """Raises where a page could not be written to ``path``; asked before a model is loaded."""
+    if path.suffix.lower() not in SUFFIXES and not path.is_dir():
+        raise OptionError(
+            "the page is HTML, and the output's name says otherwise",
+            expected="a name that ends in .html",
+            got=str(path),
+            do=f"name it {path.with_suffix('.html').name}" + _INSTEAD.get(path.suffix.lower(), ""),
+        )
     if path.is_dir():
         raise OptionError(
             "the output is a folder", expected="a file name", got=str(path), do="add a name such as attention.html"

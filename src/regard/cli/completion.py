@@ -1,0 +1,44 @@
+"""What a shell offers behind an option: names of models, formats and the like. Without any, it offers files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+Completer = Callable[[str], list[str]]
+"""What may stand there, by what has been typed of it."""
+
+
+def one_of(names: Iterable[str]) -> Completer:
+    """Completes to one of these names."""
+    known = list(names)
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in known if name.startswith(incomplete)]
+
+    return complete
+
+
+def model_or(names: Iterable[str] = ()) -> Completer:
+    """Completes to one of these names, or to a folder that holds a model."""
+    named = one_of(names)
+
+    def complete(incomplete: str) -> list[str]:
+        return [*named(incomplete), *_model_folders(incomplete)]
+
+    return complete
+
+
+def _model_folders(incomplete: str) -> list[str]:
+    """Folders whose names begin so, and that have a model's config.json; none where nothing can be read."""
+    typed, _, start = incomplete.rpartition("/")
+    within = f"{typed}/" if "/" in incomplete else ""
+    with suppress(OSError, ValueError, RuntimeError):
+        folders = sorted(Path(within or ".").expanduser().iterdir())
+        return [f"{within}{one.name}" for one in folders if one.name.startswith(start) and _holds_model(one)]
+    return []
+
+
+def _holds_model(folder: Path) -> bool:
+    return (folder / "config.json").is_file()

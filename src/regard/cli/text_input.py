@@ -1,0 +1,51 @@
+"""Where the texts of a verb come from: arguments, ``--data FILE``, or standard input. The same rules for every verb."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from regard.errors import OptionError
+
+if TYPE_CHECKING:
+    from regard.text.lines import Line, Source
+
+
+def check_texts(texts: list[str], data: str | None, field: str | None) -> None:
+    """Raise OptionError for options that contradict each other, or where there is nothing to read."""
+    if texts and data is not None:
+        raise OptionError(
+            "texts come from arguments or from a file", expected="one of them", got="both", do="leave out one"
+        )
+    if texts and field is not None:
+        raise OptionError(
+            "--field is about lines of JSON", expected="--data FILE", got="texts as arguments", do="leave out --field"
+        )
+    if not texts and data is None and from_terminal():
+        raise OptionError(
+            "there is no text",
+            expected="texts, --data FILE, or standard input from a pipe",
+            got="nothing",
+            do='give a text in quotes, such as "I ate an apple."',
+        )
+
+
+def from_terminal() -> bool:
+    """Whether standard input is a terminal, so that nothing comes from it unless a person types."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+@contextmanager
+def open_texts(texts: list[str], data: str | None, field: str | None) -> Iterator[Source | list[Line]]:
+    """The lines. Raises what ``check_texts`` does, and DataError for a file that cannot be read or is empty."""
+    from regard.text.lines import Source, arguments
+
+    check_texts(texts, data, field)
+    if texts:
+        yield list(arguments(texts))
+        return
+    with closing(Source("-" if data is None else data, field=field)) as source:
+        source.check_field()
+        yield source

@@ -1,0 +1,76 @@
+"""A command as all verbs are: a file is read or refused, a word belongs to an option, and flags show no type.
+
+Of ``--data a.txt --data b.txt`` a verb that reads one file would read the last, and say nothing of the other. Of other
+options the last counts, as everywhere: an alias of the shell may hold a ``--model`` that is named anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from regard.errors import OptionError
+
+
+class Verb(TyperCommand):
+    """A verb, or the task of one."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._has_arguments = any(one.param_type_name == "argument" for one in self.params)
+        self.allow_extra_args = not self._has_arguments  # they are refused here, with a word on options
+        untyped_flags(self.params)
+
+    def get_help_option(self, ctx: Any) -> Any:
+        """``--help``, which shows no type either."""
+        option = super().get_help_option(ctx)
+        untyped_flags([option])
+        return option
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the options. Raises OptionError for a second file where one is read, and for stray words."""
+        if not ctx.resilient_parsing:  # as a shell asks how a line may go on
+            self._refuse_repeated(ctx, args)
+        rest = super().parse_args(ctx, args)
+        if rest and not self._has_arguments and not ctx.resilient_parsing:
+            raise self._unexpected(rest)
+        return rest
+
+    def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        files = sum(isinstance(one, TyperOption) and "--data" in one.opts and not one.multiple for one in order)
+        if files > 1:
+            raise OptionError(
+                f"--data is given {'twice' if files == 2 else f'{files} times'}",
+                expected="one file",
+                got=f"{files} of them, of which only the last would be read",
+                do="put them into one, such as cat a.txt b.txt | regard ... --data -",
+            )
+
+    def _unexpected(self, words: list[str]) -> OptionError:
+        """Words without an option are most often the second of two files."""
+        of_files = any("--data" in one.opts for one in self.params)
+        return OptionError(
+            f"no option takes {', '.join(words)}",
+            expected="each file after an option of its own" if of_files else "options alone",
+            got="a word without one",
+            do="such as --data train.de --data train.en" if of_files else "leave it out; --help lists the options",
+        )
+
+
+class Tasks(TyperGroup):
+    """A verb that has a command for each task."""
+
+    def get_params(self, ctx: Any) -> Any:
+        """The options before the task."""
+        found = super().get_params(ctx)
+        untyped_flags(found)
+        return found
+
+
+def untyped_flags(parameters: list[Any]) -> None:
+    """Show no type of flags: ``--overwrite`` takes no value, so that "<bool>" beside it misleads."""
+    for one in parameters:
+        if getattr(one, "is_flag", False):
+            one.metavar = ""

@@ -1,0 +1,78 @@
+"""What a shell is offered when it asks how a line may go on."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from regard.cli import translation_formats
+from regard.cli.app import app
+from regard.text import vector_files
+from regard.translation.sizes import SIZES
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    (tmp_path / "minutes").mkdir()
+    return tmp_path
+
+
+def offered(line):
+    """What bash is offered behind the last word of the line, or behind the space at its end."""
+    words = line.split()
+    asked = {
+        "_REGARD_COMPLETE": "complete_bash",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - (not line.endswith(" "))),
+    }
+    result = CliRunner(env=asked).invoke(app, [], prog_name="regard")
+    assert result.exit_code == 0, result.output
+    return result.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("regard e", ["embed", "export", "evaluate"]),
+        ("regard train ", ["translate"]),
+        ("regard embed --form", ["--format"]),
+        ("regard embed --format ", ["npy", "jsonl", "parquet"]),
+        ("regard embed --dtype b", ["bfloat16"]),
+        ("regard embed --model m", ["minilm", "model"]),
+        ("regard view --model ./m", ["./model"]),
+        ("regard translate --model ", ["model"]),
+        ("regard translate --format j", ["jsonl"]),
+        ("regard export m", ["model"]),
+        ("regard export model --format mar", ["marian"]),
+        ("regard train translate --model ", ["tiny", "small", "base", "big", "gru", "lstm", "model"]),
+        ("regard train translate --attention luong_", ["luong_dot", "luong_general", "luong_concat"]),
+        ("regard train translate --dtype ", ["float32", "bfloat16", "auto"]),
+        ("regard evaluate translate --format ", ["text", "json"]),
+        ("regard view --data ", []),  # bash then offers files
+        ("regard view --model none/such/", []),
+    ],
+)
+def test_in_bash(line, expected):
+    assert offered(line) == expected
+
+
+def test_what_is_offered_is_what_is_known():
+    assert set(offered("regard embed --format ")) == set(vector_files._FORMATS)
+    assert set(offered("regard translate --model m --format ")) == set(translation_formats.FORMATS)
+    assert {*SIZES, "gru", "lstm", "model"} == set(offered("regard train translate --model "))
+
+
+def test_a_line_that_repeats_an_option_is_completed_all_the_same():
+    assert offered("regard embed --data a --data b --format p") == ["parquet"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_for_a_shell(shell, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    result = CliRunner(env={"_REGARD_COMPLETE": f"source_{shell}"}).invoke(app, [], prog_name="regard")
+    assert result.exit_code == 0, result.output
+    assert "_REGARD_COMPLETE" in result.stdout
+    assert "regard" in result.stdout

@@ -1,0 +1,107 @@
+"""Texts from arguments, files and pipes: every verb that takes them treats the same mistake in the same way."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from regard.cli import text_input, view
+from regard.cli.app import app
+from regard.cli.text_input import open_texts
+from regard.errors import CheckpointError, DataError, OptionError
+
+VERBS = [("view",), ("embed",), ("translate", "--model", "none")]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "b.txt").write_text("two\n")
+    return tmp_path
+
+
+def refused(*arguments):
+    """What the command was refused with, before a model was loaded: none of them is there."""
+    result = CliRunner().invoke(app, list(arguments))
+    assert isinstance(result.exception, OptionError), result.output
+    return str(result.exception)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb[0])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["text", "--data", "a.txt"], "texts come from arguments or from a file"),
+        (["text", "--field", "text"], "--field is about lines of JSON"),
+        (["--data", "a.txt", "--data", "b.txt"], "--data is given twice"),
+        (["--data=a.txt", "--data", "b.txt", "--data", "a.txt"], "--data is given 3 times"),
+    ],
+)
+def test_the_same_mistake_is_the_same_everywhere(verb, arguments, message):
+    assert message in refused(*verb, *arguments)
+
+
+@pytest.mark.parametrize("verb", VERBS[:2], ids=lambda verb: verb[0])
+def test_on_a_terminal_without_text(verb, monkeypatch):
+    monkeypatch.setattr(text_input, "from_terminal", lambda: True)
+    assert "there is no text" in refused(*verb)
+    assert "there is no text" in refused(*verb, "--field", "text")
+
+
+def test_what_may_come_again_does():
+    again = ["--source", "a", "--source", "b", "--overwrite", "--overwrite", "--out", "x", "--out", "x.html"]
+    result = CliRunner().invoke(app, ["view", "none", *again])
+    assert isinstance(result.exception, CheckpointError), result.output
+
+
+def test_a_word_without_an_option():
+    assert "no option takes spare" in refused("list", "spare")
+    assert "--data train.de --data train.en" in refused("train", "translate", "--data", "a", "b", "--out", "m")
+
+
+def test_lines_of_json_from_a_pipe(monkeypatch, folder):
+    (folder / "in.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
+    with (folder / "in.jsonl").open("rb") as file:
+        monkeypatch.setattr("regard.text.lines._standard_input", lambda: file)
+        with open_texts([], None, "text") as lines:
+            assert [line.text for line in lines] == ["one", "two"]
+
+
+def test_more_texts_than_anyone_looks_at_are_refused_before_the_model_is_loaded(folder, monkeypatch):
+    (folder / "many.txt").write_text("one two\n\n" * (view.MOST_TEXTS + 1))
+    message = refused("view", "--data", "many.txt", "--model", "none")
+    assert "at most 200" in message
+    assert "head -n 20 many.txt | regard view" in message
+    assert "regard embed --data many.txt" in message
+    (folder / "all.txt").write_text("one two\n\n" * view.MOST_TEXTS)
+    result = CliRunner().invoke(app, ["view", "--data", "all.txt", "--model", "no/such/model/here"])
+    assert isinstance(result.exception, CheckpointError), result.output
+
+
+def test_blank_lines_alone_are_no_text(folder):
+    (folder / "blank.txt").write_text("\n \n")
+    result = CliRunner().invoke(app, ["view", "--data", "blank.txt"])
+    assert isinstance(result.exception, DataError)
+    assert "only blank lines" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["view"], ["embed"], ["translate"], ["export"], ["list"], ["train"], ["train", "translate"], ["evaluate"],
+     ["evaluate", "translate"], []],
+    ids=" ".join,
+)  # fmt: skip
+def test_flags_show_no_type(verb):
+    result = CliRunner(env={"COLUMNS": "100", "NO_COLOR": "1"}).invoke(app, [*verb, "--help"])
+    assert result.exit_code == 0
+    assert "--help" in result.output
+    assert "bool" not in result.output.lower()
+
+
+def test_every_verb_is_one():
+    found = [typer.main.get_command(app)]
+    for command in found:
+        found += getattr(command, "commands", {}).values()
+    assert {type(command).__name__ for command in found} == {"Verbs", "Tasks", "Verb"}
