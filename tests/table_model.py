@@ -30,7 +30,8 @@ class TableModel(SequenceToSequence):
 
     def __init__(self, following, vocabulary, *, weighed=None):
         super().__init__(None)
-        self.vocabularies, self.start_id, self.end_id = (vocabulary, vocabulary), START, END
+        self.vocabularies = vocabulary, vocabulary
+        self.pad_id, self.start_id, self.end_id = PAD, START, END
         self.following, self.weighed = following, weighed
         self.place = nn.Parameter(torch.zeros(()))
         self.rows = []

@@ -75,7 +75,7 @@ def _regard(translator: Translator, exported: Path) -> Decode:
 
     def decode(sources: Ids) -> Ids:
         lengths = torch.tensor([len(ids) for ids in sources])
-        source = padded(sources, translator.model.device)
+        source = padded(sources, translator.model.pad_id, translator.model.device)
         return [list(found[0].ids) for found in search.search(translator.model, source, lengths, most=_MOST)]
 
     return decode
@@ -83,14 +83,15 @@ def _regard(translator: Translator, exported: Path) -> Decode:
 
 def _transformers(translator: Translator, exported: Path) -> Decode:
     model = quiet_transformers().MarianMTModel.from_pretrained(exported / "marian").eval()
-    ends = {0, translator.model.start_id, translator.model.end_id}
+    pad_id = translator.model.pad_id
+    ends = {pad_id, translator.model.start_id, translator.model.end_id}
 
     def decode(sources: Ids) -> Ids:
-        source = padded(sources, model.device)
+        source = padded(sources, pad_id, model.device)
         with torch.inference_mode():
             found = model.generate(
                 input_ids=source,
-                attention_mask=(source != 0).long(),
+                attention_mask=(source != pad_id).long(),
                 num_beams=_BEAM,
                 length_penalty=_LENGTH_PENALTY,
                 max_length=_MOST,

@@ -19,7 +19,7 @@ def given(dtype=torch.float64):
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.3])
 def test_the_sum_as_it_is_written(smoothing):
     logits, wanted = given()
-    loss = smoothed_cross_entropy(logits, wanted, smoothing=smoothing)
+    loss = smoothed_cross_entropy(logits, wanted, smoothing=smoothing, ignored=0)
     expected = 0.0
     for row, places in zip(logits.detach(), wanted.tolist(), strict=True):
         for scores, word in zip(row, places, strict=True):
@@ -33,7 +33,7 @@ def test_the_sum_as_it_is_written(smoothing):
 def test_its_mean_is_torchs(dtype):
     """Of half precision the logits are rounded, not the loss."""
     logits, wanted = given(dtype)
-    loss = smoothed_cross_entropy(logits, wanted, smoothing=0.1) / (wanted > 0).sum()
+    loss = smoothed_cross_entropy(logits, wanted, smoothing=0.1, ignored=0) / (wanted > 0).sum()
     (gradient,) = torch.autograd.grad(loss, logits)
     wide = logits.detach().double().requires_grad_()
     expected = functional.cross_entropy(wide.flatten(0, 1), wanted.flatten(), label_smoothing=0.1, ignore_index=0)
@@ -48,7 +48,7 @@ def test_padding_may_hold_anything():
     logits, wanted = given()
     with torch.no_grad():
         logits[wanted == 0] = torch.nan
-    loss = smoothed_cross_entropy(logits, wanted, smoothing=0.1)
+    loss = smoothed_cross_entropy(logits, wanted, smoothing=0.1, ignored=0)
     (gradient,) = torch.autograd.grad(loss, logits)
     assert loss.isfinite()
     assert not gradient[wanted == 0].any()
@@ -57,7 +57,7 @@ def test_padding_may_hold_anything():
 
 def test_of_padding_alone():
     logits, wanted = given()
-    loss = smoothed_cross_entropy(logits, torch.zeros_like(wanted), smoothing=0.1)
+    loss = smoothed_cross_entropy(logits, torch.zeros_like(wanted), smoothing=0.1, ignored=0)
     assert loss == 0
     assert not torch.autograd.grad(loss, logits)[0].any()
 
@@ -67,7 +67,8 @@ def test_under_autocast_the_sum_is_not_rounded():
     _, wanted = given()
     with torch.autocast("cpu", torch.bfloat16):
         logits = functional.linear(hidden, words)
-        loss = smoothed_cross_entropy(logits, wanted, smoothing=0.1)
+        loss = smoothed_cross_entropy(logits, wanted, smoothing=0.1, ignored=0)
     assert logits.dtype == torch.bfloat16
     assert loss.dtype == torch.float32
-    torch.testing.assert_close(loss, smoothed_cross_entropy(logits.float(), wanted, smoothing=0.1), rtol=1e-6, atol=0)
+    expected = smoothed_cross_entropy(logits.float(), wanted, smoothing=0.1, ignored=0)
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)

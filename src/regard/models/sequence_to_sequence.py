@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from regard.masks import Mask
 from regard.models import checkpoint, sequence_files
 from regard.models.config_file import ConfigFile
+from regard.text.subword_training import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from regard.text.subwords import Subwords
 
 
@@ -52,7 +53,8 @@ class State(Protocol):
 class SequenceToSequence(nn.Module, ABC):
     """A model of (source ids, target ids), with a state for decoding.
 
-    ``vocabularies`` are the sizes of source and target; ``start_id`` begins a target, ``end_id`` ends it.
+    ``vocabularies`` are the sizes of source and target; ``pad_id`` fills up the shorter sequences of a batch,
+    ``start_id`` begins a target, ``end_id`` ends it.
     """
 
     model_type: ClassVar[str]
@@ -63,6 +65,7 @@ class SequenceToSequence(nn.Module, ABC):
 
     config: Any
     vocabularies: tuple[int, int]
+    pad_id: int
     start_id: int
     end_id: int
     subwords: tuple[Subwords, Subwords] | None = None
@@ -74,6 +77,16 @@ class SequenceToSequence(nn.Module, ABC):
     @abstractmethod
     def __init__(self, config: Any) -> None:
         super().__init__()
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The token of a target that stands for unknown text, as its subwords say.
+
+        Without subwords it is that of ``Subwords.train`` where padding, start and end are; else None, for no token.
+        """
+        if self.subwords is not None:
+            return self.subwords[1].unknown_id
+        return UNKNOWN_ID if (self.pad_id, self.start_id, self.end_id) == (PAD_ID, START_ID, END_ID) else None
 
     @property
     def most_tokens(self) -> int | None:

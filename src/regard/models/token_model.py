@@ -16,21 +16,25 @@ from torch import nn
 
 from regard.errors import OptionError, check_choice, check_count
 from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.text.subword_training import END_ID, PAD_ID, START_ID
 
 SHARED = ("all", "target", "none")
 
 
 @dataclass(frozen=True)
 class TokenConfig:
-    """The numbers of tokens: how many (``target_vocabulary`` None: as many as ``vocabulary``), and how wide."""
+    """The numbers of tokens: how many (``target_vocabulary`` None: as many as ``vocabulary``), and how wide.
+
+    ``pad_id``, ``start_id`` and ``end_id`` are tokens of both vocabularies; by default those of ``Subwords.train``.
+    """
 
     vocabulary: int
     target_vocabulary: int | None = None
     width: int = 512
     shared: str = "all"
-    pad_id: int = 0
-    start_id: int = 2
-    end_id: int = 3
+    pad_id: int = PAD_ID
+    start_id: int = START_ID
+    end_id: int = END_ID
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width"):
@@ -75,7 +79,7 @@ class TokenModel(SequenceToSequence, ABC):
         super().__init__(config)
         self.config = config
         self.vocabularies = config.vocabulary, config.vocabulary_of_target
-        self.start_id, self.end_id = config.start_id, config.end_id
+        self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id
         self.source_words = nn.Embedding(self.vocabularies[0], config.width)
         self.target_words = (
             self.source_words if config.shared == "all" else nn.Embedding(self.vocabularies[1], config.width)

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, RefusedError, ShapeError, check_count
 from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.text.subwords import Subwords
 
 _TIMES, _MORE = 2, 10
 """A target has at most ``_TIMES`` times as many tokens as its source, and ``_MORE``."""
@@ -64,8 +65,9 @@ class Search(ABC):
                 many tokens are rare in any two languages, and 10 are for texts of a word or two. What is longer repeats
                 itself, as a rule. Never more than the model has positions for when it reads a target behind its start.
 
-        A source has the same result whatever stands beside it in the batch, up to rounding. The tokens 0 (padding), 1
-        (unknown) and ``model.start_id`` are never written: none of them stands for any text.
+        A source has the same result whatever stands beside it in the batch, up to rounding. ``model.pad_id``,
+        ``model.unknown_id`` and ``model.start_id`` are never written, since none of them stands for any text; but for
+        ``model.end_id``, which may be one of them.
 
         Raises:
             ShapeError, DtypeError, OptionError: arguments that do not fit.
@@ -97,9 +99,14 @@ class Search(ABC):
         """What ``search`` gives, from a model in eval mode and without gradients; ``most`` (batch,) of each source."""
 
 
-def forbidden(model: SequenceToSequence) -> Int[Tensor, " never"]:
-    """The tokens that no strategy writes: padding, unknown and the start."""
-    return torch.tensor(sorted({0, 1, model.start_id} - {model.end_id}), device=model.device)
+def forbidden(model: SequenceToSequence, subwords: Subwords | None = None) -> Int[Tensor, " never"]:
+    """The tokens that no strategy writes: padding, unknown and the start.
+
+    ``subwords`` are those of the target, where the model does not hold them itself.
+    """
+    unknown_id = model.unknown_id if subwords is None else subwords.unknown_id
+    special = {model.pad_id, model.start_id, *([] if unknown_id is None else [unknown_id])}
+    return torch.tensor(sorted(special - {model.end_id}), dtype=torch.long, device=model.device)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ def read_subwords(path: str | Path) -> tokenizers.Tokenizer:
     except Exception as error:
         raise CheckpointError(
             f"{path} holds no subwords that can be read",
-            expected=f"a tokenizer.json that regard wrote, with {', '.join(SPECIAL)} as tokens 0 to 3",
+            expected=f"a tokenizer.json that regard wrote, with {', '.join(SPECIAL)} among its tokens",
             got=f"{type(error).__name__}: {error}"[:300],
             do="copy the file again, or train subwords with Subwords.train",
         ) from error
@@ -46,24 +46,28 @@ def _model(model: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
         names = sorted(model["vocab"], key=model["vocab"].__getitem__)
         if sorted(model["vocab"].values()) != list(range(len(names))):
             raise ValueError("ids that do not count from 0")
-        _check_choices(names)
+        _check_names(names)
         _check_merges(model["merges"], frozenset(names))
         fixed = {name: number for number, name in enumerate(FIXED)}
         return merging(names, model["merges"]), merging(FIXED, []), {"vocab": fixed, "merges": []}
     if model["type"] == "Unigram":
-        _check_choices([name for name, _ in model["vocab"]])
+        names = [name for name, _ in model["vocab"]]
+        _check_names(names)
+        if model["unk_id"] != names.index("<unk>"):
+            raise ValueError(f"another token for what is unknown: {model['unk_id']}")
         if not all(_LEAST_SCORE <= score <= 0 for _, score in model["vocab"]):
             raise ValueError("scores that are no logarithms of probabilities")
         pairs = [[name, 0.0] for name in FIXED]
-        return weighing(model["vocab"]), weighing(pairs), {"vocab": pairs}
+        return weighing(model["vocab"]), weighing(pairs), {"vocab": pairs, "unk_id": FIXED.index("<unk>")}
     raise ValueError(f"a model of type {model['type']}")
 
 
-def _check_choices(names: Sequence[str]) -> None:
-    if tuple(names[: len(FIXED)]) != FIXED:
-        raise ValueError(f"a vocabulary that begins with {', '.join(map(str, names[:4]))}")
-    if len(set(names)) < len(names) or not all(isinstance(name, str) and name for name in names):
+def _check_names(names: Sequence[str]) -> None:
+    if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
         raise ValueError("tokens that are empty, twice there, or no text")
+    missing = [name for name in FIXED if name not in set(names)]
+    if missing:
+        raise ValueError(f"a vocabulary without {', '.join(missing[:4])}")
 
 
 def _check_merges(merges: Sequence[Sequence[str]], names: frozenset[str]) -> None:

@@ -33,9 +33,11 @@ from regard.text.placeholders import TOKENS
 from regard.text.tokenizer import check_text
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
+PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(len(SPECIAL))
+"""Their ids in what is learnt here. Those of a file are its own: ``Subwords.pad_id`` and the others."""
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 FIXED = (*SPECIAL, *BYTES, *TOKENS)
-"""The first tokens of every vocabulary."""
+"""Tokens of every vocabulary: the first ones of those that are learnt."""
 
 _LONGEST = 16
 """Characters of a piece, its space included."""
@@ -88,7 +90,8 @@ def merging(pieces: Sequence[str], merges: Iterable[Sequence[str]]) -> models.BP
 
 def weighing(pieces: Iterable[Sequence[Any]]) -> models.Unigram:
     """A unigram model of all tokens and the logarithm of each one's probability."""
-    return models.Unigram([(one[0], one[1]) for one in pieces], SPECIAL.index("<unk>"), True)
+    weighed = [(one[0], one[1]) for one in pieces]
+    return models.Unigram(weighed, [name for name, _ in weighed].index("<unk>"), True)
 
 
 def learnt(texts: Iterable[str], *, size: int, algorithm: str, coverage: float) -> tokenizers.Tokenizer:

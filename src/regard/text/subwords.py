@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple, final
+from typing import NamedTuple, final
 
 import tokenizers
 
@@ -20,6 +20,9 @@ from regard.errors import DataError
 from regard.text.subword_file import read_subwords
 from regard.text.subword_training import BYTES, SPECIAL, checked, learnt, normalized
 from regard.text.words import Splitter, grouped, word_spans
+
+_WRITTEN = dict.fromkeys(SPECIAL, b"") | {token: bytes([byte]) for byte, token in enumerate(BYTES)}
+"""What tokens write that do not write their name."""
 
 
 @final
@@ -32,12 +35,11 @@ class Piece(NamedTuple):
 
 @final
 class Subwords:
-    """Subwords of one language, or of two together. Made by ``train`` or ``from_file``."""
+    """Subwords of one language, or of two together. Made by ``train`` or ``from_file``.
 
-    pad_id: ClassVar[int] = SPECIAL.index("<pad>")
-    unknown_id: ClassVar[int] = SPECIAL.index("<unk>")
-    start_id: ClassVar[int] = SPECIAL.index("<s>")
-    end_id: ClassVar[int] = SPECIAL.index("</s>")
+    ``pad_id``, ``unknown_id``, ``start_id`` and ``end_id`` are the ids of the special tokens: 0 to 3 for what ``train``
+    made, and what a file says for others.
+    """
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._backend = backend
@@ -45,10 +47,9 @@ class Subwords:
         self._encoder = tokenizers.Tokenizer(backend.model)
         self._encoder.pre_tokenizer = backend.pre_tokenizer
         ids = backend.get_vocab()
+        self.pad_id, self.unknown_id, self.start_id, self.end_id = (ids[token] for token in SPECIAL)
         self._pieces = sorted(ids, key=ids.__getitem__)
-        self._bytes = [piece.encode() for piece in self._pieces]
-        self._bytes[: len(SPECIAL)] = [b""] * len(SPECIAL)
-        self._bytes[len(SPECIAL) : len(SPECIAL) + len(BYTES)] = [bytes([byte]) for byte in range(len(BYTES))]
+        self._bytes = [_WRITTEN.get(piece, piece.encode()) for piece in self._pieces]
 
     @classmethod
     def train(

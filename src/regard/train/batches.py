@@ -21,6 +21,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.train.corpus import Corpus, Sentences
+from regard.train.loss import IGNORED
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 
@@ -28,11 +29,11 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 @final
 @dataclass(frozen=True, eq=False)
 class PairBatch:
-    """Sources to read, targets to write, padded on the right with 0.
+    """Sources to read, targets to write, padded on the right.
 
     source (batch, source length) ends with the end of sentence; lengths (batch,) are those of the sources;
-    given (batch, target length) begins with the start; wanted (batch, target length) is what follows each of them.
-    ``tokens`` are the wanted ones, padding not counted.
+    given (batch, target length) begins with the start; wanted (batch, target length) is what follows each of them, and
+    ``loss.IGNORED`` where nothing does. ``tokens`` are the wanted ones, padding not counted.
     """
 
     source: Int[Tensor, "batch source_length"]
@@ -49,11 +50,14 @@ class PairBatch:
 
 @final
 class Batches:
-    """The batches of a corpus. ``tokens`` is the most that a batch may hold, padding included, on either side."""
+    """The batches of a corpus. ``tokens`` is the most that a batch may hold, padding included, on either side.
 
-    def __init__(self, corpus: Corpus, *, tokens: int, seed: int, start_id: int, end_id: int) -> None:
+    ``pad_id``, ``start_id`` and ``end_id`` are those of the model that reads the batches.
+    """
+
+    def __init__(self, corpus: Corpus, *, tokens: int, seed: int, pad_id: int, start_id: int, end_id: int) -> None:
         self.corpus, self.tokens, self.seed = corpus, tokens, seed
-        self.start_id, self.end_id = start_id, end_id
+        self.pad_id, self.start_id, self.end_id = pad_id, start_id, end_id
         self._lengths = np.maximum(corpus.source.lengths, corpus.target.lengths) + 1
 
     def epoch(self, number: int) -> list[Indices]:
@@ -69,9 +73,9 @@ class Batches:
 
     def batch(self, pairs: Indices) -> PairBatch:
         """The pairs as tensors."""
-        source = _padded(self.corpus.source, pairs, after=(self.end_id,))
-        given = _padded(self.corpus.target, pairs, before=(self.start_id,))
-        wanted = _padded(self.corpus.target, pairs, after=(self.end_id,))
+        source = _padded(self.corpus.source, pairs, self.pad_id, after=(self.end_id,))
+        given = _padded(self.corpus.target, pairs, self.pad_id, before=(self.start_id,))
+        wanted = _padded(self.corpus.target, pairs, IGNORED, after=(self.end_id,))
         lengths = torch.from_numpy(self.corpus.source.lengths[pairs] + 1)
         return PairBatch(source, lengths, given, wanted, int((self.corpus.target.lengths[pairs] + 1).sum()))
 
@@ -91,11 +95,11 @@ class Batches:
 
 
 def _padded(
-    sentences: Sentences, pairs: Indices, *, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
+    sentences: Sentences, pairs: Indices, padding: int, *, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
 ) -> Int[Tensor, "batch length"]:
-    """The sentences with tokens before and after, padded with 0 to the longest."""
+    """The sentences with tokens before and after, filled up with ``padding`` to the longest."""
     extra = len(before) + len(after)
-    rows = np.zeros((len(pairs), int(sentences.lengths[pairs].max(initial=0)) + extra), dtype=np.int64)
+    rows = np.full((len(pairs), int(sentences.lengths[pairs].max(initial=0)) + extra), padding, dtype=np.int64)
     for row, pair in zip(rows, pairs, strict=True):
         ids = sentences[int(pair)]
         row[: len(ids) + extra] = (*before, *ids, *after)

@@ -4,6 +4,9 @@
 
 Szegedy et al. 2016, "Rethinking the Inception architecture", section 7; Vaswani et al. 2017, section 5.4. t goes over
 the wanted tokens that are not padding, and V is the size of the vocabulary.
+
+Padding of the wanted tokens is ``IGNORED``, which is no token of any vocabulary: the padding of a model's inputs may be
+any token, even the one that ends a target, and that is to be learnt.
 """
 
 from __future__ import annotations
@@ -13,14 +16,19 @@ from torch import Tensor
 
 from regard.kernels.cross_entropy import cross_entropy
 
-_PAD = 0
+IGNORED = -100
+"""What stands for padding among wanted tokens, by torch's convention."""
 
 
 def smoothed_cross_entropy(
-    logits: Float[Tensor, "batch length vocabulary"], wanted: Int[Tensor, "batch length"], *, smoothing: float
+    logits: Float[Tensor, "batch length vocabulary"],
+    wanted: Int[Tensor, "batch length"],
+    *,
+    smoothing: float,
+    ignored: int = IGNORED,
 ) -> Float[Tensor, ""]:
-    """The sum over all tokens that are not padding, at least in float32. ``smoothing`` is e.
+    """The sum over all wanted tokens that are not ``ignored``, at least in float32. ``smoothing`` is e.
 
-    At padding the logits may be anything, NaN included, and their gradient is 0.
+    At ignored tokens the logits may be anything, NaN included, and their gradient is 0.
     """
-    return cross_entropy(logits.flatten(0, 1), wanted.flatten(), smoothing=smoothing, ignored=_PAD).sum()
+    return cross_entropy(logits.flatten(0, 1), wanted.flatten(), smoothing=smoothing, ignored=ignored).sum()

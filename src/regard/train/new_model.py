@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 from regard.errors import OptionError, unknown
 from regard.models import Recurrent, RecurrentConfig, SequenceToSequence, Transformer, TransformerConfig
+from regard.text.subwords import Subwords
 from regard.train.new_subwords import BothSubwords
 from regard.train.plan import CELLS, Plan
 from regard.translation.sizes import SIZES, Size, size_for
@@ -23,27 +24,36 @@ Config = TypeVar("Config", TransformerConfig, RecurrentConfig)
 def new_model(plan: Plan, size: Size, subwords: BothSubwords) -> SequenceToSequence:
     """The model, its weights drawn. Raises OptionError for numbers that it does not have."""
     source, target = subwords
-    config = _config(plan, size, source.vocabulary, None if source is target else target.vocabulary)
+    config = _config(plan, size, _of_subwords(source, target))
     return Recurrent(config) if isinstance(config, RecurrentConfig) else Transformer(config)
 
 
 def check_numbers(plan: Plan) -> None:
     """Raise OptionError for numbers that no new model has, before there is data to choose its size by."""
-    _config(plan, size_for(0, plan.model if plan.model in SIZES else None), vocabulary=1000, target_vocabulary=None)
+    of_subwords = {"vocabulary": 1000, "target_vocabulary": None}
+    _config(plan, size_for(0, plan.model if plan.model in SIZES else None), of_subwords)
 
 
-def _config(
-    plan: Plan, size: Size, vocabulary: int, target_vocabulary: int | None
-) -> TransformerConfig | RecurrentConfig:
-    """``target_vocabulary`` None is one vocabulary for both."""
-    sizes = {"vocabulary": vocabulary, "target_vocabulary": target_vocabulary}
-    shared = {"shared": "all" if target_vocabulary is None else "target"}
+def _of_subwords(source: Subwords, target: Subwords) -> dict[str, Any]:
+    """The numbers that follow from the subwords; one object for both is one vocabulary."""
+    return {
+        "vocabulary": source.vocabulary,
+        "target_vocabulary": None if source is target else target.vocabulary,
+        "pad_id": target.pad_id,
+        "start_id": target.start_id,
+        "end_id": target.end_id,
+    }
+
+
+def _config(plan: Plan, size: Size, of_subwords: dict[str, Any]) -> TransformerConfig | RecurrentConfig:
+    """``of_subwords`` as ``_of_subwords`` gives them; "target_vocabulary" None is one vocabulary for both."""
+    shared = {"shared": "all" if of_subwords["target_vocabulary"] is None else "target"}
     if plan.model in CELLS:
         numbers = {"cell": plan.model, "attention": plan.attention or "additive", **_RECURRENT}
-        return _with_own(RecurrentConfig, {**sizes, **shared, **numbers}, plan)
+        return _with_own(RecurrentConfig, {**of_subwords, **shared, **numbers}, plan)
     names = ("width", "layers", "heads", "inner", "dropout", "attention_dropout", "inner_dropout", "norm")
     numbers = {name: getattr(size, name) for name in names}
-    return _with_own(TransformerConfig, {**sizes, **shared, **numbers}, plan)
+    return _with_own(TransformerConfig, {**of_subwords, **shared, **numbers}, plan)
 
 
 def _with_own(kind: type[Config], numbers: dict[str, Any], plan: Plan) -> Config:

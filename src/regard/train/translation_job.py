@@ -104,7 +104,7 @@ def prepared(plan: Plan, say: Callable[[str], None], *, subwords: BothSubwords |
     most = min(plan.most_tokens, MOST_TOKENS - 1, (model.most_tokens or MOST_TOKENS) - 1)
     corpus, _ = _encoded(learnt, subwords, most, say)
     measured_corpus, kept = _encoded(measured, subwords, most, say)
-    ids = {"start_id": model.start_id, "end_id": model.end_id}
+    ids = {"pad_id": model.pad_id, "start_id": model.start_id, "end_id": model.end_id}
     tokens = plan.tokens or size.tokens
     task = TranslationTask(
         model,

@@ -30,7 +30,8 @@ def attended_weights(
         lengths = [len(ids) for ids in sources]
         mask = masks.padding(lengths) if min(lengths) < max(lengths) else None
         with evaluated(model):
-            weights = model.attended(padded(sources, model.device), padded(targets, model.device), mask=mask)
+            ids = (padded(rows, model.pad_id, model.device) for rows in (sources, targets))
+            weights = model.attended(*ids, mask=mask)
         for index, own, source, target in zip(batch, weights, sources, targets, strict=True):
             found[index] = own[: len(target), : len(source)].clone()  # a view would keep the whole batch
     return [found[index] for index in range(len(pairs))]

@@ -22,6 +22,7 @@ def by_length(lengths: Sequence[int], *, tokens: int, most: int | None = None) -
         order = order[size:]
 
 
-def padded(rows: Sequence[Sequence[int]], device: torch.device) -> Int[Tensor, "rows length"]:
-    """One tensor of them, zeros behind the shorter ones."""
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)
+def padded(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> Int[Tensor, "rows length"]:
+    """One tensor of them, ``pad_id`` behind the shorter ones."""
+    tensors = [torch.tensor(row) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=pad_id).to(device)

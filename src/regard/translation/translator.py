@@ -294,7 +294,7 @@ class Translator:
     def _searched(self, read: Sequence[_Read], search: Search) -> list[list[Hypothesis]]:
         sources = [[*one.ids, self.model.end_id] for one in read]
         lengths = torch.tensor([len(ids) for ids in sources])
-        return search.search(self.model, padded(sources, self.model.device), lengths)
+        return search.search(self.model, padded(sources, self.model.pad_id, self.model.device), lengths)
 
     def _rendered(self, protected: Protected, one: Hypothesis) -> Rendering:
         written = self.target.decode(one.ids)

@@ -19,7 +19,7 @@ from torch import Tensor
 from regard.errors import DataError
 from regard.record import record
 from regard.text.placeholders import protect
-from regard.text.subword_training import SPECIAL
+from regard.text.subwords import Subwords
 from regard.translation import Translator
 from regard.view.layer_reading import LayerReading
 from regard.view.reading import ALIGNMENT, SOURCE, TARGET, PairReading, Reading, Tokens
@@ -101,10 +101,10 @@ def _reading(
     *,
     forced: bool,
 ) -> PairReading:
-    start, end = SPECIAL[translator.model.start_id], SPECIAL[translator.model.end_id]
-    source = tokens_of(translator.source, pair.source, pair.kept, end=end)
-    written = tokens_of(translator.target, pair.target, pair.kept, end=end)
-    read = tokens_of(translator.target, pair.target, pair.kept, start=start)
+    start_id, end_id = translator.model.start_id, translator.model.end_id
+    source = tokens_of(translator.source, pair.source, pair.kept, end=_name(translator.source, end_id))
+    written = tokens_of(translator.target, pair.target, pair.kept, end=_name(translator.target, end_id))
+    read = tokens_of(translator.target, pair.target, pair.kept, start=_name(translator.target, start_id))
     of = {kind: tuple(layer for layer in layers if name.fullmatch(layer.name)) for kind, name in _KINDS.items()}
     return PairReading(
         alignment=Reading(written, of[ALIGNMENT], keys=source),
@@ -113,6 +113,11 @@ def _reading(
         target=_within(read, of[TARGET]),
         forced=forced,
     )
+
+
+def _name(subwords: Subwords, number: int) -> str:
+    """What a token is called."""
+    return subwords.pieces_of([number])[0].text
 
 
 def _within(tokens: Tokens, layers: tuple[LayerReading, ...]) -> Reading | None:

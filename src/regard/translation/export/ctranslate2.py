@@ -21,6 +21,7 @@ from regard.errors import MissingPackageError
 from regard.layers import FeedForward, MultiHeadAttention
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.search.base import forbidden
+from regard.text.subwords import Subwords
 from regard.translation.export.refuse import check_mechanism, check_one_of
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
@@ -29,8 +30,10 @@ _POSITIONS = ("sinusoidal", "learned", "rotary", "none")
 _DTYPES = ("float32", "float16", "bfloat16")
 
 
-def write(model: Transformer, tokens: tuple[Sequence[str], Sequence[str]], folder: Path) -> None:
+def write(model: Transformer, subwords: Subwords, tokens: tuple[Sequence[str], Sequence[str]], folder: Path) -> None:
     """Write the files of ``model`` into a folder that is there; ``tokens`` are those of source and target, by id.
+
+    ``subwords`` are those of the target.
 
     Raises RefusedError for what CTranslate2 has no form of, MissingPackageError without it.
     """
@@ -41,11 +44,12 @@ def write(model: Transformer, tokens: tuple[Sequence[str], Sequence[str]], folde
     dtype = str(model.output.weight.dtype).removeprefix("torch.")
     check_one_of("dtype", dtype, _DTYPES, "CTranslate2", do="model.float()")
     specification = _specification(config)
-    _fill(specification, model)
+    _fill(specification, model, subwords)
     specification.register_source_vocabulary(list(tokens[0]))
     specification.register_target_vocabulary(list(tokens[1]))
     settings, written = specification.config, tokens[1]
-    settings.unk_token, settings.bos_token, settings.eos_token = (written[i] for i in (1, model.start_id, model.end_id))
+    special = subwords.unknown_id, model.start_id, model.end_id
+    settings.unk_token, settings.bos_token, settings.eos_token = (written[number] for number in special)
     settings.decoder_start_token, settings.add_source_eos = written[model.start_id], True
     settings.layer_norm_epsilon = config.epsilon
     specification.validate()
@@ -79,12 +83,12 @@ def _specification(config: TransformerConfig) -> Any:
     return transformer_spec.TransformerSpec(encoder, decoder)
 
 
-def _fill(specification: Any, model: Transformer) -> None:
+def _fill(specification: Any, model: Transformer, subwords: Subwords) -> None:
     """Give the specification the model's weights."""
     encoder, decoder = specification.encoder, specification.decoder
     encoder.embeddings[0].weight = _plain(model.source_words.weight)
     decoder.embeddings.weight = _plain(model.target_words.weight)
-    decoder.projection.weight, decoder.projection.bias = _plain(model.output.weight), _bias(model)
+    decoder.projection.weight, decoder.projection.bias = _plain(model.output.weight), _bias(model, subwords)
     for stack, blocks, last in (
         (encoder, model.encoder, model.encoder_norm),
         (decoder, model.decoder, model.decoder_norm),
@@ -140,9 +144,9 @@ def _positions(model: Transformer) -> Float[Tensor, "length width"]:
     return _plain(model.positions(config.max_length))
 
 
-def _bias(model: Transformer) -> Float[Tensor, " vocabulary"]:
+def _bias(model: Transformer, subwords: Subwords) -> Float[Tensor, " vocabulary"]:
     bias = torch.zeros(model.vocabularies[1], dtype=model.output.weight.dtype)
-    bias[forbidden(model).cpu()] = -torch.inf
+    bias[forbidden(model, subwords).cpu()] = -torch.inf
     return bias
 
 

@@ -50,12 +50,12 @@ def export(model: SequenceToSequence, subwords: tuple[Subwords, Subwords], folde
     if form in _FAMILIES:
         family = _FAMILIES[form]
         hugging_face.check(model.config, family)
-        files = hugging_face.configurations(model, family) | subword_files.of_transformers(
+        files = hugging_face.configurations(model, family, subwords[1]) | subword_files.of_transformers(
             model.config, subwords, tokens
         )
         write_folder(folder, files, hugging_face.tensors(model))
         return
     with written_aside(folder) as aside:
-        ctranslate2.write(model, tokens, aside)
+        ctranslate2.write(model, subwords[1], tokens, aside)
         for name, content in subword_texts(subwords).items():
             (aside / name).write_text(content, encoding="utf-8")

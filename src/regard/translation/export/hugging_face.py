@@ -25,6 +25,7 @@ from torch import Tensor
 from regard.models.layout import Layout
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.search.base import forbidden
+from regard.text.subwords import Subwords
 from regard.translation.export.refuse import check_mechanism, check_one_of
 
 _ACTIVATIONS = {
@@ -102,9 +103,9 @@ def check(config: TransformerConfig, family: Family) -> None:
         check_one_of(field, value, valid, family.name, do="export it as 'ctranslate2', if that has a form for it")
 
 
-def configurations(model: Transformer, family: Family) -> dict[str, str]:
-    """The two files of settings, by name: of the model, and of how it writes."""
-    config, ids = model.config, {"pad_token_id": model.config.pad_id, "eos_token_id": model.end_id}
+def configurations(model: Transformer, family: Family, subwords: Subwords | None = None) -> dict[str, str]:
+    """The two files of settings, by name: of the model, and of how it writes. ``subwords`` are those of the target."""
+    config, ids = model.config, {"pad_token_id": model.pad_id, "eos_token_id": model.end_id}
     ids |= {"bos_token_id": model.start_id, "decoder_start_token_id": model.start_id}
     sizes = {
         f"{side}_{name}": number
@@ -134,7 +135,7 @@ def configurations(model: Transformer, family: Family) -> dict[str, str]:
             "decoder_vocab_size": model.vocabularies[1],
             "share_encoder_decoder_embeddings": config.shared == "all",
         }
-    writing = {**ids, "max_length": config.max_length, "suppress_tokens": forbidden(model).tolist()}
+    writing = {**ids, "max_length": config.max_length, "suppress_tokens": forbidden(model, subwords).tolist()}
     return {"config.json": _json(fields), "generation_config.json": _json(writing)}
 
 

@@ -32,7 +32,7 @@ def of_transformers(
     for side, one, names in zip(("source", "target"), subwords, tokens, strict=True):
         place = "" if joint else f"{side}/"
         named[f"{place}tokenizer.json"] = _ending(one, names[config.end_id], config.end_id)
-        named[f"{place}tokenizer_config.json"] = _settings(config, names)
+        named[f"{place}tokenizer_config.json"] = _settings(config, names, one.unknown_id)
     return named
 
 
@@ -57,11 +57,11 @@ def _ending(subwords: Subwords, end: str, end_id: int) -> str:
     return str(backend.to_str(pretty=True))
 
 
-def _settings(config: TransformerConfig, names: Sequence[str]) -> str:
+def _settings(config: TransformerConfig, names: Sequence[str], unknown_id: int) -> str:
     fields = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "pad_token": names[config.pad_id],
-        "unk_token": names[1],
+        "unk_token": names[unknown_id],
         "bos_token": names[config.start_id],
         "eos_token": names[config.end_id],
         "padding_side": "right",
