@@ -7,9 +7,9 @@ import typer
 from typer.testing import CliRunner
 
 from regard.cli.app import app
-from regard.train import precision
+from regard.layers import precision
 
-REASON = "a product of bfloat16 takes 5.00 of its time on this processor"
+REASON = "a product in bfloat16 takes 5.00 of float32's time on this processor"
 
 
 @pytest.fixture
@@ -18,7 +18,9 @@ def started(tmp_path, monkeypatch, tiny):
     monkeypatch.chdir(tmp_path)
 
     def start(verb, dtype, *, faster):
-        monkeypatch.setattr(precision, "faster", lambda device: precision.Choice(faster, REASON))
+        slower = () if faster == "bfloat16" else ("bfloat16",)
+        measured = precision.Precisions(precision.PRECISIONS, faster, slower, REASON)
+        monkeypatch.setattr(precision, "precisions", lambda device, layer="linear": measured)
         words = {
             "embed": ["embed", "a", "--model", tiny],
             "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],  # read after that
@@ -39,7 +41,7 @@ def verbs(command, name=""):
 @pytest.mark.parametrize("verb", sorted(verbs(typer.main.get_command(app))))
 def test_said_where_float32_is_faster(started, verb):
     said = started(verb, "bfloat16", faster="float32")
-    assert "--dtype float32 is faster than bfloat16 here" in said
+    assert "float32 is faster than bfloat16 here" in said
     assert REASON in said
     assert "is faster than" not in started(verb, "float32", faster="float32")
     assert "is faster than" not in started(verb, "bfloat16", faster="bfloat16")

@@ -24,12 +24,11 @@ from regard.cli.asked import (
     Truncate,
 )
 from regard.cli.completion import one_of
-from regard.cli.precision import check_precision, say_if_slower
 from regard.cli.progress import reading
 from regard.cli.say import say
 from regard.cli.text_input import check_texts, open_texts
 from regard.cli.verb import Verb
-from regard.errors import DataError, OptionError, OutputExistsError, RegardError, unwritable
+from regard.errors import DataError, OptionError, OutputExistsError, RegardError, check_choice, unwritable
 
 if TYPE_CHECKING:
     from regard.text.embedding import Embedder
@@ -112,7 +111,7 @@ def embed(
     from regard.text.embedding_job import Options, amount
 
     texts, model = texts or [], model or READER
-    check_precision(dtype, PRECISIONS)
+    check_choice("precision", dtype, PRECISIONS)
     check_texts(texts, data, field)
     options = Options(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
     name = _format_name(form, out)
@@ -215,6 +214,7 @@ def _parts(out: Path, name: str, options: Options, data: str | None, *, resume: 
 def _prepared(model: str, dtype: str, name: str, options: Options) -> tuple[Embedder, VectorFormat]:
     import torch
 
+    from regard.layers.precision import say_if_slower
     from regard.models.load import load_reader
     from regard.text.embedding import Embedder
     from regard.text.vector_files import format_of

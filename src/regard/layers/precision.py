@@ -64,6 +64,15 @@ def precisions(device: torch.device, layer: str = "linear") -> Precisions:
     return _compared(layer, *_seconds(layer))
 
 
+def say_if_slower(asked: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
+    """Say so where ``asked`` is measured to be slower than float32: it was asked for to save time."""
+    if asked == "float32":
+        return
+    found = precisions(device, layer)
+    if asked in found.slower:
+        say(f"float32 is faster than {asked} here: {found.reason}")
+
+
 @cache
 def has_lstm(dtype: torch.dtype) -> bool:
     """Whether ``torch.nn.LSTM`` runs on this CPU where autocast gives it ``dtype``.

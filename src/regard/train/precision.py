@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 
 from regard.errors import RefusedError, unknown
-from regard.layers.precision import PRECISIONS, precisions
+from regard.layers.precision import PRECISIONS, precisions, say_if_slower
 
 
 def autocast_dtype(precision: str) -> torch.dtype | None:
@@ -37,8 +37,7 @@ def settled(asked: str, device: torch.device, say: Callable[[str], None], *, lay
             got=f"{asked}: {found.reason}",
             do="leave out --dtype, which takes the fastest that runs, or take --dtype float32",
         )
-    if asked in found.slower:
-        say(f"multiplying in {asked} takes longer than in float32: {found.reason}")
+    say_if_slower(asked, device, say, layer=layer)
     return asked
 
 
