@@ -83,8 +83,11 @@ def as_tensor(array: Any, name: str) -> Tensor:
 
 
 def tensor_of_numpy(array: NDArray[Any]) -> Tensor:
-    """A tensor over NumPy's memory. Only backward strides and foreign byte orders, which torch has not, are copied."""
-    if any(stride < 0 for stride in array.strides) or not array.dtype.isnative:
+    """A tensor over NumPy's memory. Copied is only what torch has not: foreign byte orders, and strides that are
+    negative or no whole number of elements (a column of a structured array).
+    """
+    odd = any(stride < 0 or stride % max(1, array.itemsize) for stride in array.strides)
+    if odd or not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
     return torch.from_numpy(array if array.flags.writeable else _as_if_writeable(array))
 

@@ -202,7 +202,6 @@ class TestKernel:
             ({"targets": torch.tensor([1, 2, -2])}, "targets: one is out of range"),
             ({"targets": torch.ones(3)}, "targets: expected dtype int64, got float32"),
             ({"targets": torch.ones(2, dtype=torch.long)}, "targets: expected shape"),
-            ({"targets": torch.ones(6, dtype=torch.long)[::2]}, "targets: expected contiguous"),
             ({"logits": torch.ones(7, 3).t()}, "logits: expected contiguous"),
             ({"logits": torch.ones(3, 7, dtype=torch.long)}, "logits: expected a floating dtype, got int64"),
             ({"logits": torch.ones(3, 0)}, "logits: expected at least one class"),

@@ -71,20 +71,71 @@ print(threads() - before)
     assert said(script) == ["0"]
 
 
-def test_a_forked_child_computes_the_same():
-    """Of the parent's threads it has none, and torch's own operations may wait for them for ever: NumPy compares."""
-    script = """
+FORKS = '''
+import threading
 torch.set_num_threads(2)
+with_torch()
 with torch.no_grad():
-    before = regard.attention(query, key, value, impl="native")
+    before = regard.attention(query, key, value, impl="native").numpy()
+
+def check(expected_threads=None):
+    """What torch does itself may wait for the parent's threads for ever: NumPy compares."""
+    with torch.no_grad():
+        same = [(regard.attention(query, key, value, impl="native").numpy() == before).all() for _ in range(3)]
+    if not all(same) or expected_threads not in (None, threads()):
+        print(same, threads(), "threads", flush=True)
+        os._exit(1)
+
+def forked(work):
     child = os.fork()
     if child == 0:
-        after = regard.attention(query, key, value, impl="native")
-        os._exit(0 if (before.numpy() == after.numpy()).all() and threads() == 1 else 1)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    print(torch.equal(before, regard.attention(query, key, value, impl="native")))
+        work()
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+def in_a_thread(work):
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+'''
+
+
+def test_forked_children_have_teams_of_their_own():
+    """Three threads: the forking one, one that stands in for it, and the second of its team."""
+    script = """
+def child():
+    print("forked before it has a team:", forked(lambda: check(3)), flush=True)
+    check(3)
+    print("after:", forked(lambda: check(3)), flush=True)
+    check(3)
+    in_a_thread(check)
+    in_a_thread(lambda: print("from a thread of it:", forked(check), flush=True))
+
+print("child:", forked(child))
+check()
+in_a_thread(lambda: print("from a thread:", forked(check)))
+check()
 """
-    assert said(script) == ["0", "True"]
+    found = " ".join(said(FORKS + script))
+    assert found == ("forked before it has a team: 0 after: 0 from a thread of it: 0 child: 0 from a thread: 0")
+
+
+def test_workers_of_a_data_loader():
+    """They are forked, and have one thread each."""
+    script = """
+from torch.utils.data import DataLoader
+
+class Outputs(torch.utils.data.Dataset):
+    def __len__(self):
+        return 4
+    def __getitem__(self, index):
+        with torch.no_grad():
+            return regard.attention(query, key, value, impl="native").numpy()
+
+loader = DataLoader(Outputs(), num_workers=2, batch_size=None, multiprocessing_context="fork")
+print([bool((output.numpy() == before).all()) for output in loader])
+"""
+    assert said(FORKS + script) == ["[True,", "True,", "True,", "True]"]
 
 
 def test_processes_forked_while_others_compute():

@@ -6,6 +6,7 @@ One binary holds the kernels for several instruction sets, and takes the best th
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -61,7 +62,8 @@ class Native(Implementation):
 
     def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """One call of the kernel."""
-        return ops.attend(request.query, request.key, request.value, terms_of(request))
+        dtype, request = request.query.dtype, request.with_moderate_scale
+        return ops.attend(request.query, request.key, request.value, terms_of(request)).to(dtype)
 
     def refuses_to_observe(self, request: Request) -> str | None:
         """What it refuses to compute."""
@@ -69,7 +71,9 @@ class Native(Implementation):
 
     def observe(self, request: Request, top: int, rows: Tensor | None) -> Observation:
         """One call of the kernel, and a second pass inside for what keys received."""
-        return observing.observe(request.query, request.key, request.value, top, rows, terms_of(request))
+        dtype, request = request.query.dtype, request.with_moderate_scale
+        seen = observing.observe(request.query, request.key, request.value, top, rows, terms_of(request))
+        return seen if seen.output.dtype == dtype else replace(seen, output=seen.output.to(dtype))
 
 
 def outrun(request: Request) -> bool:

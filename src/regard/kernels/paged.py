@@ -17,6 +17,7 @@ from torch import Tensor
 
 from regard.kernels import library
 from regard.kernels.library import LARGEST_HEAD, LIBRARY, TAGS, native, stored_by_token, untraced
+from regard.kernels.request import moderate_scale
 
 _LARGEST_GROUP = 64  # query heads to a key head
 
@@ -46,6 +47,12 @@ def attend(
     high: int | None = None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output, by the operator where torch traces, and else by the kernel itself."""
+    if (
+        query.dtype == torch.float16
+    ):  # scores are multiples of 2^-48: beyond 2^64 a scale only tells equal ones from others
+        scale = min(max(scale, -(2.0**64)), 2.0**64)
+    else:
+        query, scale = moderate_scale(query, scale)
     if untraced(query, *paged):
         return _attend(query, *paged, scale, low, high)
     return cast(Tensor, torch.ops.regard.paged_attention.default(query, *paged, scale, low, high))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import torch
@@ -41,3 +42,36 @@ class Request:
     def device(self) -> torch.device:
         """Where the tensors are."""
         return self.query.device
+
+    @property
+    def with_moderate_scale(self) -> Request:
+        """The same request, its scale as ``moderate_scale`` has it.
+
+        float16 has too few exponents to take a power of two: it is widened to float32, and then so is the result.
+        """
+        if is_moderate(self.scale):
+            return self
+        query, key, value = self.query, self.key, self.value
+        if query.dtype == torch.float16:
+            query, key, value = query.float(), key.float(), value.float()
+        query, scale = moderate_scale(query, self.scale)
+        return replace(self, query=query, key=key, value=value, scale=scale)
+
+
+def is_moderate(scale: float) -> bool:
+    """Whether a scale is 0, or between 2^-64 and 2^64 in size."""
+    return scale == 0 or 2.0**-64 <= abs(scale) <= 2.0**64
+
+
+def moderate_scale(query: Tensor, scale: float) -> tuple[Tensor, float]:
+    """Query and scale with the same product, and a scale between 2^-64 and 2^64 in size.
+
+    Kernels multiply by the scale in float32, where 3e38 log2 e is infinite and 1e-46 is 0. A power of two goes to the
+    query instead, which is exact.
+    """
+    if is_moderate(scale):
+        return query, scale
+    exponent = math.frexp(scale)[1]
+    power = exponent - 64 if exponent > 0 else exponent + 64
+    first = power // 2  # the power alone may be beyond the query's dtype
+    return query * 2.0**first * 2.0 ** (power - first), math.ldexp(scale, -power)

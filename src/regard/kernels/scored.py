@@ -95,6 +95,7 @@ def pose(
 
 def pose_dot_product(request: Request) -> Problem:
     """Scaled dot-product attention, as a Problem: score(q, k) = scale * q . k."""
+    request = request.with_moderate_scale
 
     def score(query: Tensor, key: Tensor) -> Tensor:
         return (query * request.scale) @ key.transpose(-2, -1)

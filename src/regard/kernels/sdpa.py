@@ -50,10 +50,13 @@ class Sdpa(Implementation):
 
     def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """One call of torch's kernel, and plain torch for the rows that wild tokens reach."""
+        dtype, request = request.query.dtype, request.with_moderate_scale
         if request.device.type == "cpu":
             request = _with_distinct_elements(request)
-            return _fused(request) if tame(request) else around(request, _fused)
-        return _fused(request if request.mask is None else _blanked(request))
+            output = _fused(request) if tame(request) else around(request, _fused)
+        else:
+            output = _fused(request if request.mask is None else _blanked(request))
+        return output.to(dtype)
 
 
 def _with_distinct_elements(request: Request) -> Request:
@@ -66,8 +69,8 @@ def _with_distinct_elements(request: Request) -> Request:
 def _fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """The request by torch's kernel, for tokens that are tame."""
     mask = request.mask
-    if request.frame.keys == 0:  # every row is empty
-        return _call(request, None).masked_fill(torch.ones((), dtype=torch.bool, device=request.device), 0.0)
+    if request.frame.keys == 0:
+        return _without_keys(request)
     if mask is None and request.bias is None:
         return _call(request, None)
     if request.bias is not None:
@@ -79,14 +82,27 @@ def _fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     return _without_empty_rows(request, mask.dense(request.frame.queries, request.frame.keys, device=request.device))
 
 
-def _biased(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The request with its bias, and its mask as -inf, added to the scores."""
+def _without_keys(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Zeros, whose gradients are zeros for the bias too, of which nothing is added."""
+    everywhere = torch.ones((), dtype=torch.bool, device=request.device)  # every row is empty
+    output = _call(request, None).masked_fill(everywhere, 0.0)
+    if request.bias is None:
+        return output
+    return output + _scores_of_bias(request)[..., : request.frame.keys].sum().to(output.dtype)
+
+
+def _scores_of_bias(request: Request) -> Float[Tensor, "#batch #heads #queries #keys"]:
+    """The bias of each query and key."""
     if isinstance(request.bias, PairBias):
         rows = request.frame.all_rows(request.device)
-        bias = request.bias.scores(request.query, request.frame, rows, request.scale)
-    else:
-        assert request.bias is not None
-        bias = request.bias.to(request.query.dtype)
+        return request.bias.scores(request.query, request.frame, rows, request.scale)
+    assert request.bias is not None
+    return request.bias.to(request.query.dtype)
+
+
+def _biased(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+    """The request with its bias, and its mask as -inf, added to the scores."""
+    bias = _scores_of_bias(request)
     if request.mask is not None:
         allowed = request.mask.dense(request.frame.queries, request.frame.keys, device=request.device)
         bias = bias.masked_fill(~allowed, -torch.inf)

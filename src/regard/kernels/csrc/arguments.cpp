@@ -101,12 +101,16 @@ Array Call::write(nb::handle object, const char* name, Shape shape, Dtype dtype,
     return array;
 }
 
+Array Call::own(nb::handle object, const char* name, Shape shape, Dtype dtype) {
+    return borrowed_.copy(read(object, name, shape, dtype), Borrowed::Broadcast::expanded);
+}
+
 Array Call::read_indices(nb::handle object, const char* name, int64_t stop, None none) {
-    const Array indices = take(object, name, none);
-    if (!indices) return indices;
-    read(object, name, {indices.shape[3]}, Dtype::int64);
+    const Array given = take(object, name, none);
+    if (!given) return given;
+    const Array indices = own(object, name, {given.shape[3]}, Dtype::int64);
     for (int64_t i = 0; i < indices.shape[3]; ++i) {
-        const int64_t index = static_cast<const int64_t*>(indices.data)[indices.at(0, 0, 0, i)];
+        const int64_t index = static_cast<const int64_t*>(indices.data)[i];
         if (index < 0 || index >= stop) refuse(std::string(name) + ": an index is out of range");
     }
     return indices;
@@ -176,8 +180,8 @@ Pages Call::pose_paged(nb::handle query, nb::handle key_pages, nb::handle value_
     check_floating(problem.query, "query");
     pages.key = take(key_pages, "key_pages");
     pages.value = take(value_pages, "value_pages");
-    pages.table = take(page_table, "page_table");
-    const int64_t count = pages.key.shape[0], page_size = pages.key.shape[2], most = pages.table.shape[3];
+    const Array table = take(page_table, "page_table");
+    const int64_t count = pages.key.shape[0], page_size = pages.key.shape[2], most = table.shape[3];
     problem.batch = problem.query.shape[0];
     problem.heads = problem.query.shape[1];
     problem.queries = problem.query.shape[2];
@@ -188,20 +192,27 @@ Pages Call::pose_paged(nb::handle query, nb::handle key_pages, nb::handle value_
     check_dtype(pages.value, "value_pages", dtype());
     check_shape(pages.key, "key_pages", {count, problem.key_heads, page_size, problem.head_dim});
     check_shape(pages.value, "value_pages", {count, problem.key_heads, page_size, problem.value_dim});
-    if (pages.table.dtype != Dtype::int32) check_dtype(pages.table, "page_table", Dtype::int64);
-    check_shape(pages.table, "page_table", {problem.batch, most});
-    pages.lengths = packed(lengths, "lengths", {problem.batch}, Dtype::int64);
+    if (table.dtype != Dtype::int32) check_dtype(table, "page_table", Dtype::int64);
+    check_shape(table, "page_table", {problem.batch, most});
+    pages.lengths = own(lengths, "lengths", {problem.batch}, Dtype::int64);
     require(page_size >= 1, "key_pages: expected pages of at least one key");
     require(!__builtin_mul_overflow(most, page_size, &problem.keys), "page_table: too many keys to count");
     check_sizes(largest_head_dim);
     pose_band();
+    const auto* length = static_cast<const int64_t*>(pages.lengths.data);
+    int64_t longest_one = 0;
     for (int64_t entry = 0; entry < problem.batch; ++entry) {
-        const int64_t length = static_cast<const int64_t*>(pages.lengths.data)[entry];
-        require(length >= 0 && length <= problem.keys, "lengths: expected no more keys than the pages hold");
-        for (int64_t page = 0; page * page_size < length; ++page) {
+        require(length[entry] >= 0 && length[entry] <= problem.keys, "lengths: expected no more keys than the pages hold");
+        longest_one = std::max(longest_one, length[entry]);
+    }
+    Array in_use = table;  // tables are often made for far more pages than there are
+    in_use.shape[3] = divided_up(longest_one, page_size);
+    pages.table = borrowed_.copy(in_use, Borrowed::Broadcast::expanded);
+    for (int64_t entry = 0; entry < problem.batch; ++entry) {
+        for (int64_t page = 0; page * page_size < length[entry]; ++page) {
             const int64_t at = pages.table.at(0, 0, entry, page);
-            const int64_t index = pages.table.dtype == Dtype::int32 ? static_cast<const int32_t*>(pages.table.data)[at]
-                                                                    : static_cast<const int64_t*>(pages.table.data)[at];
+            const int64_t index = table.dtype == Dtype::int32 ? static_cast<const int32_t*>(pages.table.data)[at]
+                                                              : static_cast<const int64_t*>(pages.table.data)[at];
             require(index >= 0 && index < count, "page_table: it names a page that is not there");
         }
     }
@@ -229,7 +240,7 @@ Entropies Call::pose_entropies(nb::handle logits, nb::handle targets, double smo
     given.classes = scored.shape[3];
     require(given.classes >= 1, "logits: expected at least one class");
     given.logits = packed(logits, "logits", {given.rows, given.classes}, scored.dtype);
-    given.targets = packed(targets, "targets", {given.rows}, Dtype::int64);
+    given.targets = own(targets, "targets", {given.rows}, Dtype::int64);
     for (int64_t row = 0; row < given.rows; ++row) {
         const int64_t target = static_cast<const int64_t*>(given.targets.data)[row];
         require((target >= 0 && target < given.classes) || target == ignored, "targets: one is out of range");
@@ -263,31 +274,36 @@ void Call::pose_band() {
 }
 
 void Call::pose_interval() {
-    if (!options_.start.is_none()) {
-        const Array start = packed(options_.start, "start", {problem.batch}, Dtype::int64);
-        problem.mask.start = static_cast<const int64_t*>(start.data);
+    problem.mask.start = own_bounds(options_.start, "start");
+    problem.mask.stop = own_bounds(options_.stop, "stop");
+}
+
+// A bound for each entry of the batch, brought to 0 .. keys; null for None.
+const int64_t* Call::own_bounds(nb::handle object, const char* name) {
+    if (object.is_none()) return nullptr;
+    auto* bounds = static_cast<int64_t*>(own(object, name, {problem.batch}, Dtype::int64).data);
+    for (int64_t entry = 0; entry < problem.batch; ++entry) {
+        bounds[entry] = std::clamp<int64_t>(bounds[entry], 0, problem.keys);
     }
-    if (!options_.stop.is_none()) {
-        const Array stop = packed(options_.stop, "stop", {problem.batch}, Dtype::int64);
-        problem.mask.stop = static_cast<const int64_t*>(stop.data);
-    }
+    return bounds;
 }
 
 void Call::pose_tiles() {
     if (options_.row_start.is_none()) return;
     Mask& mask = problem.mask;
-    const Array row_start = take(options_.row_start, "row_start");
-    mask.tile_batch = row_start.shape[1];
-    mask.tile_heads = row_start.shape[2];
+    const Array of_rows = take(options_.row_start, "row_start");
+    mask.tile_batch = of_rows.shape[1];
+    mask.tile_heads = of_rows.shape[2];
     require(mask.tile_batch == 1 || mask.tile_batch == problem.batch, "row_start: expected 1 or batch groups");
     require(mask.tile_heads == 1 || mask.tile_heads == problem.heads, "row_start: expected 1 or heads groups");
     const int64_t query_tiles = problem.query_tiles();
-    packed(options_.row_start, "row_start", {mask.tile_batch, mask.tile_heads, query_tiles + 1}, Dtype::int64);
-    const Array key_tile = take(options_.key_tile, "key_tile"), bitmaps = take(options_.bitmaps, "bitmaps");
-    const int64_t entries = key_tile.shape[3], distinct = bitmaps.shape[2];
-    packed(options_.key_tile, "key_tile", {entries}, Dtype::int32);
-    const Array bitmap = packed(options_.bitmap, "bitmap", {entries}, Dtype::int32);
-    packed(options_.bitmaps, "bitmaps", {distinct, tile}, Dtype::int64);
+    const Array row_start =
+        own(options_.row_start, "row_start", {mask.tile_batch, mask.tile_heads, query_tiles + 1}, Dtype::int64);
+    const int64_t entries = take(options_.key_tile, "key_tile").shape[3];
+    const int64_t distinct = take(options_.bitmaps, "bitmaps").shape[2];
+    const Array key_tile = own(options_.key_tile, "key_tile", {entries}, Dtype::int32);
+    const Array bitmap = own(options_.bitmap, "bitmap", {entries}, Dtype::int32);
+    const Array bitmaps = packed(options_.bitmaps, "bitmaps", {distinct, tile}, Dtype::int64);
     mask.row_start = static_cast<const int64_t*>(row_start.data);
     mask.key_tile = static_cast<const int32_t*>(key_tile.data);
     mask.bitmap = static_cast<const int32_t*>(bitmap.data);

@@ -12,6 +12,7 @@
 
 #include "array.h"
 #include "drivers.h"
+#include "floating_point.h"
 #include "problem.h"
 
 namespace regard {
@@ -33,6 +34,10 @@ struct Options {
 
 // One call: the problem, and the arrays it borrows while it lasts. Every method raises ValueError or TypeError, with the
 // argument's name, for what does not fit.
+//
+// Index arrays are copied before they are checked: another thread may write to the caller's while the kernel reads. Two
+// kinds are not, since whatever they hold leads nowhere: the bits of masks, and top_keys, which are compared where they
+// are read.
 class Call {
 public:
     using Shape = std::initializer_list<int64_t>;
@@ -55,7 +60,9 @@ public:
     Array take(nanobind::handle object, const char* name, None none = None::refused);
     // An array of that shape, leading sizes of 1 left out or not, and that dtype.
     Array read(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::refused);
-    // An int64 array of one dimension, each of it in 0 .. stop - 1.
+    // A copy of an array as for `read`, its elements side by side.
+    Array own(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
+    // A copy of an int64 array of one dimension, each of it in 0 .. stop - 1.
     Array read_indices(nanobind::handle object, const char* name, int64_t stop, None none = None::refused);
     // Raises if the array is there and what it needs is not.
     static void require_with(const Array& array, const char* name, const Array& needed, const char* name_of_needed);
@@ -77,11 +84,13 @@ private:
     void check_sizes(int64_t largest);
     void pose_band();
     void pose_interval();
+    const int64_t* own_bounds(nanobind::handle object, const char* name);
     void pose_tiles();
     void pose_table();
     template <class Number>
     void lay_out_table();
 
+    const DefaultFloatingPoint arithmetic_;  // while the call lasts
     const Options& options_;
     Borrowed borrowed_;
     std::vector<char> table_;

@@ -1,8 +1,11 @@
 #include "array.h"
 
 #include <stdint.h>
+#include <string.h>
 
+#include <new>
 #include <string>
+#include <utility>
 
 namespace nb = nanobind;
 
@@ -122,11 +125,19 @@ Array array_of(const DlpackTensor& tensor, const char* name) {
     if (empty) return array;
     if (tensor.data == nullptr) refuse_value(name, "it has no memory");
     array.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
-    if (reinterpret_cast<uintptr_t>(array.data) % size_of(array.dtype) != 0) {
-        refuse_value(name, "its memory is not aligned to its elements");
-    }
     check_extent(array, name);
     return array;
+}
+
+bool is_aligned(const Array& array) { return reinterpret_cast<uintptr_t>(array.data) % size_of(array.dtype) == 0; }
+
+// Whether a tensor that has elements has no memory: torch's tensors of zeros.
+bool lacks_memory(const DlpackTensor& tensor) {
+    if (tensor.data != nullptr) return false;
+    for (int axis = 0; axis < tensor.dimensions; ++axis) {
+        if (tensor.shape[axis] == 0) return false;
+    }
+    return true;
 }
 
 void check_writable(uint64_t flags, const char* name) {
@@ -149,23 +160,44 @@ const DlpackExchange* exchange_of(PyObject* type) {
     return table != nullptr && table->borrow != nullptr ? table : nullptr;
 }
 
-// The last few types that were seen. Each is held, so that no other type can come to lie at its address.
-const DlpackExchange* known_exchange_of(PyObject* type) {
+// A type's exchange table, or null, and its method is_neg, if it has one.
+struct ArrayType {
+    nb::object type;
+    const DlpackExchange* exchange = nullptr;
+    nb::object is_neg;
+};
+
+ArrayType look_at(PyObject* type) {
+    ArrayType found{nb::borrow(type), exchange_of(type), nb::steal(PyObject_GetAttrString(type, "is_neg"))};
+    if (!found.is_neg.is_valid()) PyErr_Clear();
+    return found;
+}
+
+// The first few types that were seen are kept: each is held, so that no other type can come to lie at its address.
+ArrayType array_type(PyObject* type) {
     constexpr int most = 8;
-    static PyObject* types[most];
-    static const DlpackExchange* tables[most];
+    static ArrayType* const seen = new ArrayType[most];  // never destroyed: the interpreter ends before
     static int count = 0;
     for (int index = 0; index < count; ++index) {
-        if (types[index] == type) return tables[index];
+        if (seen[index].type.ptr() == type) return seen[index];
     }
-    const DlpackExchange* table = exchange_of(type);
-    if (count < most) {
-        Py_INCREF(type);
-        types[count] = type;
-        tables[count] = table;
-        ++count;
-    }
-    return table;
+    const ArrayType found = look_at(type);
+    if (count < most) seen[count++] = found;
+    return found;
+}
+
+void borrow(const DlpackExchange& exchange, nb::handle object, const char* name, DlpackTensor* tensor) {
+    if (exchange.borrow(object.ptr(), tensor) == 0) return;
+    nb::python_error reason;
+    nb::raise_from(reason, PyExc_ValueError, "%s: its memory cannot be reached", name);
+}
+
+// Whether the values are the negatives of what memory holds, as of the imaginary part of a conjugate tensor.
+bool is_negative(const ArrayType& type, nb::handle object) {
+    if (!type.is_neg.is_valid()) return false;
+    const nb::object answer = nb::steal(PyObject_CallOneArg(type.is_neg.ptr(), object.ptr()));
+    if (!answer.is_valid()) throw nb::python_error();
+    return answer.ptr() == Py_True;
 }
 
 // ------------------------------------------------------------------------------------------ the slow way: a capsule
@@ -232,18 +264,61 @@ const char* name_of(Dtype dtype) {
 
 Array Borrowed::take(nb::handle object, const char* name, For use) {
     if (object.is_none()) return {};
-    if (const DlpackExchange* exchange = known_exchange_of(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())))) {
-        DlpackTensor tensor;
-        if (exchange->borrow(object.ptr(), &tensor) != 0) {
-            nb::python_error reason;
-            nb::raise_from(reason, PyExc_ValueError, "%s: its memory cannot be reached", name);
-        }
-        return array_of(tensor, name);  // sizes and strides are copied: the tensor owns them
+    const ArrayType type = array_type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
+    // What is to be written was made by torch.empty or its like, and is what it seems.
+    if (use == For::reading && is_negative(type, object)) {
+        held_.push_back(object.attr("detach")().attr("resolve_neg")());
+        object = held_.back();
     }
-    nb::object capsule = capsule_of(object, name);
-    const Array array = array_of_capsule(capsule, name, use);
-    capsules_.push_back(std::move(capsule));
-    return array;
+    Array array;
+    if (type.exchange != nullptr) {
+        DlpackTensor tensor;
+        borrow(*type.exchange, object, name, &tensor);
+        if (use == For::reading && lacks_memory(tensor)) {
+            held_.push_back(object.attr("detach")().attr("clone")());
+            borrow(*type.exchange, held_.back(), name, &tensor);
+        }
+        array = array_of(tensor, name);  // sizes and strides are copied: the tensor owns them
+    } else {
+        nb::object capsule = capsule_of(object, name);
+        array = array_of_capsule(capsule, name, use);
+        held_.push_back(std::move(capsule));
+    }
+    if (is_aligned(array)) return array;
+    if (use == For::writing) refuse_value(name, "it is to be written and its memory is not aligned to its elements");
+    return copy(array, Broadcast::kept);
+}
+
+Array Borrowed::copy(const Array& array, Broadcast broadcast) {
+    const size_t bytes = size_of(array.dtype);
+    Array result = array;
+    int64_t count[4], numbers = 1;
+    for (int axis = 3; axis >= 0; --axis) {
+        const bool kept = array.stride[axis] == 0 && broadcast == Broadcast::kept && array.shape[axis] > 0;
+        count[axis] = kept ? 1 : array.shape[axis];
+        result.stride[axis] = kept ? 0 : numbers;
+        if (__builtin_mul_overflow(numbers, count[axis], &numbers)) throw std::bad_alloc();
+    }
+    if (numbers == 0) return result;
+    copies_.push_back(Scratch(Scratch::bytes_of({numbers}, bytes)));
+    result.data = copies_.back().as<char>();
+    const char* from = static_cast<const char*>(array.data);
+    char* to = static_cast<char*>(result.data);
+    const auto place = [&](int64_t a, int64_t b, int64_t c, int64_t d) {
+        return from + array.at(a, b, c, d) * static_cast<int64_t>(bytes);
+    };
+    for (int64_t a = 0; a < count[0]; ++a)
+        for (int64_t b = 0; b < count[1]; ++b)
+            for (int64_t c = 0; c < count[2]; ++c) {
+                if (array.stride[3] == 1) {
+                    const size_t row = bytes * static_cast<size_t>(count[3]);
+                    memcpy(to, place(a, b, c, 0), row);
+                    to += row;
+                    continue;
+                }
+                for (int64_t d = 0; d < count[3]; ++d, to += bytes) memcpy(to, place(a, b, c, d), bytes);
+            }
+    return result;
 }
 
 }  // namespace regard

@@ -2,6 +2,8 @@
 // The cut depends on the lengths alone: the bits do not depend on the number of threads.
 #include "decode.h"
 
+#include <math.h>
+
 #include <algorithm>
 #include <stdexcept>
 
@@ -85,13 +87,17 @@ Array from_query(Array array, int axis, int64_t first) {
 
 }  // namespace
 
+// Chunks are joined by final scores, which overflow where the other form, which takes the largest off before it scales,
+// does not. So a scale that nobody uses goes there.
+constexpr double largest_scale = 0x1p32;
+
 // Packing reads and writes every key once more, and then multiplies faster: by the queries of a head, that is, since each
 // head is multiplied on its own. Where the two take the same time was measured on a Zen 5 with 1 to 64 queries, 16 to
 // 4,096 keys, head_dim 32 and 64, groups of 1, 4 and 8. In bfloat16 the packed form gains more. The fit is within a
 // fifth of the time but for 4 queries of 8 heads in bfloat16 (1.4).
 bool decode_suits(const Problem& p) {
     const int64_t rows = p.group() * p.queries, gain = p.query.dtype == Dtype::bfloat16 ? 16 : 4;
-    return p.dropout == 0 && rows <= most_rows && p.queries * rows * gain <= p.keys;
+    return p.dropout == 0 && rows <= most_rows && p.queries * rows * gain <= p.keys && fabs(p.scale) <= largest_scale;
 }
 
 void decode(const Problem& p, const ForwardResults& results, int threads) {

@@ -3,10 +3,14 @@
 #include <string.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <mutex>
 #include <new>
+#include <system_error>
+#include <thread>
 #include <utility>
 
+#include "floating_point.h"
 #include "openmp_runtime.h"
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -93,51 +97,107 @@ private:
     size_t kept_ = 0;
 };
 
-// Never destroyed: a thread may still be at work when the process ends.
+// Never destroyed: a thread may still be at work when the process ends. Locked while a process forks, since its child has
+// the memory, but none of the threads that would unlock it.
 Pool& pool() {
     static Pool* const only = new Pool;
     return *only;
 }
 
 std::atomic<bool> poisoned{false};
-std::atomic<bool> forked{false};
+
+// Tasks, to be done by the thread that comes here and a team of its own.
+struct Region {
+    int64_t tasks;
+    int threads;
+    void (*run)(void* context, int64_t task, int thread);
+    void* context;
+    std::atomic<int64_t> next{0};
+
+    void alone() {
+        const DefaultFloatingPoint arithmetic;
+        for (int64_t task = 0; task < tasks; ++task) run(context, task, 0);
+    }
+
+    // The team is not cut down to the number of tasks: OpenMP would end the spare threads and start them again later.
+    void with_team() { openmp::run_team(threads, &take_tasks, this); }
+
+    // What each thread of a team does: the next task, as long as there is one.
+    static void take_tasks(void* region, int thread) {
+        const DefaultFloatingPoint arithmetic;
+        Region& all = *static_cast<Region*>(region);
+        for (int64_t task = all.next++; task < all.tasks; task = all.next++) all.run(all.context, task, thread);
+    }
+};
+
+// A thread that enters regions for another one, which waits meanwhile.
+class Deputy {
+public:
+    // Null where no thread can be started. Never destroyed: its thread lives as long as the process.
+    static Deputy* start() {
+        auto* deputy = new Deputy;
+        try {
+            std::thread([deputy] { deputy->serve(); }).detach();
+        } catch (const std::system_error&) {
+            delete deputy;
+            return nullptr;
+        }
+        return deputy;
+    }
+
+    void enter(Region& region) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        waiting_ = &region;
+        changed_.notify_all();
+        changed_.wait(lock, [this] { return waiting_ == nullptr; });
+    }
+
+private:
+    void serve() {
+        std::unique_lock<std::mutex> lock(mutex_);
+        for (;;) {
+            changed_.wait(lock, [this] { return waiting_ != nullptr; });
+            waiting_->with_team();
+            waiting_ = nullptr;
+            changed_.notify_all();
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    Region* waiting_ = nullptr;
+};
+
+// fork leaves a child one thread, the one that called it, and OpenMP remembers the team that this thread had in the parent:
+// it would wait for it for ever. Any other thread of the child is new to OpenMP, and may have a team of its own. So the
+// forking thread has a deputy, started when it first needs one.
+thread_local bool lost_its_team = false;
+thread_local Deputy* deputy = nullptr;
+
+void enter(Region& region) {
+    if (!lost_its_team) return region.with_team();
+    if (deputy == nullptr) deputy = Deputy::start();
+    if (deputy == nullptr) return region.alone();
+    deputy->enter(region);
+}
 
 #if defined(__unix__) || defined(__APPLE__)
-// A child has the memory of its parent but none of its threads: nobody would unlock the pool or wake up for OpenMP.
 const int registered = pthread_atfork(
     [] { pool().lock(); },
     [] { pool().unlock(); },
     [] {
         pool().unlock();
-        forked = true;
+        lost_its_team = true;
+        deputy = nullptr;  // the parent's, if this thread had been forked before
     });
 #endif
-
-bool one_thread() { return forked.load(std::memory_order_relaxed) || openmp::in_parallel(); }
-
-struct Work {
-    int64_t tasks;
-    void (*run)(void* context, int64_t task, int thread);
-    void* context;
-    std::atomic<int64_t> next{0};
-};
-
-// What each thread of a team does: the next task, as long as there is one.
-void take_tasks(void* of_all, int thread) {
-    Work& work = *static_cast<Work*>(of_all);
-    for (int64_t task = work.next++; task < work.tasks; task = work.next++) work.run(work.context, task, thread);
-}
 
 }  // namespace
 
 void detail::parallel_for(int64_t tasks, int threads, void (*run)(void*, int64_t, int), void* context) {
-    if (threads <= 1 || tasks <= 1 || one_thread()) {
-        for (int64_t task = 0; task < tasks; ++task) run(context, task, 0);
-        return;
-    }
-    // The team is not cut down to the number of tasks: OpenMP would end the spare threads and start them again later.
-    Work work{tasks, run, context};
-    openmp::run_team(threads, &take_tasks, &work);
+    Region region{tasks, threads, run, context};
+    if (threads > 1 && tasks > 1 && !openmp::in_parallel()) return enter(region);
+    region.alone();
 }
 
 Scratch::Scratch(size_t bytes) : bytes_(bytes) {

@@ -1,7 +1,8 @@
 // Tasks on threads, and memory to work in.
 //
 // The threads are OpenMP's, from the runtime that torch has loaded already, so that both share one pool. Which thread
-// gets which task is left to chance; a result must depend on the task alone.
+// gets which task is left to chance; a result must depend on the task alone. So all of them round alike, whatever the
+// thread did before (see floating_point.h).
 #pragma once
 
 #include <stddef.h>
@@ -18,8 +19,7 @@ void parallel_for(int64_t tasks, int threads, void (*run)(void* context, int64_t
 }
 
 // work(task, thread) for each task of 0 .. tasks - 1, thread in 0 .. threads - 1, the next task to whoever is free.
-// ``work`` must not throw. Inside another parallel region, and in a forked child, where OpenMP's threads are gone, one
-// thread does it all.
+// ``work`` must not throw. Inside another parallel region one thread does it all.
 template <class Work>
 void parallel_for(int64_t tasks, int threads, Work&& work) {
     using Plain = std::remove_reference_t<Work>;

@@ -1,0 +1,58 @@
+// How a thread rounds: to nearest, with subnormal numbers, and without traps.
+//
+// A processor keeps this for each thread. A thread inherits it from the one that started it, and torch.set_flush_denormal
+// and C's fesetround change it for one thread alone, so that what a task gives would depend on who computes it. Each thread
+// is brought to the default while it works for us, and back afterwards.
+#pragma once
+
+#include <stdint.h>
+
+#if defined(__x86_64__) || defined(_M_X64)
+#include <xmmintrin.h>
+#elif !defined(__aarch64__)
+#include <fenv.h>
+#endif
+
+namespace regard {
+
+class DefaultFloatingPoint {
+public:
+    DefaultFloatingPoint(const DefaultFloatingPoint&) = delete;
+    DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
+
+#if defined(__x86_64__) || defined(_M_X64)
+    DefaultFloatingPoint() : before_(_mm_getcsr()) {
+        if ((before_ & ~flags) != by_default) _mm_setcsr(by_default | (before_ & flags));
+    }
+    ~DefaultFloatingPoint() {
+        if ((before_ & ~flags) != by_default) _mm_setcsr((before_ & ~flags) | (_mm_getcsr() & flags));
+    }
+
+private:
+    static constexpr uint32_t flags = 0x3f;         // what has happened so far: they decide nothing
+    static constexpr uint32_t by_default = 0x1f80;  // traps masked, to nearest, neither FTZ nor DAZ
+    const uint32_t before_;
+#elif defined(__aarch64__)
+    DefaultFloatingPoint() {
+        asm volatile("mrs %0, fpcr" : "=r"(before_));
+        if (before_ != 0) asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
+    }
+    ~DefaultFloatingPoint() {
+        if (before_ != 0) asm volatile("msr fpcr, %0" : : "r"(before_));
+    }
+
+private:
+    uint64_t before_;
+#else
+    DefaultFloatingPoint() {
+        fegetenv(&before_);
+        fesetenv(FE_DFL_ENV);
+    }
+    ~DefaultFloatingPoint() { fesetenv(&before_); }
+
+private:
+    fenv_t before_;
+#endif
+};
+
+}  // namespace regard

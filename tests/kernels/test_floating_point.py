@@ -1,0 +1,132 @@
+"""Results do not depend on how a thread is set to round, and a thread is left as it was.
+
+Processors keep the rounding mode, and whether numbers below the smallest normal one are flushed to 0, for each thread.
+"""
+
+import ctypes
+import platform
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+
+import regard
+from oracles import attention as oracle
+from regard.kernels import cross_entropy, dropout  # noqa: F401  (they define operators)
+
+# C's FE_UPWARD, FE_DOWNWARD and FE_TOWARDZERO.
+ON_ARM = platform.machine().lower() in ("arm64", "aarch64")
+MODES = (0x400000, 0x800000, 0xC00000) if ON_ARM else (0x800, 0x400, 0xC00)
+C = ctypes.CDLL(None)
+LENGTH = 521  # enough for a second thread to take part
+
+
+@contextmanager
+def flushed():
+    torch.set_flush_denormal(True)
+    try:
+        yield
+        assert (torch.tensor([1e-39]) * 0.5).item() == 0  # still
+    finally:
+        torch.set_flush_denormal(False)
+
+
+@contextmanager
+def rounded(mode):
+    before = C.fegetround()
+    assert C.fesetround(mode) == 0
+    try:
+        yield
+        assert C.fegetround() == mode
+    finally:
+        C.fesetround(before)
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    """Started before any test changes how its own thread rounds, which new threads would inherit."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    bits()
+    yield
+    torch.set_num_threads(before)
+
+
+@cache  # so that they are drawn before a thread is set to round otherwise
+def tokens(of_value=1.0):
+    generator = torch.Generator().manual_seed(5)
+    query, key, value = (torch.randn(2, 4, LENGTH, 19, generator=generator) for _ in range(3))
+    return query, key, value * of_value
+
+
+def bits():
+    """Of each operation, forward and backward; what torch computes around them rounds nothing."""
+    leaves = [tensor.detach().requires_grad_() for tensor in tokens()]
+    output = regard.attention(*leaves, scale=0.3, impl="native")
+    seen = regard.observe(*leaves, scale=0.3, impl="native")
+    results = [output, seen.received, seen.entropy]
+    decoded = regard.attention(leaves[0][:, :, -1:].detach(), *leaves[1:], impl="native")
+    logits = tokens()[2].view(-1, 19).detach().requires_grad_()
+    loss, _ = torch.ops.regard.cross_entropy.default(logits, torch.arange(8 * LENGTH) % 19, 0.1, -1)
+    dropped = torch.ops.regard.dropout.default(leaves[2], 0.25, torch.tensor(7))
+    found = [*results, decoded, loss, dropped]
+    for result in results:
+        found += torch.autograd.grad(result, leaves, torch.ones_like(result), retain_graph=True)
+    found += torch.autograd.grad(loss, logits, torch.ones_like(loss))
+    return [tensor.detach() for tensor in found]
+
+
+def same(ones, others):
+    return all(torch.equal(one, other) for one, other in zip(ones, others, strict=True))
+
+
+def test_the_same_bits_whichever_thread_computes():
+    """As often as it takes for each thread to have been at each task."""
+    query, key, value = tokens(of_value=1e-39)
+    with flushed():
+        found = [regard.attention(query, key, value, impl="native") for _ in range(20)]
+    assert all(torch.equal(each, found[0]) for each in found)
+
+
+def test_numbers_below_the_smallest_normal_one_are_kept():
+    query, key, value = tokens(of_value=1e-39)
+    with flushed():
+        output = regard.attention(query, key, value, impl="native")
+    exact, _ = oracle.attention(*(tensor.double().numpy() for tensor in (query, key, value)))
+    # Each product of a weight with a value below 5e-39 may be rounded to a multiple of 2^-149.
+    bound = LENGTH * (2.0**-149 + 5e-39 * torch.finfo(torch.float32).eps)
+    np.testing.assert_allclose(output.double().numpy(), exact, rtol=0, atol=bound)
+
+
+def test_flushing_changes_nothing():
+    """Weights and gradients reach far below the smallest normal number, whatever the inputs are."""
+    exact = bits()
+    with flushed():
+        found = bits()
+    assert same(found, exact)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_rounding_mode_changes_nothing(mode):
+    exact = bits()
+    with rounded(mode):
+        found = bits()
+    assert same(found, exact)
+
+
+def test_each_python_thread_gets_the_same():
+    """Threads inherit how they round from the one that starts them, and may change it."""
+    tensors = tokens(of_value=1e-39)
+    exact = regard.attention(*tensors, impl="native")
+
+    def work(flushing):
+        torch.set_num_threads(2)
+        torch.set_flush_denormal(flushing)
+        return regard.attention(*tensors, impl="native")
+
+    with flushed(), ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(work, [True, False] * 4))
+    assert all(torch.equal(each, exact) for each in found)

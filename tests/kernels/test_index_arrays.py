@@ -1,0 +1,129 @@
+"""What indices say is what was checked, also where another thread writes to their arrays while a kernel reads.
+
+Such a thread leaves each array at one of two contents, the right one or indices far outside. A call that has looked at
+the right one gives the right result, any other is refused. The calls run in a process of their own: what would happen
+without copies is a read outside of the arrays.
+"""
+
+import subprocess
+import sys
+
+SCRIPT = """
+import threading, torch
+from regard.kernels import library
+
+native, far = library.native, 2**28  # elements: beyond every array
+generator = torch.Generator().manual_seed(7)
+
+def drawn(*shape):
+    return torch.randn(shape, generator=generator)
+
+queries, keys = 257, 521
+query, key, value = drawn(2, 2, queries, 19), drawn(2, 2, keys, 19), drawn(2, 2, keys, 19)
+pages = drawn(80, 2, 7, 19)
+logits = drawn(4001, 101)
+query_tiles, key_tiles = 5, 9
+tiles = {
+    "row_start": torch.arange(query_tiles + 1).mul(key_tiles).view(1, 1, -1),
+    "key_tile": torch.arange(key_tiles, dtype=torch.int32).repeat(query_tiles),
+    "bitmap": torch.zeros(query_tiles * key_tiles, dtype=torch.int32),
+    "bitmaps": torch.full((1, 64), -1),
+}
+intervals = {"start": torch.tensor([3, 5]), "stop": torch.tensor([keys, 300])}
+rows = torch.tensor([0, 256])
+table, lengths = torch.arange(80).view(2, 40), torch.tensor([277, 131])
+short = table.int()
+targets = torch.arange(4001) % 101
+tops = torch.arange(3).expand(2, 2, queries, 3).contiguous()
+dense = torch.ones(queries, keys, dtype=torch.bool)
+
+def forward(**options):
+    output = torch.empty_like(query)
+    native.forward(query, key, value, output, None, threads=2, **options)
+    return output
+
+def observe():
+    output, (lse, entropy) = torch.empty_like(query), torch.empty(2, 2, 2, queries)
+    weights, received = torch.empty(2, 2, 2, keys), torch.empty(2, 2, keys)
+    native.observe(query, key, value, output, lse, entropy, received, None, None, rows, weights, threads=2)
+    return weights
+
+def backward(**options):
+    output, lse = torch.empty_like(query), torch.empty(2, 2, queries)
+    native.forward(query, key, value, output, lse)
+    gradients = [torch.empty_like(tensor) for tensor in (query, key, value)]
+    native.backward(query, query, key, value, output, lse, *gradients, None, None, threads=2, **options)
+    return torch.cat([gradient.view(-1) for gradient in gradients])
+
+def tops_backward():
+    return backward(top_keys=tops, top_grad=torch.ones(2, 2, queries, 3))
+
+def rows_backward():
+    return backward(rows=rows, rows_grad=torch.ones(2, 2, 2, keys))
+
+def paged(of_pages):
+    output = torch.empty(2, 2, 3, 19)
+    native.paged(query[:, :, :3], pages, pages, of_pages, lengths, output, None, threads=2)
+    return output
+
+def losses():
+    loss, lse = torch.empty(4001), torch.empty(4001)
+    native.cross_entropy(logits, targets, loss, lse, threads=2)
+    return loss
+
+CASES = {
+    "row_start": (tiles["row_start"], lambda: forward(**tiles)),
+    "key_tile": (tiles["key_tile"], lambda: forward(**tiles)),
+    "bitmap": (tiles["bitmap"], lambda: forward(**tiles)),
+    "key_tile, backward": (tiles["key_tile"], lambda: backward(**tiles)),
+    "rows": (rows, observe),
+    "rows, backward": (rows, rows_backward),
+    "page_table": (table, lambda: paged(table)),
+    "page_table of int32": (short, lambda: paged(short)),
+    "lengths": (lengths, lambda: paged(table)),
+    "targets": (targets, losses),
+}
+# Here any content means something, and leads nowhere.
+LOOSE = {
+    "start": (intervals["start"], lambda: forward(**intervals)),
+    "stop": (intervals["stop"], lambda: forward(**intervals)),
+    "bitmaps": (tiles["bitmaps"], lambda: forward(**tiles | {"bitmap": torch.zeros_like(tiles["bitmap"])})),
+    "bitmaps, backward": (tiles["bitmaps"], lambda: backward(**tiles)),
+    "dense": (dense, lambda: forward(dense=dense)),
+    "dense, backward": (dense, lambda: backward(dense=dense)),
+    "top_keys": (tops, tops_backward),
+}
+
+def scribble(array, good, stop):
+    bad = torch.zeros_like(good) if array.dtype == torch.bool else torch.full_like(good, far)
+    while not stop.is_set():
+        array.copy_(bad)
+        array.copy_(good)
+
+def run(array, call):
+    \"\"\"How often the result was that of what the array holds, another one, and none.\"\"\"
+    good, wanted, counts, stop = array.clone(), call(), [0, 0, 0], threading.Event()
+    thread = threading.Thread(target=scribble, args=(array, good, stop))
+    thread.start()
+    for _ in range(30):
+        try:
+            counts[0 if torch.equal(call(), wanted) else 1] += 1
+        except ValueError:
+            counts[2] += 1
+    stop.set()
+    thread.join()
+    assert torch.equal(call(), wanted)
+    return counts
+
+for name, case in CASES.items():
+    right, wrong, refused = run(*case)
+    assert wrong == 0, (name, right, wrong, refused)
+for name, case in LOOSE.items():
+    assert run(*case)[2] == 0, name
+print("all hold")
+"""
+
+
+def test_index_arrays_that_another_thread_writes_to():
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout == "all hold\n", (done.returncode, done.stdout + done.stderr)

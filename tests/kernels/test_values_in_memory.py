@@ -1,0 +1,179 @@
+"""Tensors whose memory is not their value, or lies at odd addresses, give what the same values give otherwise.
+
+torch may negate late (the imaginary part of a conjugate holds the numbers before the sign is turned), and may leave out
+the memory of zeros. Buffers and columns of structured arrays may put numbers at any byte.
+"""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import regard
+from oracles import attention as oracle
+from regard import masks
+from regard.kernels import additive, cross_entropy, dropout, library, paged
+from regard.kernels.terms import Terms
+from regard.layers import projection
+
+BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 5, 71, 19, 13
+
+
+def drawn(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def plain(tensor):
+    return tensor.clone()
+
+
+def negated_late(tensor):
+    """The same values, as the imaginary part of a conjugate: memory holds their negatives."""
+    late = torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
+    assert late.is_neg()
+    return late
+
+
+def misaligned(tensor):
+    """The same values, one byte further than their size allows."""
+    odd = torch.frombuffer(bytearray(tensor.nbytes + 1), dtype=tensor.dtype, offset=1, count=tensor.numel())
+    odd = odd.view(tensor.shape).copy_(tensor)
+    assert odd.data_ptr() % tensor.itemsize != 0
+    return odd
+
+
+def tokens(queries=QUERIES):
+    shapes = (HEADS, queries, HEAD_DIM), (KEY_HEADS, KEYS, HEAD_DIM), (KEY_HEADS, KEYS, VALUE_DIM)
+    return [drawn(BATCH, *shape) for shape in shapes]
+
+
+def trained(given, *tensors):
+    return [given(tensor).requires_grad_() for tensor in tensors]
+
+
+def attention(given):
+    leaves = trained(given, *tokens(), drawn(1, HEADS, QUERIES, KEYS))
+    output = regard.attention(*leaves[:3], bias=leaves[3], mask=masks.causal(), impl="native")
+    return [output, *torch.autograd.grad(output, leaves, given(drawn(*output.shape)))]
+
+
+def observe(given):
+    leaves = trained(given, *tokens())
+    seen = regard.observe(*leaves, top=3, rows=[1, 4], impl="native")
+    results = [seen.output, seen.lse, seen.entropy, seen.received, seen.top_weights, seen.rows]
+    return [*results, *torch.autograd.grad(results, leaves, [given(drawn(*result.shape)) for result in results])]
+
+
+def decode(given):
+    return [regard.attention(*map(given, tokens(queries=1)), mask=masks.padding([KEYS, 53]), impl="native")]
+
+
+def pages(given):
+    key, value = (drawn(12, KEY_HEADS, 16, width) for width in (HEAD_DIM, VALUE_DIM))
+    table, lengths = torch.arange(10).view(2, 5), torch.tensor([71, 53])
+    return [paged.attend(given(tokens()[0]), paged.Paged(given(key), given(value), table, lengths), scale=0.25)]
+
+
+def adding(given):
+    query, key, value = tokens()
+    leaves = trained(given, query, key, drawn(HEADS, HEAD_DIM), value)
+    output = additive.attend(*leaves, Terms(table=given(drawn(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS))
+    return [output, *torch.autograd.grad(output, leaves, given(drawn(*output.shape)))]
+
+
+def losing(given):
+    (logits,) = trained(given, drawn(7, 101))
+    loss = cross_entropy.cross_entropy(logits, torch.arange(7) * 11, smoothing=0.1, ignored=0)
+    return [loss, *torch.autograd.grad(loss, logits, given(drawn(7)))]
+
+
+def dropping(given):
+    torch.manual_seed(3)
+    (leaf,) = trained(given, drawn(7, 101))
+    output = dropout.drop(leaf, 0.3)
+    return [output, *torch.autograd.grad(output, leaf, given(drawn(7, 101)))]
+
+
+OPERATIONS = [attention, observe, decode, pages, adding, losing, dropping]
+
+
+@pytest.mark.parametrize("given", [negated_late, misaligned])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_reads_values(operation, given):
+    for ours, exact in zip(operation(given), operation(plain), strict=True):
+        assert torch.equal(ours, exact)
+
+
+def test_a_late_negation_against_the_oracle():
+    query, key, value = tokens()
+    output = regard.attention(*map(negated_late, (query, key, value)), impl="native")
+    exact, _ = oracle.attention(*(tensor.double().numpy() for tensor in (query, key, value)))
+    # Sums of HEAD_DIM and KEYS products of numbers below 5, in float32.
+    np.testing.assert_allclose(output.numpy(), exact, rtol=0, atol=(HEAD_DIM + KEYS) * torch.finfo(torch.float32).eps)
+
+
+@pytest.mark.parametrize("rows", [3, 67])  # with 67 oneDNN may be asked
+def test_a_linear_layer_reads_values(rows):
+    layer = nn.Linear(512, 512)
+    weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
+    layer.weight, layer.bias = (nn.Parameter(negated_late(parameter)) for parameter in (weight, bias))
+    (given,) = trained(negated_late, drawn(rows, 512))
+    upstream = drawn(rows, 512)
+    output = projection.project(given, layer)
+    found = [output, *torch.autograd.grad(output, (given, layer.weight), negated_late(upstream))]
+    x, w, b, dy = (tensor.detach().double() for tensor in (given, weight, bias, upstream))
+    with torch.no_grad():
+        found.append(projection.project(given, layer, "gelu"))
+    exacts = [x @ w.T + b, dy @ w, dy.T @ x, nn.functional.gelu(x @ w.T + b)]
+    for ours, exact in zip(found, exacts, strict=True):
+        assert (ours.double() - exact).abs().max() <= 512 * torch.finfo(torch.float32).eps * exact.abs().max()
+
+
+def test_zeros_without_memory():
+    query, key, _ = tokens()
+    zeros = torch._efficientzerotensor((BATCH, KEY_HEADS, KEYS, VALUE_DIM))
+    assert zeros.data_ptr() == 0
+    assert torch.count_nonzero(regard.attention(query, key, zeros, impl="native")) == 0
+    output = regard.attention(query.requires_grad_(), key, drawn(*zeros.shape), impl="native")
+    (of_query,) = torch.autograd.grad(output, query, torch._efficientzerotensor(tuple(output.shape)))
+    assert torch.count_nonzero(of_query) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_odd_addresses_in_other_dtypes_and_with_strides(dtype):
+    query, key, value = (tensor.to(dtype) for tensor in tokens())
+    turned = [misaligned(tensor.transpose(1, 2).contiguous()).transpose(1, 2) for tensor in (query, key, value)]
+    bias = drawn(1, 1, 1, KEYS).to(dtype)
+    wide = misaligned(bias).expand(BATCH, HEADS, QUERIES, KEYS)  # copied as it is stored, not as it is seen
+    output = regard.attention(*turned, bias=wide, impl="native")
+    assert torch.equal(output, regard.attention(query, key, value, bias=bias, impl="native"))
+
+
+def test_index_arrays_at_odd_addresses():
+    query, key, value = tokens()
+    lengths = misaligned(torch.tensor([KEYS, 53]))
+    found, exact = torch.empty(BATCH, HEADS, QUERIES, VALUE_DIM), torch.empty(BATCH, HEADS, QUERIES, VALUE_DIM)
+    library.native.forward(query, key, value, found, None, stop=lengths)
+    library.native.forward(query, key, value, exact, None, stop=lengths.clone())
+    assert torch.equal(found, exact)
+
+
+def test_numpy_arrays_at_odd_addresses():
+    """A column of a structured array: its rows are no whole number of elements apart."""
+    query, key, value = (tensor.numpy() for tensor in tokens())
+    records = np.zeros(BATCH, dtype=[("flag", "u1"), ("value", "f4", value.shape[1:])])
+    records["value"] = value
+    found = regard.attention(query, key, records["value"])
+    np.testing.assert_array_equal(found, regard.attention(query, key, value))
+    read = partial(np.frombuffer, dtype=np.float32, offset=1)
+    odd = [read(b"\0" + array.tobytes()).reshape(array.shape) for array in (query, key, value)]
+    np.testing.assert_array_equal(regard.attention(*odd), regard.attention(query, key, value))
+
+
+def test_an_output_is_written_where_it_lies_or_not_at_all():
+    query, key, value = tokens()
+    output = misaligned(torch.zeros(BATCH, HEADS, QUERIES, VALUE_DIM))
+    with pytest.raises(ValueError, match=r"output: it is to be written and its memory is not aligned"):
+        library.native.forward(query, key, value, output, None)
