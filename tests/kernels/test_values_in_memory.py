@@ -151,13 +151,14 @@ def test_odd_addresses_in_other_dtypes_and_with_strides(dtype):
     assert torch.equal(output, regard.attention(query, key, value, bias=bias, impl="native"))
 
 
-def test_index_arrays_at_odd_addresses():
+@pytest.mark.parametrize("lengths", [misaligned(torch.tensor([53, 53])), torch.tensor([53, 1, 53])[::2]])
+def test_index_arrays_at_odd_addresses_and_with_gaps(lengths):
     query, key, value = tokens()
-    lengths = misaligned(torch.tensor([KEYS, 53]))
     found, exact = torch.empty(BATCH, HEADS, QUERIES, VALUE_DIM), torch.empty(BATCH, HEADS, QUERIES, VALUE_DIM)
-    library.native.forward(query, key, value, found, None, stop=lengths)
-    library.native.forward(query, key, value, exact, None, stop=lengths.clone())
-    assert torch.equal(found, exact)
+    for stop in (lengths, torch.tensor(53).expand(BATCH)):
+        library.native.forward(query, key, value, found, None, stop=stop)
+        library.native.forward(query, key[:, :, :53], value[:, :, :53], exact, None)
+        assert (found - exact).abs().max() <= 53 * torch.finfo(torch.float32).eps
 
 
 def test_numpy_arrays_at_odd_addresses():

@@ -62,8 +62,9 @@ class Native(Implementation):
 
     def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """One call of the kernel."""
-        dtype, request = request.query.dtype, request.with_moderate_scale
-        return ops.attend(request.query, request.key, request.value, terms_of(request)).to(dtype)
+        given = request.with_moderate_scale
+        output = ops.attend(given.query, given.key, given.value, terms_of(given))
+        return output if given is request else output.to(request.query.dtype)
 
     def refuses_to_observe(self, request: Request) -> str | None:
         """What it refuses to compute."""
@@ -71,9 +72,9 @@ class Native(Implementation):
 
     def observe(self, request: Request, top: int, rows: Tensor | None) -> Observation:
         """One call of the kernel, and a second pass inside for what keys received."""
-        dtype, request = request.query.dtype, request.with_moderate_scale
-        seen = observing.observe(request.query, request.key, request.value, top, rows, terms_of(request))
-        return seen if seen.output.dtype == dtype else replace(seen, output=seen.output.to(dtype))
+        given = request.with_moderate_scale
+        seen = observing.observe(given.query, given.key, given.value, top, rows, terms_of(given))
+        return seen if given is request else replace(seen, output=seen.output.to(request.query.dtype))
 
 
 def outrun(request: Request) -> bool:
