@@ -132,12 +132,12 @@ LARGEST_COUNT = 2**62
 
 def check_count(name: str, number: object, *, least: int = 1, most: int = LARGEST_COUNT) -> None:
     """Raise OptionError unless ``number`` is an integer from ``least`` to ``most``."""
-    if isinstance(number, bool) or not isinstance(number, Integral) or not least <= int(number) <= most:
+    whole = isinstance(number, Integral) and not isinstance(number, bool)
+    if not whole or not least <= int(number) <= most:  # type: ignore[call-overload]
+        above = whole and number > most  # type: ignore[operator]
         raise OptionError(
             f"wrong {name}",
-            expected=f"an integer of {least} or more"
-            if most == LARGEST_COUNT
-            else f"an integer from {least} to {most}",
+            expected=f"an integer from {least} to {most}" if above else f"an integer of {least} or more",
             got=described(number),
             do=f"for example {name}={max(8, least)}",
         )

@@ -183,6 +183,20 @@ class TestAdditive:
         with pytest.raises(DtypeError, match=r"torch\.int64"):
             masks.from_transformers(torch.ones(BATCH, 1, QUERIES, KEYS, dtype=torch.int64))
 
+    def test_arrays_and_lists_mean_what_tensors_do(self):
+        for convert, tensor in (
+            (masks.from_sdpa, ~some(BATCH, 1, QUERIES, KEYS)),
+            (masks.from_sdpa, added(some(QUERIES, KEYS))),
+            (masks.from_multihead_attention, some(QUERIES, KEYS)),
+            (lambda mask: masks.from_multihead_attention(mask, heads=HEADS), some(BATCH * HEADS, QUERIES, KEYS)),
+            (lambda padding: masks.from_multihead_attention(None, padding), some(BATCH, KEYS)),
+            (masks.from_transformers, (~some(BATCH, KEYS)).long()),
+            (masks.from_transformers, added(some(BATCH, 1, QUERIES, KEYS), torch.finfo(torch.float32).min)),
+        ):
+            expected = convert(tensor)
+            assert convert(tensor.numpy()) == expected
+            assert convert(tensor.tolist()) == expected
+
     def test_a_mask_does_not_change_with_its_tensor(self):
         for convert, tensor in (
             (masks.from_sdpa, ~some(QUERIES, KEYS)),

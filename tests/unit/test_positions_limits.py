@@ -41,6 +41,24 @@ def test_building(make, facts):
         make()
 
 
+@pytest.mark.parametrize("base", [float("nan"), float("inf"), -1, 0, 10**400])
+def test_a_base_is_a_finite_number(base, as_users_call):
+    for make in (positions.Rotary, positions.Sinusoidal):
+        with pytest.raises(OptionError, match=r"(?s)wrong base.*finite number of 1 or more.*got.*leave base out"):
+            make(4, base=base)
+
+
+def test_yarn_needs_pairs_that_turn_differently(as_users_call):
+    with pytest.raises(OptionError, match=r"(?s)YarnScaling.*larger than 1.*base=1"):
+        positions.Rotary(4, base=1, scaling=positions.YarnScaling(2.0, 512))
+
+
+@pytest.mark.parametrize("position", [positions.Learned(8, 4), positions.Sinusoidal(4)])
+def test_there_are_no_fewer_than_no_tokens(position):
+    with pytest.raises(OptionError, match=r"(?s)wrong length.*0 or more.*got: +-1"):
+        position(-1)
+
+
 @pytest.mark.parametrize(("length", "offset"), [(8, 0), (1, 7), (1, -1)])
 def test_beyond_the_last_learned(length, offset):
     with pytest.raises(ShapeError, match=rf"(?s)at most 7 tokens.*{length} tokens from position {offset}.*shorten"):

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import DtypeError, OptionError, ShapeError
-from regard.masks.given import as_integers, check_lengths, checked_device, has_values
+from regard.masks.given import as_integers, check_lengths, checked_device, has_values, on_device
 from regard.masks.lowered import Lowered
 from regard.masks.memo import Memo, is_traced
 
@@ -106,6 +106,7 @@ class Mask(ABC):
         check_lengths(queries, keys)
         device = checked_device(device)
         query = torch.arange(queries, device=device) if rows is None else _checked_rows(rows, queries, device)
+        device = query.device if device is None and rows is not None else device
         batch = torch.arange(1 if self.batch is None else self.batch, device=device)
         head = torch.arange(1 if self.heads is None else self.heads, device=device)
         key = torch.arange(keys, device=device)
@@ -248,7 +249,7 @@ def _checked_rows(rows: Any, queries: int, device: torch.device | None) -> Int[T
     expected = f"a list of integers from 0 to {queries - 1}"
     index = rows if isinstance(rows, Tensor) and rows.dtype == torch.long and rows.layout is torch.strided else None
     index = as_integers(rows, "rows", expected, "count queries from 0") if index is None else index
-    index = index.to(device)
+    index = on_device(index, device)
     if index.dim() != 1:
         raise ShapeError(
             "rows is no list", expected=expected, got=f"shape {tuple(index.shape)}", do="use rows.flatten()"

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import OptionError, ShapeError, check_count
-from regard.positions.base import AbsolutePosition
+from regard.positions.base import LARGEST_SIZE, AbsolutePosition, check_number, check_tokens
 
 
 @final
@@ -27,6 +27,8 @@ class Sinusoidal(AbsolutePosition):
 
     def __init__(self, width: int, *, base: float = 10000.0) -> None:
         super().__init__()
+        check_count("width", width, least=0, most=LARGEST_SIZE)
+        check_number("base", base, least=1.0)
         if width < 2 or width % 2:
             raise OptionError(
                 "sinusoidal positions come in pairs",
@@ -34,13 +36,14 @@ class Sinusoidal(AbsolutePosition):
                 got=str(width),
                 do="use an even width",
             )
-        self.width, self.base = width, base
+        self.width, self.base = width, float(base)
         # Holds nothing: it follows the module to its device and dtype, which the vectors then have.
         self.register_buffer("like", torch.empty(0), persistent=False)
         self.like: Tensor
 
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
         """The vectors of positions ``offset`` to ``offset + length - 1``, in the module's dtype."""
+        check_tokens(length, offset)
         # float64: at position 100,000 a float32 angle is off by 0.004 radians
         position = torch.arange(offset, offset + length, dtype=torch.float64)
         exponents = torch.arange(0, self.width, 2, dtype=torch.float64) / self.width
@@ -61,13 +64,15 @@ class Learned(AbsolutePosition):
 
     def __init__(self, max_length: int, width: int, *, deviation: float = 0.02) -> None:
         super().__init__()
-        check_count("max_length", max_length)
-        check_count("width", width)
+        check_count("max_length", max_length, most=LARGEST_SIZE)
+        check_count("width", width, most=LARGEST_SIZE)
+        check_number("deviation", deviation, least=0.0)
         self.weight = nn.Parameter(torch.empty(max_length, width))
         nn.init.normal_(self.weight, std=deviation)
 
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
         """The vectors of positions ``offset`` to ``offset + length - 1``; ShapeError beyond the last."""
+        check_tokens(length, offset)
         if offset < 0 or offset + length > self.weight.shape[0]:
             raise ShapeError(
                 "there are not that many learned positions",

@@ -8,15 +8,16 @@ Su et al. 2021 (RoFormer), equations 14, 15 and 34. ``layout="pairs"`` pairs nei
 
 from __future__ import annotations
 
+import reprlib
 from typing import Literal, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import OptionError, ShapeError, check_count, unknown
-from regard.positions.base import Rotation
-from regard.positions.scaling import Scaling, plain_frequencies
+from regard.errors import OptionError, ShapeError, check_count, check_choice
+from regard.positions.base import LARGEST_SIZE, Rotation, check_number, check_tokens
+from regard.positions.scaling import Scaling, YarnScaling, plain_frequencies
 
 
 @final
@@ -37,11 +38,13 @@ class Rotary(Rotation):
         scaling: Scaling | None = None,
     ) -> None:
         super().__init__()
-        check_count("head_dim", head_dim)
-        self.head_dim, self.base, self.layout, self.scaling = head_dim, base, layout, scaling
+        check_count("head_dim", head_dim, most=LARGEST_SIZE)
+        check_number("base", base, least=1.0)
+        check_choice("rotary layout", layout, ("halves", "pairs"))
+        _check_scaling(scaling, base)
+        self.head_dim, self.base, self.layout, self.scaling = head_dim, float(base), layout, scaling
         self.rotated = head_dim if rotated is None else rotated
-        if layout not in ("halves", "pairs"):
-            raise unknown("rotary layout", layout, ("halves", "pairs"))
+        check_count("rotated", self.rotated, least=0)
         if self.rotated % 2 or not 0 < self.rotated <= head_dim:
             raise OptionError(
                 "rotary positions turn pairs of dimensions",
@@ -54,11 +57,13 @@ class Rotary(Rotation):
         self, tensor: Float[Tensor, "*batch length head_dim"], *, offset: int = 0
     ) -> Float[Tensor, "*batch length head_dim"]:
         """Turn the tokens at positions ``offset`` to ``offset + length - 1``."""
-        if tensor.shape[-1] != self.head_dim:
+        check_tokens(0, offset)
+        sizes = tuple(tensor.shape) if isinstance(tensor, Tensor) and not tensor.is_nested else ()
+        if len(sizes) < 2 or sizes[-1] != self.head_dim:
             raise ShapeError(
                 "rotary positions were made for another head_dim",
                 expected=f"(..., length, {self.head_dim})",
-                got=str(tuple(tensor.shape)),
+                got=str(sizes) if sizes else type(tensor).__name__,
                 do="build positions.Rotary with the head_dim of the queries (width / heads)",
             )
         cosine, sine = self._angles(tensor, offset)
@@ -85,3 +90,20 @@ class Rotary(Rotation):
     def extra_repr(self) -> str:
         """For printing."""
         return f"head_dim={self.head_dim}, base={self.base:g}, layout={self.layout!r}, scaling={self.scaling}"
+
+
+def _check_scaling(scaling: object, base: float) -> None:
+    if scaling is not None and not isinstance(scaling, Scaling):
+        raise OptionError(
+            "scaling is how frequencies change for longer texts",
+            expected="a positions.Scaling, such as positions.LinearScaling, or None",
+            got=reprlib.repr(scaling),
+            do="for example scaling=positions.LinearScaling(2.0)",
+        )
+    if isinstance(scaling, YarnScaling) and float(base) == 1.0:
+        raise OptionError(
+            "YarnScaling tells pairs apart by how fast they turn",
+            expected="a base larger than 1, so that they turn at different speeds",
+            got="base=1",
+            do="leave base out for the published value",
+        )

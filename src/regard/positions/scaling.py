@@ -14,6 +14,7 @@ Sources, in that order: Chen et al. 2023, "Position interpolation"; Peng et al. 
 from __future__ import annotations
 
 import math
+import reprlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
@@ -23,6 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import OptionError, check_count
+from regard.positions.base import is_finite
 
 
 def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
@@ -145,20 +147,20 @@ class Llama3Scaling(Scaling):
 
 
 def _check_factor(factor: object) -> None:
-    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1.0 <= factor < math.inf:
+    if not is_finite(factor) or float(factor) < 1.0:
         raise OptionError(
             "a scaling's factor is how many times longer texts may be",
             expected="a finite number of 1 or more",
-            got=repr(factor),
+            got=reprlib.repr(factor),
             do="divide the length to read by the length trained on",
         )
 
 
-def _check_turns(fewest: str, low: float, most: str, high: float) -> None:
-    if not 0.0 < low < high:
+def _check_turns(fewest: str, low: object, most: str, high: object) -> None:
+    if not is_finite(low) or not is_finite(high) or not 0.0 < float(low) < float(high):
         raise OptionError(
             f"{fewest} and {most} are numbers of turns within the trained length",
             expected=f"0 < {fewest} < {most}",
-            got=f"{fewest}={low}, {most}={high}",
+            got=f"{fewest}={reprlib.repr(low)}, {most}={reprlib.repr(high)}",
             do="leave them out for the published values",
         )

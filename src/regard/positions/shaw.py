@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from regard.contract import Frame
 from regard.errors import ShapeError, check_count
-from regard.positions.base import PairBias, distances
+from regard.positions.base import LARGEST_SIZE, PairBias, distances
 
 
 @final
@@ -33,9 +33,9 @@ class ShawRelative(PairBias):
     ) -> None:
         super().__init__()
         value_dim = head_dim if value_dim is None else value_dim
-        check_count("head_dim", head_dim)
-        check_count("value_dim", value_dim)
-        check_count("max_distance", max_distance, least=0)
+        check_count("head_dim", head_dim, most=LARGEST_SIZE)
+        check_count("value_dim", value_dim, most=LARGEST_SIZE)
+        check_count("max_distance", max_distance, least=0, most=LARGEST_SIZE)
         self.max_distance = max_distance
         count = 2 * max_distance + 1
         self.key_vectors = nn.Parameter(torch.randn(count, head_dim) * head_dim**-0.5)
