@@ -7,12 +7,14 @@ shell prints the message without a traceback and leaves with the class's ``exit_
 from __future__ import annotations
 
 import errno
+import math
+import sys
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
-from numbers import Integral
+from numbers import Integral, Real
 from reprlib import Repr
 from types import FunctionType
-from typing import ClassVar
+from typing import Any, ClassVar, SupportsFloat, TypeGuard
 
 
 class RegardError(Exception):
@@ -126,20 +128,75 @@ def described(value: object) -> str:
         return f"an object of type {kind}"
 
 
+LARGEST_SIZE = 2**24
+"""No size may be larger: 16 million tokens, or a width of 16 million, is no model but a mistake."""
 LARGEST_COUNT = 2**62
 """No count is larger, so that sums and differences of two of them fit into 64 bits."""
+_LARGEST_WEIGHT = 2**34
+_LARGEST_FLOAT = sys.float_info.max
 
 
-def check_count(name: str, number: object, *, least: int = 1, most: int = LARGEST_COUNT) -> None:
-    """Raise OptionError unless ``number`` is an integer from ``least`` to ``most``."""
+def check_count(name: str, number: Any, *, least: int = 1, most: int = LARGEST_COUNT) -> None:
+    """Raise OptionError unless ``number`` is an integer of at least ``least`` and at most ``most``."""
     whole = isinstance(number, Integral) and not isinstance(number, bool)
-    if not whole or not least <= int(number) <= most:  # type: ignore[call-overload]
-        above = whole and number > most  # type: ignore[operator]
+    if not whole or not least <= int(number) <= most:
+        too_large = whole and int(number) > most
         raise OptionError(
             f"wrong {name}",
-            expected=f"an integer from {least} to {most}" if above else f"an integer of {least} or more",
+            expected=f"an integer from {least} to {most}" if too_large else f"an integer of {least} or more",
             got=described(number),
-            do=f"for example {name}={max(8, least)}",
+            do=f"for example {name}={min(max(8, least), most)}",
+        )
+
+
+def check_size(name: str, number: object) -> None:
+    """Raise OptionError unless ``number`` can be the size of something that is held in memory."""
+    check_count(name, number, most=LARGEST_SIZE)
+
+
+def check_weights(**sizes: int) -> None:
+    """Raise OptionError where a weight of these sizes is larger than any memory. Each of them is checked before."""
+    if math.prod(sizes.values()) > _LARGEST_WEIGHT:
+        raise OptionError(
+            "these sizes make a weight that no memory holds",
+            expected=f"at most {_LARGEST_WEIGHT} numbers",
+            got=" * ".join(f"{name}={size}" for name, size in sizes.items()),
+            do="take smaller sizes",
+        )
+
+
+def is_number(value: Any) -> TypeGuard[SupportsFloat]:
+    """Whether it is a finite real number, Python's or NumPy's, and no bool."""
+    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
+        return False
+    limit: Any = _LARGEST_FLOAT
+    return bool(-limit <= value <= limit)  # an integer may be larger than any float
+
+
+def check_number(name: str, number: object, *, least: float | None = None, above: float | None = None) -> None:
+    """Raise OptionError unless it is a finite number, of at least ``least``, or more than ``above``."""
+    fits = is_number(number) and (least is None or number >= least) and (above is None or number > above)  # type: ignore[operator]
+    if not fits:
+        bound = f" of {least:g} or more" if least is not None else f" above {above:g}" if above is not None else ""
+        raise OptionError(
+            f"wrong {name}", expected=f"a finite number{bound}", got=described(number), do=f"choose another {name}"
+        )
+
+
+def check_kind(name: str, value: object, kind: type | tuple[type, ...], *, do: str) -> None:
+    """Raise OptionError, which says what to ``do``, unless ``value`` is of that class."""
+    if not isinstance(value, kind):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        raise OptionError(
+            f"wrong {name}", expected=" or ".join(f"a {one.__name__}" for one in kinds), got=described(value), do=do
+        )
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raise OptionError unless ``value`` says yes or no."""
+    if not isinstance(value, Integral) or not 0 <= int(value) <= 1:  # a bool is an integer too
+        raise OptionError(
+            f"wrong {name}", expected="True or False", got=described(value), do=f"for example {name}=True"
         )
 
 

@@ -10,11 +10,10 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.arrays import Array, is_foreign, on_tensors
 from regard.contract import Observation
-from regard.errors import check_count
 from regard.kernels.request import Bias
 from regard.kernels.select import implementation
 from regard.masks.base import Mask
-from regard.shapes import checked, query_rows
+from regard.shapes import check_top, checked, query_rows
 
 
 @explain_arguments
@@ -46,7 +45,7 @@ def observe(
         terms = {"mask": mask, "scale": scale, "top": top, "rows": rows, "impl": impl}
         return on_tensors(observe, query, key, value, bias, **terms)
     request = checked(query, key, value, mask=mask, bias=bias, scale=scale)
-    check_count("top", top, least=0)
+    check_top(top, request.frame.keys)
     chosen = implementation(impl, request, observing=True)
     seen: Any = chosen.observe(request, top, query_rows(rows, request.frame.queries, request.device))
     return seen

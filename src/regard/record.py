@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -22,7 +23,12 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Observation
-from regard.errors import MissingLayerError, OptionError
+from regard.errors import (
+    MissingLayerError,
+    OptionError,
+    check_kind,
+    described,
+)
 from regard.kernels.request import Bias
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
@@ -79,23 +85,24 @@ class Seen(Sequence[SeenLayer]):
         return iter(self._calls)
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, int) and not -len(self) <= index < len(self):
+        if isinstance(index, Integral) and not -len(self) <= int(index) < len(self):
             # An IndexError as well, which is how Python finds the end of a sequence.
             raise MissingLayerError(
-                f"attention layer {index} was not called",
+                f"attention layer {described(index)} was not called",
                 expected=f"an index below {len(self)}" if self._calls else "a call of the model inside the `with`",
-                got=str(index),
+                got=described(index),
                 do="len(seen) tells how many calls there were",
             )
+        check_kind("index of a call", index, (int, slice, str, Integral), do="a number from 0, or the layer's name")
         if not isinstance(index, str):
             return self._calls[index]
         named = [call for call in self._calls if call.name == index]
         if not named:
             raise OptionError(
-                f"no attention layer {index!r} was called",
+                f"no attention layer {described(index)} was called",
                 expected="one of "
                 + (", ".join(dict.fromkeys(call.name for call in self._calls)) or "none: the model was not called"),
-                got=repr(index),
+                got=described(index),
                 do="call the model inside the `with`, and use the names of model.named_modules()",
             )
         return named[-1]
@@ -112,7 +119,7 @@ def record(model: nn.Module) -> Iterator[Seen]:
         raise OptionError(
             "record listens to a model",
             expected="a torch.nn.Module",
-            got=repr(model),
+            got=described(model),
             do='load one first: model = regard.load("minilm")',
         )
     mechanisms = [(name, module) for name, module in model.named_modules() if isinstance(module, Mechanism)]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from numbers import Real
 from types import FunctionType
-from typing import Any, SupportsFloat, TypeGuard
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, described
+from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, check_count, described, is_number
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
 from regard.positions.base import PairBias
 
+_MOST_TOP = 1024
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -82,7 +82,7 @@ def _of_kind(thing: object) -> str:
 
 def check_dropout(dropout: object) -> None:
     """Raise OptionError unless 0 <= dropout < 1."""
-    if not _is_number(dropout) or not 0.0 <= float(dropout) < 1.0:
+    if not is_number(dropout) or not 0.0 <= float(dropout) < 1.0:
         raise OptionError(
             "dropout is a probability",
             expected="0 <= dropout < 1",
@@ -93,8 +93,7 @@ def check_dropout(dropout: object) -> None:
 
 def check_scale(scale: object) -> None:
     """Raise OptionError unless the scale is a finite number, or None."""
-    # A compiler can trace the comparison, and not math.isfinite.
-    if scale is None or (_is_number(scale) and abs(float(scale)) < math.inf):
+    if scale is None or is_number(scale):
         return
     raise OptionError(
         "scale is what scores are multiplied with",
@@ -104,9 +103,62 @@ def check_scale(scale: object) -> None:
     )
 
 
-def _is_number(number: object) -> TypeGuard[SupportsFloat]:
-    """Python's and NumPy's real numbers, but no bool."""
-    return type(number) is float or (isinstance(number, Real) and not isinstance(number, bool))
+def check_top(top: object, keys: int) -> None:
+    """Raise OptionError unless ``top`` largest weights can be reported: some more than there are keys will do."""
+    check_count("top", top, least=0, most=max(keys, _MOST_TOP))
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether all numbers lie in memory: a tensor that is neither sparse nor nested nor in a library's own layout."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
+def check_dense(name: str, tensor: Tensor) -> None:
+    """Raise DtypeError for a tensor that is not dense."""
+    if not is_dense(tensor):
+        raise DtypeError(
+            f"{name} is not a dense tensor",
+            expected="all numbers in memory (torch.strided), neither sparse nor nested",
+            got="a nested tensor" if tensor.is_nested else f"layout {tensor.layout}",
+            do="pad sequences to one length and pass mask=masks.padding(lengths)"
+            if tensor.is_nested
+            else "convert it with .to_dense()",
+        )
+
+
+def check_tokens(name: str, tokens: object, shape: str) -> None:
+    """Raise DtypeError for what is no dense tensor of floating-point numbers; ``shape`` says which was expected."""
+    if not isinstance(tokens, Tensor):
+        raise DtypeError(
+            f"{name} is no tensor",
+            expected=f"a tensor {shape}",
+            got=described(tokens) if not isinstance(tokens, Mask) else f"the mask {tokens!r}",
+            do="a mask is given by name: mask=..." if isinstance(tokens, Mask) else "use torch.as_tensor",
+        )
+    check_dense(name, tokens)
+    if tokens.dtype not in FLOATS:
+        raise DtypeError(
+            f"{name} is not of a dtype that can be computed with",
+            expected=", ".join(str(dtype) for dtype in FLOATS),
+            got=str(tokens.dtype),
+            do="token ids are for a model or an embedding; other numbers are converted with .float()",
+        )
+
+
+def device_of(device: Any) -> torch.device:
+    """The device, once a tensor could be made there; None is the CPU. Raises DeviceError for one that torch lacks."""
+    try:
+        target = torch.device("cpu" if device is None else device)
+        torch.empty(1, device=target)
+    # torch raises RuntimeError, AssertionError or NotImplementedError for a device it lacks, and others for none.
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError, ValueError) as error:
+        raise DeviceError(
+            f"cannot use device {described(device)}",
+            expected="'cpu', or a device that this torch has, such as 'cuda'",
+            got=(str(error).splitlines() or [type(error).__name__])[0][:120],
+            do="leave device out for the CPU",
+        ) from error
+    return target
 
 
 def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.device) -> Tensor | None:
@@ -115,9 +167,9 @@ def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.
         return None
     try:
         index = torch.as_tensor(rows, device=device)
-    except (TypeError, ValueError, RuntimeError):  # not numbers
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # not numbers
         index = torch.tensor(torch.nan)
-    whole = index.numel() == 0 or not (index.is_floating_point() or index.is_complex() or index.dtype == torch.bool)
+    whole = is_dense(index) and (index.numel() == 0 or index.dtype in _INTEGERS)
     index = index.long() if whole else index
     if not whole or index.dim() != 1 or bool(((index < -queries) | (index >= queries)).any()):
         raise OptionError(
@@ -132,7 +184,8 @@ def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     if isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor):
         alike = query.dtype == key.dtype == value.dtype and query.device == key.device == value.device
-        if alike and query.dtype in FLOATS:  # which is nearly always so, and quick to see
+        dense = is_dense(query) and is_dense(key) and is_dense(value)
+        if alike and dense and query.dtype in FLOATS:  # which is nearly always so, and quick to see
             return
     named = {"query": query, "key": key, "value": value}
     for name, tensor in named.items():
@@ -143,6 +196,7 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
                 got=type(tensor).__name__,
                 do="use torch.as_tensor",
             )
+        check_dense(name, tensor)
     if len({tensor.dtype for tensor in named.values()}) > 1:
         raise DtypeError(
             "query, key and value have different dtypes",
@@ -209,12 +263,13 @@ def _check_bias(bias: Bias | None, query: Tensor, key: Tensor, value: Tensor) ->
             got=type(bias).__name__,
             do="absolute positions are added to embeddings, and Rotary turns queries and keys before attention",
         )
-    if not bias.is_floating_point():
+    check_dense("bias", bias)
+    if bias.dtype not in FLOATS:
         raise DtypeError(
             "bias is added to scores",
-            expected="a floating-point tensor",
+            expected="a floating-point tensor: " + ", ".join(str(dtype) for dtype in FLOATS),
             got=str(bias.dtype),
-            do="a bool tensor is a mask: masks.keep",
+            do="a bool tensor is a mask: masks.keep" if bias.dtype == torch.bool else "convert it with .float()",
         )
     if bias.device != query.device:
         raise DeviceError(

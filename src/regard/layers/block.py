@@ -12,7 +12,13 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice
+from regard.errors import (
+    OptionError,
+    check_choice,
+    check_flag,
+    check_number,
+    check_size,
+)
 from regard.layers.cache import KeyValueCache
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head import MultiHeadAttention
@@ -221,6 +227,7 @@ def decoder_block(
     ``mechanism``, ``position`` and ``key_value_heads`` are those of self-attention; cross-attention is scaled dot
     product with all heads.
     """
+    check_flag("cross_attention", cross_attention)
     return DecoderBlock(
         attention=MultiHeadAttention(
             width,
@@ -240,6 +247,8 @@ def decoder_block(
 
 def _residual(norm: str, width: int, epsilon: float, dropout: float) -> Residual:
     check_choice("norm", norm, _RESIDUALS)
+    check_size("width", width)
+    check_number("epsilon", epsilon, least=0.0)
     return _RESIDUALS[norm](nn.LayerNorm(width, eps=epsilon), dropout=dropout)
 
 

@@ -18,7 +18,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.errors import ShapeError
+from regard.errors import OptionError, ShapeError, described
+from regard.shapes import check_tokens
 
 
 @dataclass
@@ -59,6 +60,8 @@ class KeyValueCache:
 
     def extended(self, key: Tensor, value: Tensor) -> KeyValueCache:
         """A cache with more tokens at the end. Raises ShapeError where they do not fit those before."""
+        check_tokens("key", key, "(batch, key_heads, new, head_dim)")
+        check_tokens("value", value, "(batch, key_heads, new, value_dim)")
         _check_pair(key, value)
         length = self.length + key.shape[2]
         if self._storage is None or self.length == 0:
@@ -83,7 +86,7 @@ class KeyValueCache:
         if self._storage is None:
             return self
         # With its room: a search reorders and puts in the next token, which would have to be copied for once more.
-        key, value = (side.index_select(0, entries) for side in (self._storage.key, self._storage.value))
+        key, value = (taken(side, entries) for side in (self._storage.key, self._storage.value))
         return KeyValueCache(self.length, _Storage(key, value, {self.length: True}))
 
     def _filled(self) -> _Storage:
@@ -95,6 +98,21 @@ class KeyValueCache:
                 do="look at cache.length first",
             )
         return self._storage
+
+
+def taken(rows: Tensor, entries: object) -> Tensor:
+    """The given rows. Raises OptionError for entries that are not there, or are no tensor of integers."""
+    try:
+        if isinstance(entries, Tensor) and entries.is_meta and not rows.is_meta:
+            raise IndexError("entries that hold no numbers")
+        return rows.index_select(0, entries)  # type: ignore[arg-type]
+    except (IndexError, RuntimeError, TypeError) as error:  # it looks at them anyway: to look before would cost twice
+        raise OptionError(
+            "entries names rows that are not there",
+            expected=f"a tensor (entries,) of integers, each from 0 to {rows.shape[0] - 1}, on {rows.device}",
+            got=described(entries),
+            do="torch.tensor([0, 2]) keeps the rows 0 and 2, counted from 0",
+        ) from error
 
 
 def _room(tensor: Tensor, length: int) -> Tensor:

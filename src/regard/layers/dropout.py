@@ -12,7 +12,7 @@ from typing import final
 from torch import Tensor, nn
 
 from regard.kernels.dropout import drop
-from regard.shapes import check_dropout
+from regard.shapes import check_dropout, check_tokens
 
 
 @final
@@ -30,7 +30,10 @@ class Dropout(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Dropped in training; in evaluation, and where ``p`` is 0, the tokens as they are."""
-        return drop(tokens, self.p) if self.training and self.p > 0 else tokens
+        if not self.training or self.p == 0:
+            return tokens
+        check_tokens("tokens", tokens, "(.., width)")
+        return drop(tokens, self.p)
 
     def extra_repr(self) -> str:
         """For printing."""

@@ -14,9 +14,16 @@ from typing import final
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import ShapeError, check_choice, check_count
+from regard.errors import (
+    ShapeError,
+    check_choice,
+    check_flag,
+    check_size,
+    check_weights,
+)
 from regard.layers.dropout import Dropout
 from regard.layers.projection import project
+from regard.shapes import check_tokens
 
 _PLAIN = ("relu", "gelu", "gelu_tanh", "silu", "relu_squared")
 _GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": "silu"}
@@ -36,9 +43,11 @@ class FeedForward(nn.Module):
         self, width: int, inner: int, *, activation: str = "relu", dropout: float = 0.0, bias: bool = True
     ) -> None:
         super().__init__()
-        check_count("width", width)
-        check_count("inner", inner)
+        check_size("width", width)
+        check_size("inner", inner)
+        check_weights(width=width, inner=inner)
         check_choice("activation", activation, ACTIVATIONS)
+        check_flag("bias", bias)
         self.activation = activation
         self.up = nn.Linear(width, inner, bias=bias)
         self.gate = nn.Linear(width, inner, bias=bias) if activation in _GATED else None
@@ -47,6 +56,7 @@ class FeedForward(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """(batch, length, width) -> the same shape. Raises ShapeError for another width."""
+        check_tokens("tokens", tokens, f"(batch, length, {self.up.in_features})")
         if tokens.dim() < 1 or tokens.shape[-1] != self.up.in_features:
             raise ShapeError(
                 "tokens do not fit the feed-forward layer",

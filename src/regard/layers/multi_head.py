@@ -17,13 +17,25 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.catalogue import mechanism as mechanism_of
 from regard.contract import Frame
-from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError, check_count, described
+from regard.errors import (
+    LARGEST_SIZE,
+    DeviceError,
+    DtypeError,
+    OptionError,
+    RefusedError,
+    ShapeError,
+    check_count,
+    check_flag,
+    check_size,
+    check_weights,
+    described,
+)
 from regard.layers.cache import KeyValueCache
 from regard.layers.projection import project
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.positions.base import PairBias, Rotation
-from regard.shapes import check_mask
+from regard.shapes import check_dropout, check_mask, check_tokens
 
 
 @final
@@ -69,11 +81,14 @@ class MultiHeadAttention(nn.Module):
         value_width = key_width if value_width is None else value_width
         counts = {"width": width, "heads": heads, "key_value_heads": key_value_heads}
         for name, count in (counts | {"key_width": key_width, "value_width": value_width}).items():
-            check_count(name, count)
+            check_size(name, count)
         _check_heads(width, heads, key_value_heads, head_dim)
         _check_position(position)
+        check_flag("bias", bias)
+        check_dropout(dropout)
         self.width, self.heads, self.key_value_heads = width, heads, key_value_heads
         self.head_dim = width // heads if head_dim is None else head_dim
+        check_weights(width=max(width, key_width, value_width), heads=heads, head_dim=self.head_dim)
         self.query_projection = nn.Linear(width, heads * self.head_dim, bias=bias)
         self.key_projection = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
         self.value_projection = nn.Linear(value_width, key_value_heads * self.head_dim, bias=bias)
@@ -91,7 +106,7 @@ class MultiHeadAttention(nn.Module):
             raise OptionError(
                 "mechanism is neither a name nor a mechanism",
                 expected="a name in regard.catalogue(), or a module made by regard.mechanism(...)",
-                got=repr(mechanism),
+                got=described(mechanism),
                 do='for example mechanism="dot_product"',
             )
         self.mechanism = mechanism
@@ -174,6 +189,8 @@ class MultiHeadAttention(nn.Module):
         """
         check_mask(mask)
         _check_cache(memory)
+        if offset is not None:
+            check_count("offset", offset, least=-LARGEST_SIZE, most=LARGEST_SIZE)
         queries = self._heads_of(query, self.query_projection, "query")
         queries = self._turned(queries, Frame(query.shape[1], memory.length).offset if offset is None else offset)
         return self._mixed(queries, memory.key, memory.value, mask)
@@ -226,13 +243,7 @@ class MultiHeadAttention(nn.Module):
 
     def _heads_of(self, tokens: Tensor, projection: nn.Linear, name: str) -> Tensor:
         """(batch, length, width) -> (batch, heads, length, head_dim)."""
-        if not isinstance(tokens, Tensor):
-            raise DtypeError(
-                f"{name} is no tensor",
-                expected=f"a tensor (batch, length, {projection.in_features})",
-                got=type(tokens).__name__,
-                do="a mask is given by name: mask=..." if isinstance(tokens, Mask) else "use torch.as_tensor",
-            )
+        check_tokens(name, tokens, f"(batch, length, {projection.in_features})")
         if tokens.dim() != 3 or tokens.shape[-1] != projection.in_features:
             raise ShapeError(
                 f"{name} tokens do not fit the layer",
@@ -320,7 +331,7 @@ def _split_fused(module: MultiHeadAttention, state: dict[str, Any], prefix: str,
 
 def _check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | None) -> None:
     if head_dim is not None:
-        check_count("head_dim", head_dim)
+        check_size("head_dim", head_dim)
     elif width % heads:
         raise OptionError(
             "width is not divisible by heads",

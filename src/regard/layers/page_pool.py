@@ -17,8 +17,15 @@ from typing import Any, final
 import torch
 
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, RefusedError, check_count
-from regard.shapes import FLOATS
+from regard.errors import (
+    DtypeError,
+    RefusedError,
+    check_count,
+    check_size,
+    check_weights,
+    described,
+)
+from regard.shapes import FLOATS, device_of
 
 
 @final
@@ -52,14 +59,16 @@ class PagePool:
         value_dim = head_dim if value_dim is None else value_dim
         counts = {"key_heads": key_heads, "head_dim": head_dim, "value_dim": value_dim, "page_size": page_size}
         for name, count in (counts if limit is None else counts | {"limit": limit}).items():
-            check_count(name, count)
-        if dtype not in FLOATS:
+            check_size(name, count)
+        check_weights(key_heads=key_heads, page_size=page_size, head_dim=max(head_dim, value_dim))
+        if not isinstance(dtype, torch.dtype) or dtype not in FLOATS:
             raise DtypeError(
                 "attention needs floating-point tensors",
                 expected=", ".join(str(known) for known in FLOATS),
-                got=str(dtype),
+                got=described(dtype),
                 do="make the pool with the dtype of the layer",
             )
+        device = device_of(device)
         self.page_size, self.limit = page_size, limit
         with torch.inference_mode(False):
             self.key = torch.empty(0, key_heads, page_size, head_dim, dtype=dtype, device=device)
@@ -89,7 +98,8 @@ class PagePool:
         return len(self._free)
 
     def take(self, count: int) -> list[Page]:
-        """``count`` free pages. Raises RefusedError where that needs more than ``limit``."""
+        """``count`` free pages. Raises RefusedError beyond ``limit``, or where there is no memory for them."""
+        check_count("count", count, least=0)
         with self.lock:
             if count > self.free:  # which another thread may only raise
                 self._grow(self.pages + count - self.free)
@@ -118,11 +128,22 @@ class PagePool:
         pages = max(16, 2 * before, wanted)
         pages = pages if self.limit is None else min(pages, self.limit)
         with torch.inference_mode(False):
-            key = self.key.new_empty(pages, *self.key.shape[1:])
-            value = self.value.new_empty(pages, *self.value.shape[1:])
+            key, value = self._room(self.key, pages), self._room(self.value, pages)
             key[:before], value[:before] = self.key, self.value
         self.key, self.value = key, value
         self._free.extend(range(pages - 1, before - 1, -1))
+
+    def _room(self, side: torch.Tensor, pages: int) -> torch.Tensor:
+        """Memory for so many pages of keys or values."""
+        try:
+            return side.new_empty(pages, *side.shape[1:])
+        except (RuntimeError, TypeError) as error:  # of the allocator, and of sizes that no integer of torch's holds
+            raise RefusedError(
+                "there is no memory for so many pages",
+                expected=f"{pages} pages of {self.page_size} tokens in memory",
+                got=str(error).splitlines()[0][:80],
+                do="drop caches that are not needed any more, and say limit= when the pool is made",
+            ) from error
 
 
 @final

@@ -26,12 +26,24 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.attention import attention
-from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError, check_count
+from regard.errors import (
+    LARGEST_SIZE,
+    DeviceError,
+    DtypeError,
+    OptionError,
+    RefusedError,
+    ShapeError,
+    check_choice,
+    check_count,
+    check_kind,
+    described,
+)
 from regard.kernels import paged
+from regard.kernels.select import IMPLEMENTATIONS
 from regard.layers.page_pool import Page, PagePool
 from regard.masks.band import Band
 from regard.masks.base import Mask
-from regard.shapes import check_mask, check_scale
+from regard.shapes import check_dense, check_mask, check_scale, is_dense
 
 
 @final
@@ -54,7 +66,7 @@ class PagedCache:
                 got=type(pool).__name__,
                 do="make one with PagePool(key_heads, head_dim)",
             )
-        check_count("batch", batch, least=0)
+        check_count("batch", batch, least=0, most=LARGEST_SIZE)
         return cls(pool, (0,) * batch, ((),) * batch, torch.empty(batch, 0, dtype=torch.int32))
 
     @property
@@ -96,6 +108,7 @@ class PagedCache:
 
         Raises OptionError where they do not.
         """
+        check_kind("other", other, PagedCache, do="make both caches from one PagePool")
         if self.pool is not other.pool:
             raise OptionError(
                 "the caches lie in different pools",
@@ -143,6 +156,7 @@ class PagedCache:
         self._check_query(query)
         check_mask(mask)
         check_scale(scale)
+        check_choice("impl", impl, ("auto", *IMPLEMENTATIONS))
         if impl in ("auto", "native"):
             reason = paged.refuses(query, self._located()) or _refuses(mask)
             if reason is None:
@@ -163,7 +177,7 @@ class PagedCache:
             raise OptionError(
                 "there are no such sequences",
                 expected=f"integers from {-self.batch} to {self.batch - 1}",
-                got=repr(entries),
+                got=described(entries),
                 do="count sequences from 0",
             )
         return chosen
@@ -275,6 +289,7 @@ def _check_kind(name: str, tensor: object, pages: Tensor) -> None:
         raise DtypeError(
             f"{name} is not a tensor", expected="a torch.Tensor", got=type(tensor).__name__, do="use torch.as_tensor"
         )
+    check_dense(name, tensor)
     if tensor.dtype != pages.dtype:
         raise DtypeError(
             f"{name} and the pool have different dtypes",
@@ -300,7 +315,7 @@ def _counts(lengths: Sequence[int] | Tensor | None, batch: int, new: int) -> lis
         raise OptionError(
             "lengths says how many of the new tokens are a sequence's own",
             expected=f"{batch} integers from 0 to {new}",
-            got=repr(lengths),
+            got=described(lengths),
             do="leave it out where all are",
         )
     return counts
@@ -308,6 +323,8 @@ def _counts(lengths: Sequence[int] | Tensor | None, batch: int, new: int) -> lis
 
 def _integers(numbers: object) -> list[int] | None:
     """The integers of a list, or of a tensor of one dimension; None where it is none."""
+    if isinstance(numbers, Tensor) and (not is_dense(numbers) or numbers.is_meta or numbers.is_quantized):
+        return None
     listed = numbers.tolist() if isinstance(numbers, Tensor) else numbers
     if not isinstance(listed, Sequence) or any(
         isinstance(number, bool) or not isinstance(number, Integral) for number in listed

@@ -12,6 +12,7 @@ from typing import final
 
 from torch import Tensor, nn
 
+from regard.errors import check_kind
 from regard.layers.dropout import Dropout
 
 
@@ -20,6 +21,7 @@ class Residual(nn.Module, ABC):
 
     def __init__(self, norm: nn.Module, *, dropout: float = 0.0) -> None:
         super().__init__()
+        check_kind("norm", norm, nn.Module, do="for example torch.nn.LayerNorm(width)")
         self.norm = norm
         self.dropout = Dropout(dropout)
 

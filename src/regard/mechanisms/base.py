@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Observation
-from regard.errors import ShapeError, check_count
+from regard.errors import ShapeError, check_size
 from regard.kernels import scored, statistics
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
-from regard.shapes import check_dropout, checked, query_rows
+from regard.shapes import check_dropout, check_tokens, check_top, checked, query_rows
 
 
 @explain_arguments
@@ -37,8 +37,8 @@ class Mechanism(nn.Module, ABC):
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        check_count("heads", heads)
-        check_count("head_dim", head_dim)
+        check_size("heads", heads)
+        check_size("head_dim", head_dim)
         check_dropout(dropout)
         self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
 
@@ -105,6 +105,12 @@ class Mechanism(nn.Module, ABC):
 
 
 @explain_arguments
+def no_values(key: Tensor) -> Tensor:
+    """Values (batch, key_heads, keys, 0), for a call that asks for weights alone."""
+    check_tokens("key", key, "(batch, key_heads, keys, head_dim)")
+    return key[..., :0] if key.dim() else key
+
+
 class ScoredMechanism(Mechanism):
     """An exact mechanism that differs from the others in its score alone: softmax(score + bias) V."""
 
@@ -157,8 +163,8 @@ class ScoredMechanism(Mechanism):
         rows: Sequence[int] | Tensor | None = None,
     ) -> Observation:
         """Output and statistics of the weights, before dropout."""
-        check_count("top", top, least=0)
         problem = self.problem(query, key, value, mask, bias)
+        check_top(top, problem.frame.keys)
         return statistics.observe(
             problem, top=top, rows=query_rows(rows, query.shape[2], query.device), dtype=query.dtype
         )
@@ -173,5 +179,5 @@ class ScoredMechanism(Mechanism):
         rows: Sequence[int] | Tensor | None = None,
     ) -> Tensor:
         """Exact weights of some or all queries."""
-        problem = self.problem(query, key, key[..., :0], mask, bias)
+        problem = self.problem(query, key, no_values(key), mask, bias)
         return scored.weights_of(problem, query_rows(rows, query.shape[2], query.device))

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.contract import Observation
-from regard.errors import check_choice, check_count
+from regard.errors import check_choice
 from regard.kernels.request import Bias
 from regard.kernels.select import IMPLEMENTATIONS, implementation
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
-from regard.shapes import check_scale, query_rows
+from regard.shapes import check_scale, check_top, query_rows
 
 
 @final
@@ -82,7 +82,7 @@ class DotProduct(ScoredMechanism):
         By the chosen implementation; "sdpa" and "flex" keep their weights to themselves, so in their place by "auto".
         """
         request = self.checked(query, key, value, mask, bias, self.factor)
-        check_count("top", top, least=0)
+        check_top(top, request.frame.keys)
         name = "auto" if self.impl in ("sdpa", "flex") else self.impl
         asked = query_rows(rows, request.frame.queries, request.device)
         return implementation(name, request, observing=True).observe(request, top, asked)

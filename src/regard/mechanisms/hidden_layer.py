@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, RefusedError, ShapeError, check_choice, check_count
+from regard.errors import DtypeError, RefusedError, ShapeError, check_choice, check_size, check_weights
 from regard.kernels import additive, scored
 from regard.kernels.library import wide
 from regard.kernels.native import out_of_reach
@@ -27,6 +27,7 @@ from regard.kernels.select import describe
 from regard.kernels.terms import terms_of
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
+from regard.shapes import check_tokens
 
 
 @explain_arguments
@@ -42,7 +43,8 @@ class HiddenLayer(ScoredMechanism):
     def __init__(self, *, heads: int, head_dim: int, dropout: float, inner: int | None, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         inner = head_dim if inner is None else inner
-        check_count("inner", inner)
+        check_size("inner", inner)
+        check_weights(heads=heads, inner=inner, head_dim=2 * head_dim)
         check_choice("impl", impl, ("auto", *self.implementations))
         self.inner, self.impl = inner, impl
 
@@ -74,6 +76,7 @@ class HiddenLayer(ScoredMechanism):
 
         In float32 for half precision; NaN where a key is not finite. Raises ShapeError for keys of other sizes.
         """
+        check_tokens("key", key, f"(batch, key_heads, keys, {self.head_dim})")
         if key.dim() != 4 or key.shape[3] != self.head_dim or key.shape[1] == 0 or self.heads % key.shape[1]:
             raise ShapeError(
                 f"keys do not fit {type(self).__name__}",
@@ -128,6 +131,7 @@ class HiddenLayer(ScoredMechanism):
         """Raise ShapeError or DtypeError for what ``prepared`` did not make of these keys."""
         if prepared is None:
             return
+        check_tokens("prepared", prepared, "(batch, heads, keys, inner)")
         batch, heads, keys = request.query.shape[0], self.heads, request.key.shape[2]
         if prepared.shape != (batch, heads, keys, self.inner):
             raise ShapeError(

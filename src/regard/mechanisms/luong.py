@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
+from regard.errors import check_weights
 from regard.kernels.request import Bias
 from regard.kernels.select import implementation
 from regard.masks.base import Mask
@@ -54,6 +55,7 @@ class LuongGeneral(ScoredMechanism):
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        check_weights(heads=heads, rows=head_dim, head_dim=head_dim)
         self.weight = nn.Parameter(torch.randn(heads, head_dim, head_dim) * head_dim**-0.5)
 
     def score(

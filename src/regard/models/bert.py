@@ -19,14 +19,25 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, ShapeError, check_choice
+from regard.errors import (
+    OptionError,
+    ShapeError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_kind,
+    check_number,
+    check_size,
+    check_weights,
+)
 from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
 from regard.masks import Mask
 from regard.models import checkpoint, saving
-from regard.models.config_file import ConfigFile
+from regard.models.config_file import MOST_LAYERS, ConfigFile
 from regard.models.indices import check_indices
 from regard.models.layout import Layout
 from regard.positions import Learned
+from regard.shapes import check_dropout
 from regard.text import Pooling, Tokenizer
 
 _ACTIVATIONS = {
@@ -90,6 +101,16 @@ class BertConfig:
     pooler: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("vocabulary", "width", "heads", "inner", "max_length", "segments"):
+            check_size(name, getattr(self, name))
+        check_count("layers", self.layers, most=MOST_LAYERS)
+        check_weights(vocabulary=self.vocabulary, width=self.width)
+        check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
+        for name in ("dropout", "attention_dropout"):
+            check_dropout(getattr(self, name))
+        check_number("epsilon", self.epsilon, least=0.0)
+        check_number("deviation", self.deviation, least=0.0)
+        check_flag("pooler", self.pooler)
         check_choice("activation of a BERT", self.activation, set(_ACTIVATIONS.values()))
         if self.width % self.heads:
             raise OptionError(
@@ -172,6 +193,7 @@ class Bert(nn.Module):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
+        check_kind("config", config, BertConfig, do="Bert(BertConfig(width=128, layers=2, heads=2, inner=512))")
         self.config = config
         self.words = nn.Embedding(config.vocabulary, config.width)
         self.positions = Learned(config.max_length, config.width)
@@ -203,6 +225,7 @@ class Bert(nn.Module):
 
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
         """
+        check_flag("keep_layers", keep_layers)
         tokens = self._embedded(ids, segments)
         kept = [tokens]
         for layer in self.layers:
@@ -247,10 +270,17 @@ class Bert(nn.Module):
             files["tokenizer.json"] = self.tokenizer.to_json()
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.config.width, self.config.max_length)
-        saving.write_folder(Path(folder), files, LAYOUT.theirs(self.state_dict()), overwrite=overwrite)
+        saving.write_folder(saving.checked_folder(folder), files, LAYOUT.theirs(self.state_dict()), overwrite=overwrite)
 
     def _embedded(self, ids: Tensor, segments: Tensor | None) -> Tensor:
         check_indices("ids", ids, self.config.vocabulary)
+        if ids.shape[1] == 0:
+            raise ShapeError(
+                "there is no token to read",
+                expected="ids (batch, length) of one token or more",
+                got=str(tuple(ids.shape)),
+                do="a text of a BERT has at least [CLS] and [SEP]: model.tokenizer.encode(texts)",
+            )
         words = self.words(ids) + self.positions(ids.shape[1])
         if segments is None:
             segment = self.segments.weight[0]

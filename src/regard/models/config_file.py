@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, final, get_type_hints
 
-from regard.errors import CheckpointError, RegardError
+from regard.errors import LARGEST_SIZE, CheckpointError, RegardError
 
-LARGEST = 2**24
-"""No size in a config may be larger: 16 million tokens, or a width of 16 million, is no model but a mistake."""
+MOST_LAYERS = 4096
+"""Of a stack: more would take hours to be made."""
 _LARGEST_FILE = 2**24
 
 Config = TypeVar("Config")
@@ -50,7 +50,7 @@ class ConfigFile:
         return None if self.fields.get(field) is None else self._integer(field, lowest=0)
 
     def size(self, field: str, *, default: int | None = None, divides: str | None = None) -> int:
-        """A number of 1 to ``LARGEST``; ``divides`` names a field that it must divide."""
+        """A number of 1 to ``LARGEST_SIZE``; ``divides`` names a field that it must divide."""
         if field not in self.fields and default is not None:
             return default
         size = self._integer(field, lowest=1)
@@ -128,13 +128,13 @@ class ConfigFile:
         if field not in self.fields:
             raise CheckpointError(
                 f"{self.path} lacks the field {field!r}",
-                expected=f"an integer, {lowest} to {LARGEST}",
+                expected=f"an integer, {lowest} to {LARGEST_SIZE}",
                 got="fields " + _listed(self.fields),
                 do="copy or download the folder again",
             )
         value = self.fields[field]
-        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= LARGEST:
-            raise self._wrong(field, f"an integer, {lowest} to {LARGEST}")
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= LARGEST_SIZE:
+            raise self._wrong(field, f"an integer, {lowest} to {LARGEST_SIZE}")
         return value
 
     def _wrong(self, field: str, expected: str) -> CheckpointError:

@@ -17,6 +17,8 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
+from regard.layers.cache import taken
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -33,7 +35,7 @@ class Groups:
 
     def taken(self, entries: Int[Tensor, " taken"]) -> tuple[Groups, Int[Tensor, " groups"] | None]:
         """The groups of the given rows, and which of the groups they are: None where none has lost all of its rows."""
-        of = self.of[entries]
+        of = taken(self.of, entries)
         present = torch.zeros(self.count, dtype=torch.bool, device=of.device).index_fill(0, of, True)
         if present.all():
             return Groups(of, self.count), None

@@ -2,10 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from regard.errors import DtypeError, OptionError, ShapeError
+from regard.errors import DtypeError, OptionError, ShapeError, described
+from regard.shapes import check_dense, is_dense
+
+
+def check_step(tokens: object, state: Any, kind: type[Any], size: int) -> None:
+    """Raise OptionError for a state of another kind, and what ``check_indices`` raises for tokens (rows,)."""
+    if not isinstance(state, kind):
+        raise OptionError(
+            "this is no state of decoding of this model",
+            expected=f"a {kind.__name__}: what model.start(source) gave, or the step before",
+            got=described(state),
+            do="state = model.start(source), then logits, state = model.step(tokens, state)",
+        )
+    rows: int = len(state.groups.of)
+    if isinstance(tokens, Tensor) and is_dense(tokens) and tokens.shape != (rows,):
+        raise ShapeError(
+            "tokens do not fit the state",
+            expected=f"({rows},): one token for each of its rows",
+            got=str(tuple(tokens.shape)),
+            do="state.reordered(entries) keeps some of the rows, in another order",
+        )
+    column = tokens[:, None] if isinstance(tokens, Tensor) and is_dense(tokens) else tokens
+    check_indices("tokens", column, size)
 
 
 def check_indices(name: str, indices: object, size: int) -> None:
@@ -14,9 +38,10 @@ def check_indices(name: str, indices: object, size: int) -> None:
         raise DtypeError(
             "a model reads token ids",
             expected="ids (batch, length), a tensor of integers",
-            got=type(indices).__name__,
+            got=described(indices),
             do="batch = model.tokenizer.encode(texts); model(batch.ids, mask=batch.mask)",
         )
+    check_dense(name, indices)
     if indices.dim() != 2:
         raise ShapeError(
             f"{name} have another shape",
@@ -24,8 +49,10 @@ def check_indices(name: str, indices: object, size: int) -> None:
             got=str(tuple(indices.shape)),
             do="for one text add a batch dimension: ids[None]",
         )
-    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
-        raise DtypeError(f"{name} are whole numbers", expected="torch.long", got=str(indices.dtype), do="use .long()")
+    if indices.dtype not in (torch.long, torch.int32):
+        raise DtypeError(
+            f"{name} are whole numbers", expected="torch.long, or torch.int32", got=str(indices.dtype), do="use .long()"
+        )
     # Elsewhere the check would wait for the device.
     if indices.device.type == "cpu" and indices.numel() and not 0 <= indices.min() <= indices.max() < size:
         raise OptionError(

@@ -6,6 +6,7 @@ A new architecture is one file beside this one and a row in ``_MODELS``.
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from difflib import get_close_matches
 from pathlib import Path
@@ -14,13 +15,19 @@ from typing import NamedTuple, final
 import torch
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, DeviceError, DtypeError, MissingPackageError, OptionError
+from regard.errors import (
+    CheckpointError,
+    DtypeError,
+    MissingPackageError,
+    OptionError,
+    described,
+)
 from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
 from regard.models.recurrent import Recurrent
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.models.transformer import Transformer
-from regard.shapes import FLOATS
+from regard.shapes import FLOATS, device_of
 
 _MODELS: dict[str, type[Bert | SequenceToSequence]] = {
     "bert": Bert,
@@ -65,6 +72,7 @@ _HUB_REASONS = {
 }
 """What is said for an error of huggingface_hub, or of the network under it, by the name of its class."""
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_LONGEST_HUB_NAME = 2 * 96 + 1  # owner and model, each of 96 characters at most
 _HUB_FILES = [
     "config.json",
     "model.safetensors",
@@ -94,14 +102,14 @@ def load(
 
     Raises OptionError for what is no name, CheckpointError, MissingPackageError, DeviceError or DtypeError.
     """
-    if dtype is not None and dtype not in FLOATS:
+    if dtype is not None and (not isinstance(dtype, torch.dtype) or dtype not in FLOATS):
         raise DtypeError(
             "weights are floating-point numbers",
             expected=", ".join(map(str, FLOATS)),
-            got=str(dtype),
+            got=described(dtype),
             do="leave dtype out for torch.float32",
         )
-    target = _device(device)
+    target = device_of(device)
     folder = folder_of(folder_or_name)
     config = ConfigFile.read(folder)
     if config.model_type not in _MODELS:
@@ -145,7 +153,7 @@ def folder_of(folder_or_name: str | Path, wanted: Wanted = ANY) -> Path:
         raise OptionError(
             "a model is named by a string or a path",
             expected=wanted.names,
-            got=repr(folder_or_name),
+            got=described(folder_or_name),
             do="for example 'minilm'" if wanted.packaged else "for example 'model/'",
         )
     name = str(folder_or_name)
@@ -154,16 +162,16 @@ def folder_of(folder_or_name: str | Path, wanted: Wanted = ANY) -> Path:
     if not name.strip():
         raise _no_such_model(name, "an empty name", wanted, do="name one, such as 'minilm'" if wanted.packaged else "")
     path = Path(folder_or_name).expanduser()
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 (False, and no error, for what can be no path)
         return path
-    if path.exists():
+    if os.path.exists(path):  # noqa: PTH110
         raise CheckpointError(
             f"{path} is a file",
             expected="a model folder with config.json and model.safetensors",
             got="a file",
             do="give the folder that it lies in",
         )
-    on_hub = _HUB_NAME.fullmatch(name) and (wanted.bare or "/" in name)
+    on_hub = len(name) <= _LONGEST_HUB_NAME and _HUB_NAME.fullmatch(name) and (wanted.bare or "/" in name)
     if isinstance(folder_or_name, Path) or not on_hub:
         raise _no_such_model(name, "no such folder", wanted)
     near = get_close_matches(name.lower(), wanted.packaged, n=1, cutoff=0.75)
@@ -190,7 +198,7 @@ def _downloaded(name: str, wanted: Wanted) -> Path:
         import huggingface_hub
     except ImportError:
         raise MissingPackageError(
-            f"no folder {name!r} here, and fetching a model from the Hub needs a package",
+            f"no folder {described(name)} here, and fetching a model from the Hub needs a package",
             expected=f"{wanted.names}; for names on the Hub, huggingface_hub",
             got="huggingface_hub is not installed",
             do="check the name, or pip install 'regard[hub]'",
@@ -208,24 +216,8 @@ def _hub_reason(error: Exception) -> str:
         if kind.__name__ in _HUB_REASONS:
             return _HUB_REASONS[kind.__name__]
     first_line = next(iter(str(error).strip().splitlines()), "")
-    return "the download from the Hub failed" + (f": {first_line}" if first_line else "")
+    return "the download from the Hub failed" + (f": {first_line[:200]}" if first_line else "")
 
 
 def _no_such_model(name: str, got: str, wanted: Wanted, do: str = "") -> CheckpointError:
-    return CheckpointError(f"no model {name!r}", expected=wanted.names, got=got, do=do or wanted.do)
-
-
-def _device(device: torch.device | str | None) -> torch.device:
-    """The device, once a tensor could be made there."""
-    try:
-        target = torch.device("cpu" if device is None else device)
-        torch.empty(1, device=target)
-    # torch raises RuntimeError, AssertionError or NotImplementedError for a device it lacks.
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise DeviceError(
-            f"cannot use device {device!r}",
-            expected="'cpu', or a device that this torch has, such as 'cuda'",
-            got=str(error).splitlines()[0],
-            do="leave device out for the CPU",
-        ) from error
-    return target
+    return CheckpointError(f"no model {described(name)}", expected=wanted.names, got=got, do=do or wanted.do)

@@ -20,12 +20,13 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import RefusedError, check_count
+from regard.errors import RefusedError, check_size
 from regard.kernels.library import wide
 from regard.kernels.request import Bias
 from regard.kernels.scored import Problem, full_precision, weights_of
 from regard.masks import Mask
 from regard.mechanisms import LuongGeneral, Mechanism
+from regard.mechanisms.base import no_values
 from regard.mechanisms.by_head import by_head
 from regard.shapes import query_rows
 
@@ -40,7 +41,7 @@ class LocalPredictive(Mechanism):
 
     def __init__(self, *, heads: int, head_dim: int, window: int = 10, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
-        check_count("window", window)
+        check_size("window", window)
         self.window = window
         self.align = LuongGeneral(heads=heads, head_dim=head_dim)
         self.position_weight = nn.Parameter(torch.randn(heads, head_dim, head_dim) * head_dim**-0.5)
@@ -72,7 +73,7 @@ class LocalPredictive(Mechanism):
         """The weights a_t of some or all queries, before dropout; in float32 for half precision."""
         self.checked(query, key, key, mask, bias, 1.0)
         distances = self._distances(query, key, mask)
-        problem = self.align.problem(query, key, key[..., :0], self._seen(distances, mask), bias)
+        problem = self.align.problem(query, key, no_values(key), self._seen(distances, mask), bias)
         asked = query_rows(rows, query.shape[2], query.device)
         asked = problem.frame.all_rows(query.device) if asked is None else asked
         weights, broken = _weighed(problem, asked, self._gaussian(distances)[:, :, asked])

@@ -24,19 +24,31 @@ from torch import Tensor, nn
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.catalogue import mechanism
-from regard.errors import DataError, OptionError, RefusedError, ShapeError, check_choice, check_count
+from regard.errors import (
+    DataError,
+    DtypeError,
+    OptionError,
+    RefusedError,
+    ShapeError,
+    check_choice,
+    check_count,
+    check_flag,
+    check_size,
+    described,
+)
 from regard.layers import Dropout
 from regard.layers.projection import project
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
-from regard.models.indices import check_indices
+from regard.models.config_file import MOST_LAYERS
+from regard.models.indices import check_indices, check_step
 from regard.models.luong_local import LocalPredictive
 from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
 from regard.models.recurrent_decoders import AttendingFirst, AttendingLast, Decoder, RecurrentState, Summarized
 from regard.models.sequence_to_sequence import SequenceOutput
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.record import record
-from regard.shapes import check_dropout, check_mask
+from regard.shapes import check_dropout, check_mask, is_dense
 
 ATTENTIONS = ("additive", "luong_dot", "luong_general", "luong_concat", "local_p", "none")
 """How the decoder looks at the source: Bahdanau's way, Luong's, or not at all."""
@@ -66,9 +78,11 @@ class RecurrentConfig(TokenConfig):
     shared: str = "none"
 
     def __post_init__(self) -> None:
-        for name in ("hidden", "layers", "window"):
-            check_count(name, getattr(self, name))
+        for name in ("hidden", "window"):
+            check_size(name, getattr(self, name))
+        check_count("layers", self.layers, most=MOST_LAYERS)
         check_dropout(self.dropout)
+        check_flag("input_feeding", self.input_feeding)
         for kind, name, valid in (
             ("cell", self.cell, CELLS),
             ("attention of a recurrent model", self.attention, ATTENTIONS),
@@ -95,7 +109,7 @@ class Recurrent(TokenModel):
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(config)
         self.encoder = BidirectionalLayers(
-            config.cell, config.width, config.hidden, layers=config.layers, dropout=config.dropout
+            config.cell, int(config.width), int(config.hidden), layers=config.layers, dropout=config.dropout
         )
         self.decoder = _decoder(config)
         self.dropout = Dropout(config.dropout)
@@ -133,7 +147,7 @@ class Recurrent(TokenModel):
 
     def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Float[Tensor, "rows vocabulary"], RecurrentState]:
         """The logits of what follows ``tokens`` (rows), and the next state."""
-        check_indices("tokens", tokens[:, None], self.vocabularies[1])
+        check_step(tokens, state, RecurrentState, self.vocabularies[1])
         hidden, following = self.decoder.step(self.dropout(self.target_words(tokens)), state)
         return project(self._hidden(hidden), self.output), following
 
@@ -186,7 +200,7 @@ def _decoder(config: RecurrentConfig) -> Decoder:
     late = attention is not None and config.attention != "additive"
     fed = config.hidden if not late or config.input_feeding else 0
     layers = RecurrentLayers(
-        config.cell, config.width + fed, config.hidden, layers=config.layers, dropout=config.dropout
+        config.cell, int(config.width + fed), int(config.hidden), layers=config.layers, dropout=config.dropout
     )
     if attention is None:
         return Summarized(layers, config.width)
@@ -247,6 +261,10 @@ def _lengths_of(mask: Mask, source: Tensor) -> Int[Tensor, " batch"]:
 
 def _checked_lengths(lengths: Tensor, source: Tensor) -> Int[Tensor, " batch"]:
     """The lengths on the CPU, where torch wants them. Raises ShapeError or DataError for those that do not fit."""
+    if not isinstance(lengths, Tensor) or not is_dense(lengths):
+        raise DtypeError(
+            "lengths are a tensor", expected="integers (batch,)", got=described(lengths), do="torch.tensor(lengths)"
+        )
     if lengths.shape != source.shape[:1]:
         raise ShapeError(
             "lengths do not fit the sources",

@@ -13,7 +13,14 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.errors import OutputError, OutputExistsError
+from regard.errors import (
+    OptionError,
+    OutputError,
+    OutputExistsError,
+    RegardError,
+    check_flag,
+    described,
+)
 from regard.models.layout import listed
 from regard.text.aside import recover, written_folder
 
@@ -79,15 +86,41 @@ def written_aside(folder: Path, *, overwrite: bool = False, keep_others: bool = 
 
     Arguments and OutputExistsError as for ``write_folder``.
     """
-    folder = folder.expanduser().absolute()
-    check_free(folder, overwrite=overwrite, keep_others=keep_others)
-    with written_folder(folder, _others) as aside:
-        yield aside
+    check_flag("overwrite", overwrite)
+    check_flag("keep_others", keep_others)
+    try:
+        folder = folder.expanduser().absolute()
+        check_free(folder, overwrite=overwrite, keep_others=keep_others)
+        with written_folder(folder, _others) as aside:
+            yield aside
+    except RegardError:
+        raise
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte, or with half a character
+        raise OutputError(
+            "the model cannot be written",
+            expected="a folder whose name the system takes, room on the disk and the right to write",
+            got=f"{described(str(folder))}: {getattr(error, 'strerror', None) or error}"[:300],
+            do="choose another place",
+        ) from error
 
 
 def recover_model(folder: Path) -> None:
     """Put in order what kills left of writing a model folder, while nobody writes it."""
     recover(folder.expanduser().absolute(), _others)
+
+
+def checked_folder(folder: object) -> Path:
+    """The folder to write. Raises OptionError for what names none."""
+    if not isinstance(folder, str | Path):
+        raise OptionError(
+            "a folder is named by a string or a path",
+            expected="a str or a Path",
+            got=described(folder),
+            do='"my-model"',
+        )
+    if isinstance(folder, str) and not folder.strip():
+        raise OptionError("a folder needs a name", expected="a str or a Path", got=described(folder), do='"my-model"')
+    return Path(folder)
 
 
 def check_new(folder: Path, do: str = "choose another name") -> None:

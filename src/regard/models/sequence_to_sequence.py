@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.masks import Mask
-from regard.models import checkpoint, sequence_files
+from regard.models import checkpoint, saving, sequence_files
 from regard.models.config_file import ConfigFile
 from regard.text.subword_training import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from regard.text.subwords import Subwords
@@ -123,7 +123,7 @@ class SequenceToSequence(nn.Module, ABC):
         unless ``keep_others``, which leaves that in the folder.
         """
         sequence_files.write(
-            Path(folder),
+            saving.checked_folder(folder),
             config={"model_type": self.model_type, **asdict(self.config)},
             weights={name: tensor for name, tensor in self.state_dict().items() if name not in self.tied},
             subwords=self.subwords,

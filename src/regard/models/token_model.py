@@ -14,7 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.errors import OptionError, check_choice, check_count
+from regard.errors import (
+    OptionError,
+    check_choice,
+    check_count,
+    check_kind,
+    check_size,
+    check_weights,
+)
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.text.subword_training import END_ID, PAD_ID, START_ID
 
@@ -38,8 +45,9 @@ class TokenConfig:
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width"):
-            check_count(name, getattr(self, name))
-        check_count("target_vocabulary", self.vocabulary_of_target)
+            check_size(name, getattr(self, name))
+        check_size("target_vocabulary", self.vocabulary_of_target)
+        check_weights(vocabulary=max(self.vocabulary, self.vocabulary_of_target), width=self.width)
         for name in ("pad_id", "start_id", "end_id"):
             _check_id(name, getattr(self, name), min(self.vocabulary, self.vocabulary_of_target))
         check_choice("way of sharing embeddings", self.shared, SHARED)
@@ -77,6 +85,7 @@ class TokenModel(SequenceToSequence, ABC):
     @abstractmethod
     def __init__(self, config: Any) -> None:
         super().__init__(config)
+        check_kind("config", config, self.config_class, do=f"give it a {self.config_class.__name__}(vocabulary=...)")
         self.config = config
         self.vocabularies = config.vocabulary, config.vocabulary_of_target
         self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id

@@ -22,17 +22,26 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice, check_count
+from regard.errors import (
+    DtypeError,
+    check_choice,
+    check_count,
+    check_number,
+    check_size,
+    described,
+)
 from regard.layers import DecoderBlock, Dropout, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
 from regard.layers.projection import project
 from regard.masks import Mask
+from regard.models.config_file import MOST_LAYERS
 from regard.models.groups import Groups
-from regard.models.indices import check_indices
+from regard.models.indices import check_indices, check_step
 from regard.models.sequence_to_sequence import SequenceOutput
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets
 from regard.positions.base import AbsolutePosition, PairBias, Rotation
 from regard.record import record
+from regard.shapes import is_dense
 
 _ABSOLUTE = ("sinusoidal", "learned")
 _IN_HEADS = ("rotary", "alibi", "t5", "shaw")
@@ -69,12 +78,12 @@ class TransformerConfig(TokenConfig):
 
     def __post_init__(self) -> None:
         check_choice("position of a Transformer", self.position, POSITIONS)
-        for name in ("layers", "heads", "inner", "max_length"):
-            check_count(name, getattr(self, name))
+        for name in ("heads", "inner", "max_length"):
+            check_size(name, getattr(self, name))
+        check_count("layers", self.layers, most=MOST_LAYERS)
         if self.decoder_layers is not None:
-            check_count("decoder_layers", self.decoder_layers)
-        if not self.epsilon > 0:
-            raise OptionError("wrong epsilon", expected="more than 0", got=str(self.epsilon), do="take 1e-5")
+            check_count("decoder_layers", self.decoder_layers, most=MOST_LAYERS)
+        check_number("epsilon", self.epsilon, above=0.0)
         super().__post_init__()
 
 
@@ -172,6 +181,10 @@ class Transformer(TokenModel):
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> TransformerState:
         """The state after reading ``source``. See ``SequenceToSequence.start``."""
+        if lengths is not None and (not isinstance(lengths, Tensor) or not is_dense(lengths)):
+            raise DtypeError(
+                "lengths are a tensor", expected="integers (batch,)", got=described(lengths), do="torch.tensor(lengths)"
+            )
         memory = self.encode(source, mask=None if lengths is None else masks.padding(lengths))
         sources = Sources(tuple(_cross(layer).remember(memory) for layer in self.decoder), lengths)
         written = (KeyValueCache.empty(),) * len(self.decoder)
@@ -182,7 +195,7 @@ class Transformer(TokenModel):
         self, tokens: Tensor, state: TransformerState
     ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState]:
         """The logits of what follows ``tokens`` (rows), and the next state."""
-        check_indices("tokens", tokens[:, None], self.vocabularies[1])
+        check_step(tokens, state, TransformerState, self.vocabularies[1])
         hidden = self._embedded(tokens[:, None], self.target_words, state.length)
         mask, seen = state.ahead()
         written = []

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from regard.errors import OptionError, ShapeError, check_count
-from regard.positions.base import LARGEST_SIZE, AbsolutePosition, check_number, check_tokens
+from regard.errors import LARGEST_SIZE, OptionError, ShapeError, check_count, check_number, check_size
+from regard.positions.base import AbsolutePosition, check_tokens
 
 
 @final
@@ -64,8 +64,8 @@ class Learned(AbsolutePosition):
 
     def __init__(self, max_length: int, width: int, *, deviation: float = 0.02) -> None:
         super().__init__()
-        check_count("max_length", max_length, most=LARGEST_SIZE)
-        check_count("width", width, most=LARGEST_SIZE)
+        check_size("max_length", max_length)
+        check_size("width", width)
         check_number("deviation", deviation, least=0.0)
         self.weight = nn.Parameter(torch.empty(max_length, width))
         nn.init.normal_(self.weight, std=deviation)

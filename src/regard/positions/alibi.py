@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import check_count
-from regard.positions.base import LARGEST_SIZE, DistanceBias
+from regard.errors import check_size
+from regard.positions.base import DistanceBias
 
 
 @final
@@ -26,7 +26,7 @@ class ALiBi(DistanceBias):
 
     def __init__(self, heads: int) -> None:
         super().__init__()
-        check_count("heads", heads, most=LARGEST_SIZE)
+        check_size("heads", heads)
         self.heads = heads
 
     def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:

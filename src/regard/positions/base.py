@@ -7,18 +7,14 @@ PairBias           something added to the score of a (query, key) pair; Distance
 
 from __future__ import annotations
 
-import math
-import reprlib
 from abc import ABC, abstractmethod
-from numbers import Real
-from typing import SupportsFloat, TypeGuard
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.contract import Frame
-from regard.errors import OptionError, ShapeError, check_count
+from regard.errors import ShapeError, check_count
 
 
 class AbsolutePosition(nn.Module, ABC):
@@ -108,10 +104,6 @@ FARTHEST = 2**53
 """Positions and lengths up to here are exact in float64, in which angles are computed."""
 
 
-LARGEST_SIZE = 2**40
-"""Of one dimension of what is trained: the product of two fits into 64 bits, and no machine holds it."""
-
-
 def check_tokens(length: object, offset: object) -> None:
     """Raise OptionError unless ``length`` tokens may stand from ``offset`` on. Lengths of a trace are not looked at."""
     for name, number, least in (("length", length, 0), ("offset", offset, -FARTHEST)):
@@ -119,25 +111,6 @@ def check_tokens(length: object, offset: object) -> None:
             continue
         if not isinstance(number, torch.SymInt):
             check_count(name, number, least=least, most=FARTHEST)
-
-
-def is_finite(number: object) -> TypeGuard[SupportsFloat]:
-    """Whether this is one of Python's or NumPy's real numbers that a float can hold; bools are none."""
-    try:
-        return not isinstance(number, bool) and isinstance(number, Real) and math.isfinite(float(number))
-    except OverflowError:
-        return False
-
-
-def check_number(name: str, number: object, *, least: float) -> None:
-    """Raise OptionError unless ``number`` is a finite number of at least ``least``."""
-    if not is_finite(number) or float(number) < least:
-        raise OptionError(
-            f"wrong {name}",
-            expected=f"a finite number of {least:g} or more",
-            got=reprlib.repr(number),
-            do=f"leave {name} out for the published value",
-        )
 
 
 def span(frame: Frame) -> tuple[int, int]:

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import OptionError, ShapeError, check_count, check_choice
-from regard.positions.base import LARGEST_SIZE, Rotation, check_number, check_tokens
+from regard.errors import OptionError, ShapeError, check_choice, check_count, check_number, check_size
+from regard.positions.base import Rotation, check_tokens
 from regard.positions.scaling import Scaling, YarnScaling, plain_frequencies
 
 
@@ -38,7 +38,7 @@ class Rotary(Rotation):
         scaling: Scaling | None = None,
     ) -> None:
         super().__init__()
-        check_count("head_dim", head_dim, most=LARGEST_SIZE)
+        check_size("head_dim", head_dim)
         check_number("base", base, least=1.0)
         check_choice("rotary layout", layout, ("halves", "pairs"))
         _check_scaling(scaling, base)

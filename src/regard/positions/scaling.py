@@ -23,8 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import OptionError, check_count
-from regard.positions.base import is_finite
+from regard.errors import OptionError, check_count, is_number
 
 
 def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
@@ -147,7 +146,7 @@ class Llama3Scaling(Scaling):
 
 
 def _check_factor(factor: object) -> None:
-    if not is_finite(factor) or float(factor) < 1.0:
+    if not is_number(factor) or float(factor) < 1.0:
         raise OptionError(
             "a scaling's factor is how many times longer texts may be",
             expected="a finite number of 1 or more",
@@ -157,7 +156,7 @@ def _check_factor(factor: object) -> None:
 
 
 def _check_turns(fewest: str, low: object, most: str, high: object) -> None:
-    if not is_finite(low) or not is_finite(high) or not 0.0 < float(low) < float(high):
+    if not is_number(low) or not is_number(high) or not 0.0 < float(low) < float(high):
         raise OptionError(
             f"{fewest} and {most} are numbers of turns within the trained length",
             expected=f"0 < {fewest} < {most}",

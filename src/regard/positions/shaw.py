@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.contract import Frame
-from regard.errors import ShapeError, check_count
-from regard.positions.base import LARGEST_SIZE, PairBias, distances
+from regard.errors import LARGEST_SIZE, ShapeError, check_count, check_size
+from regard.positions.base import PairBias, distances
 
 
 @final
@@ -33,8 +33,8 @@ class ShawRelative(PairBias):
     ) -> None:
         super().__init__()
         value_dim = head_dim if value_dim is None else value_dim
-        check_count("head_dim", head_dim, most=LARGEST_SIZE)
-        check_count("value_dim", value_dim, most=LARGEST_SIZE)
+        check_size("head_dim", head_dim)
+        check_size("value_dim", value_dim)
         check_count("max_distance", max_distance, least=0, most=LARGEST_SIZE)
         self.max_distance = max_distance
         count = 2 * max_distance + 1

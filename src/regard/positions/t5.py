@@ -17,8 +17,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.errors import OptionError, check_count
-from regard.positions.base import LARGEST_SIZE, DistanceBias
+from regard.errors import OptionError, check_size
+from regard.positions.base import DistanceBias
 
 
 @final
@@ -28,7 +28,7 @@ class T5Buckets(DistanceBias):
     def __init__(self, heads: int, *, buckets: int = 32, max_distance: int = 128, bidirectional: bool = True) -> None:
         super().__init__()
         for name, number in (("heads", heads), ("buckets", buckets), ("max_distance", max_distance)):
-            check_count(name, number, most=LARGEST_SIZE)
+            check_size(name, number)
         exact = buckets // (4 if bidirectional else 2)
         if exact < 1 or max_distance <= exact:
             raise OptionError(

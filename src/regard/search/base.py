@@ -19,8 +19,9 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, RefusedError, ShapeError, check_count
+from regard.errors import DtypeError, OptionError, RefusedError, ShapeError, check_count, described
 from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.shapes import check_dense
 from regard.text.subwords import Subwords
 
 _TIMES, _MORE = 2, 10
@@ -40,6 +41,12 @@ class Hypothesis:
     score: float
     log_probability: float
     finished: bool
+
+
+MOST_ROWS = 2**16
+"""Targets of a source that may be written side by side."""
+_LONGEST = 2**20
+"""The most tokens that a target may be allowed: room for them is taken beforehand."""
 
 
 class Search(ABC):
@@ -73,9 +80,16 @@ class Search(ABC):
             ShapeError, DtypeError, OptionError: arguments that do not fit.
             RefusedError: a model that gives no token a probability, or lacks what the strategy needs.
         """
+        if not isinstance(model, SequenceToSequence):
+            raise OptionError(
+                "a search asks a model that writes sequences",
+                expected="a Transformer, a Recurrent, or another SequenceToSequence",
+                got=described(model),
+                do="load one: regard.load(folder)",
+            )
         _check(source, lengths)
         if most is not None:
-            check_count("most", most)
+            check_count("most", most, most=_LONGEST)
         if source.shape[0] == 0:
             return []
         lengths = lengths.to(source.device)
@@ -123,6 +137,12 @@ def evaluated(model: nn.Module) -> Iterator[None]:
 
 def _check(source: Tensor, lengths: Tensor) -> None:
     """Raise unless ``source`` is (batch, length) and ``lengths`` (batch,). Ids are for the model to check."""
+    for name, tensor in (("source", source), ("lengths", lengths)):
+        if not isinstance(tensor, Tensor):
+            raise DtypeError(
+                f"{name} is no tensor", expected="a tensor of integers", got=described(tensor), do="use torch.tensor"
+            )
+        check_dense(name, tensor)
     if source.dim() != 2 or lengths.shape != source.shape[:1]:
         raise ShapeError(
             "sources and their lengths do not fit each other",
@@ -130,7 +150,7 @@ def _check(source: Tensor, lengths: Tensor) -> None:
             got=f"source {tuple(source.shape)}, lengths {tuple(lengths.shape)}",
             do="pad the sources on the right, and count the tokens of each",
         )
-    if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
+    if lengths.dtype not in (torch.long, torch.int32):
         raise DtypeError("lengths are whole numbers", expected="torch.long", got=str(lengths.dtype), do="use .long()")
     if lengths.numel() and not 1 <= int(lengths.min()) <= int(lengths.max()) <= source.shape[1]:
         raise ShapeError(

@@ -25,7 +25,6 @@ were measured (fairseq, Marian); it takes fewer steps, and long targets, which l
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Any, final
 
 import torch
@@ -33,9 +32,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_count
+from regard.errors import OptionError, check_count, described, is_number
 from regard.models.sequence_to_sequence import SequenceToSequence
-from regard.search.base import Hypothesis, Search, forbidden
+from regard.search.base import MOST_ROWS, Hypothesis, Search, forbidden
 from regard.search.finished import Finished
 from regard.search.likeliest import likeliest, log_probabilities
 from regard.search.live import Continuations, Live
@@ -70,7 +69,7 @@ class Beam(Search):
         best: int = 1,
         patience: float = 1.0,
     ) -> None:
-        check_count("width", width)
+        check_count("width", width, most=MOST_ROWS)
         check_count("best", best)
         _check_penalty("length_penalty", length_penalty)
         _check_penalty("coverage_penalty", coverage_penalty)
@@ -199,17 +198,18 @@ def _reordered(state: Any, row: Int[Tensor, " new"], rows: int) -> Any:
 
 
 def _check_penalty(name: str, penalty: object) -> None:
-    if isinstance(penalty, bool) or not isinstance(penalty, Real) or not 0 <= float(penalty) < math.inf:
+    if not is_number(penalty) or float(penalty) < 0:
         raise OptionError(
             f"wrong {name}",
             expected="a finite number of 0 or more",
-            got=repr(penalty),
+            got=described(penalty),
             do="0 is without",
         )
 
 
 def _check_patience(patience: object) -> None:
-    if isinstance(patience, bool) or not isinstance(patience, Real) or not float(patience) > 0:
+    never = isinstance(patience, float) and patience == math.inf
+    if not never and not (is_number(patience) and float(patience) > 0):
         raise OptionError(
-            "wrong patience", expected="a number above 0, or math.inf", got=repr(patience), do="1.0 is usual"
+            "wrong patience", expected="a number above 0, or math.inf", got=described(patience), do="1.0 is usual"
         )

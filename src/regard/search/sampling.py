@@ -10,8 +10,6 @@ at a number in (0, 1], of which there is one for each place.
 from __future__ import annotations
 
 import hashlib
-import math
-from numbers import Real
 from typing import final
 
 import torch
@@ -19,9 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_count
+from regard.errors import OptionError, check_count, described, is_number
 from regard.models.sequence_to_sequence import SequenceToSequence
-from regard.search.base import Hypothesis, Search
+from regard.search.base import MOST_ROWS, Hypothesis, Search
 from regard.search.following import follow
 from regard.search.likeliest import likeliest
 
@@ -47,13 +45,16 @@ class Sampling(Search):
     ) -> None:
         check_count("seed", seed, least=0)
         check_count("top_k", top_k, least=0)
-        check_count("best", best)
-        if not _is_real(temperature) or not 0 < temperature < math.inf:
+        check_count("best", best, most=MOST_ROWS)
+        if not is_number(temperature) or float(temperature) <= 0:
             raise OptionError(
-                "temperature is above 0", expected="a finite number", got=repr(temperature), do="for 0 use Greedy()"
+                "temperature is above 0",
+                expected="a finite number",
+                got=described(temperature),
+                do="for 0 use Greedy()",
             )
-        if not _is_real(top_p) or not 0 < top_p <= 1:
-            raise OptionError("top_p is a probability", expected="0 < top_p <= 1", got=repr(top_p), do="try 0.9")
+        if not is_number(top_p) or not 0 < float(top_p) <= 1:
+            raise OptionError("top_p is a probability", expected="0 < top_p <= 1", got=described(top_p), do="try 0.9")
         self.seed, self.temperature, self.top_k, self.top_p, self.best = seed, temperature, top_k, top_p, best
 
     def __repr__(self) -> str:
@@ -103,7 +104,3 @@ class Sampling(Search):
         token = torch.searchsorted(distribution, numbers[:, None] * distribution[:, -1:])
         token = token.clamp_max(values.shape[1] - 1)  # where nothing is a number
         return (token if ids is None else ids.gather(1, token))[:, 0]
-
-
-def _is_real(number: object) -> bool:
-    return isinstance(number, Real) and not isinstance(number, bool)

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, OptionError, UnknownWordsWarning
+from regard.errors import CheckpointError, UnknownWordsWarning, check_count, check_kind
 from regard.text.pooling import Pooling
 from regard.text.tokenizer import TokenBatch, TokenizedText, Tokenizer
 from regard.text.unknown_words import ADVICE, mostly_unknown, vocabulary_lacks
@@ -63,6 +63,9 @@ class Embedder:
     """
 
     def __init__(self, model: TextEncoder, *, pooling: Pooling | None = None) -> None:
+        check_kind("model", model, TextEncoder, do='model = regard.load("minilm")')
+        if pooling is not None:
+            check_kind("pooling", pooling, Pooling, do="leave it out for the model's own")
         if model.tokenizer is None:
             raise CheckpointError(
                 "this model has no tokenizer, so it cannot read text",
@@ -145,8 +148,7 @@ def batches(
     A batch has at most ``size`` texts, ``most_tokens`` tokens, padding included, and ``most_padding`` of padding; None
     is as much as comes.
     """
-    if size < 1:
-        raise OptionError("a batch holds at least one text", expected="1 or more", got=str(size), do="32 is usual")
+    check_count("batch", size)
     most_padding = most_tokens if most_padding is None else most_padding
     batch: list[int] = []
     tokens = 0

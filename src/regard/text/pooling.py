@@ -19,7 +19,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from regard.errors import CheckpointError, RefusedError
+from regard.errors import (
+    CheckpointError,
+    OptionError,
+    RefusedError,
+    described,
+)
 
 MODES = ("mean", "cls")
 _FLAGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
@@ -37,6 +42,15 @@ class Pooling:
     modes: tuple[str, ...] = ("mean",)
     normalise: bool = True
     others: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.modes, tuple | list) or not all(isinstance(mode, str) for mode in self.modes):
+            raise OptionError(
+                "wrong modes of pooling",
+                expected='a tuple of names, such as ("mean",)',
+                got=described(self.modes),
+                do="choose from " + ", ".join(MODES),
+            )
 
     def __str__(self) -> str:
         return " + ".join(self.modes) + " pooling" + (", length 1" if self.normalise else "")

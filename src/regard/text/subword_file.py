@@ -13,7 +13,10 @@ from typing import Any
 
 import tokenizers
 
-from regard.errors import CheckpointError
+from regard.errors import (
+    CheckpointError,
+    described,
+)
 from regard.text.subword_training import FIXED, SPECIAL, assembled, merging, weighing
 
 _LEAST_SCORE = -1e4
@@ -29,7 +32,7 @@ def read_subwords(path: str | Path) -> tokenizers.Tokenizer:
     # The library raises bare Exception for whatever it cannot read, and broken JSON has any type in any place.
     except Exception as error:
         raise CheckpointError(
-            f"{path} holds no subwords that can be read",
+            f"{path if isinstance(path, Path) else described(path)} holds no subwords that can be read",
             expected=f"a tokenizer.json that regard wrote, with {', '.join(SPECIAL)} among its tokens",
             got=f"{type(error).__name__}: {error}"[:300],
             do="copy the file again, or train subwords with Subwords.train",

@@ -28,7 +28,7 @@ from unicodedata import normalize
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from regard.errors import DataError, MissingPackageError, OptionError, check_count, unknown
+from regard.errors import DataError, MissingPackageError, OptionError, check_choice, check_count, described, is_number
 from regard.text.placeholders import TOKENS
 from regard.text.tokenizer import check_text
 
@@ -96,9 +96,8 @@ def weighing(pieces: Iterable[Sequence[Any]]) -> models.Unigram:
 
 def learnt(texts: Iterable[str], *, size: int, algorithm: str, coverage: float) -> tokenizers.Tokenizer:
     """A tokenizer learnt from texts. See ``Subwords.train``."""
-    if algorithm not in _LEARNERS:
-        raise unknown("algorithm of subwords", algorithm, _LEARNERS)
-    check_count("size", size)
+    check_choice("algorithm of subwords", algorithm, _LEARNERS)
+    check_count("size", size, most=_MOST_SUBWORDS)
     learner, reserved = _LEARNERS[algorithm]
     lines = _lines(texts)
     alphabet = _alphabet(lines, coverage) - reserved
@@ -113,9 +112,13 @@ def least_size(texts: Iterable[str], *, coverage: float = 1.0) -> int:
 
 def checked(texts: Iterable[str]) -> Iterator[str]:
     """The texts, normalized. Raises OptionError for what is no list of texts, DataError for half a character."""
-    if isinstance(texts, str):
-        raise OptionError("one text is no list of texts", expected="a list of strings", got="a string", do="[text]")
-    for index, text in enumerate(texts):
+    try:
+        each = None if isinstance(texts, str) else iter(texts)
+    except (TypeError, NotImplementedError):  # the latter of tensors in layouts of their own
+        each = None
+    if each is None:
+        raise OptionError("this is no list of texts", expected="a list of strings", got=described(texts), do="[text]")
+    for index, text in enumerate(each):
         check_text(text, index)
         yield normalized(text)
 
@@ -131,9 +134,12 @@ def _lines(texts: Iterable[str]) -> list[str]:
 
 def _alphabet(lines: Sequence[str], coverage: float) -> frozenset[str]:
     """The most frequent characters that make up that part of the texts, and the space."""
-    if not 0 < coverage <= 1:
+    if not is_number(coverage) or not 0 < float(coverage) <= 1:
         raise OptionError(
-            "wrong coverage", expected="a number above 0, up to 1", got=repr(coverage), do="for example coverage=0.9995"
+            "wrong coverage",
+            expected="a number above 0, up to 1",
+            got=described(coverage),
+            do="for example coverage=0.9995",
         )
     counts: Counter[str] = Counter()
     for line in lines:
@@ -228,6 +234,7 @@ def _sentencepiece(texts: Iterator[str], size: int) -> list[tuple[str, float]]:
     ]
 
 
+_MOST_SUBWORDS = 2**20  # the library takes memory for all of them beforehand
 _LEARNERS: dict[str, tuple[Callable[[Iterator[str], int], Any], frozenset[str]]] = {
     "bpe": (_bpe, frozenset()),
     "unigram": (_unigram, _RESERVED),

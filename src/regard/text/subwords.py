@@ -11,12 +11,17 @@ How the pieces are learnt: ``subword_training``. Nothing in a text can become a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple, final
 
 import tokenizers
 
-from regard.errors import DataError
+from regard.errors import (
+    DataError,
+    check_kind,
+    described,
+)
 from regard.text.subword_file import read_subwords
 from regard.text.subword_training import BYTES, SPECIAL, checked, learnt, normalized
 from regard.text.words import Splitter, grouped, word_spans
@@ -117,14 +122,18 @@ class Subwords:
         """The words that ``pieces_of`` counts."""
         return grouped(self._parts(ids), split)[1]
 
+    def _is_id(self, number: object) -> bool:
+        return isinstance(number, Integral) and 0 <= int(number) < len(self._bytes)
+
     def _parts(self, ids: Sequence[int]) -> list[bytes]:
         """What each id writes."""
-        wrong = next((one for one in ids if not 0 <= one < len(self._bytes)), None)
+        check_kind("ids", ids, Sequence, do="tensor.tolist() gives the ids of a tensor")
+        wrong = next((at for at, one in enumerate(ids) if not self._is_id(one)), None)
         if wrong is not None:
             raise DataError(
                 "an id is not of this vocabulary",
                 expected=f"ids from 0 to {len(self._bytes) - 1}",
-                got=str(wrong),
+                got=described(ids[wrong]),
                 do="decode with the subwords that the model was trained with",
             )
         return [self._bytes[one] for one in ids]

@@ -20,7 +20,13 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import CheckpointError, DataError, OptionError
+from regard.errors import (
+    CheckpointError,
+    DataError,
+    OptionError,
+    check_flag,
+    described,
+)
 from regard.masks import Mask, padding
 
 
@@ -121,9 +127,9 @@ class Tokenizer:
         # The library raises bare Exception for whatever it cannot read.
         except Exception as error:
             raise CheckpointError(
-                f"{path} is not a tokenizer that can be read",
+                f"{path if isinstance(path, Path) else described(path)} is not a tokenizer that can be read",
                 expected="a tokenizer.json as the `tokenizers` library writes it",
-                got=str(error),
+                got=str(error)[:300],
                 do="copy or download the file again",
             ) from error
         if pad_id is None:
@@ -151,6 +157,7 @@ class Tokenizer:
 
         Raises DataError for a text that is not Unicode text, and OptionError for what is no text at all.
         """
+        check_flag("truncate", truncate)
         listed = _listed(texts)
         for index, text in enumerate(listed):
             check_text(text, index)
@@ -224,7 +231,7 @@ def _listed(texts: str | Iterable[str]) -> list[str]:
         raise OptionError(
             "these are no texts",
             expected="a string, or several of them in a list, a generator or the like",
-            got=type(texts).__name__ if isinstance(texts, Mapping) else repr(texts)[:60],
+            got=described(texts),
             do='such as ["I ate an apple.", "Apple released a new phone."]',
         )
     return list(texts)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from regard.errors import DataError, OptionError, OutputExistsError, unwritable
+from regard.errors import DataError, OptionError, OutputExistsError, check_flag, check_kind, unwritable
 from regard.view.page_data import Json, data_of
 from regard.view.reading import PairReading, Reading
 from regard.view.visible import visible
@@ -62,6 +62,12 @@ def write_page(
     Raises OutputExistsError where ``path`` exists and ``overwrite`` is False, OutputError where it
     cannot be written, DataError where there is no reading.
     """
+    check_kind("readings", readings, Sequence, do="a list of what regard.view.read gave")
+    for reading in readings:
+        check_kind("reading", reading, (Reading, PairReading), do="make one with regard.view.read(model, text)")
+    check_kind("path", path, Path, do='pathlib.Path("page.html")')
+    check_kind("model", model, str, do="the name that the page shows")
+    check_flag("overwrite", overwrite)
     refuse_output(path, overwrite=overwrite)
     page = page_of(readings, model=model)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")

@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import nn
 
-from regard.errors import CheckpointError
+from regard.errors import (
+    CheckpointError,
+    check_kind,
+)
 from regard.record import record
 from regard.view.reading import Reading, Tokens
 from regard.view.seen_layer import array, layers_of
@@ -18,7 +22,8 @@ def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text
     Raises DataError for a text longer than the model's limit unless ``truncate`` (``name`` names it), CheckpointError
     for a model without tokenizer, RefusedError for attention that the views cannot compute again.
     """
-    if model.tokenizer is None:
+    check_kind("model", model, nn.Module, do='model = regard.load("minilm")')
+    if getattr(model, "tokenizer", None) is None:
         raise CheckpointError(
             "this model has no tokenizer, so it cannot read text",
             expected="a model folder with tokenizer.json",

@@ -16,7 +16,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import DataError
+from regard.errors import (
+    DataError,
+    check_kind,
+)
 from regard.record import record
 from regard.text.placeholders import protect
 from regard.text.subwords import Subwords
@@ -47,6 +50,10 @@ def read_pair(
     Raises DataError for a text that is empty or too long for the model (``source_name`` and ``target_name`` name them),
     RefusedError for a model without attention, or attention that the views cannot compute again.
     """
+    check_kind("translator", translator, Translator, do="Translator(regard.load(folder))")
+    for name, text in (("source", source), ("target", target)):
+        if text is not None:
+            check_kind(name, text, str, do="one text on each side")
     translator.check_attention()
     translator.check(source, source_name)
     found = _found(translator, source) if target is None else _forced(translator, source, target)

@@ -1,0 +1,589 @@
+"""Values that nobody means, and every public call that might be given them: what ``unit/test_garbage.py`` crosses."""
+
+from __future__ import annotations
+
+import copy
+import math
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import regard
+from regard import masks, positions
+from regard.layers import (
+    DecoderCache,
+    Dropout,
+    FeedForward,
+    KeyValueCache,
+    MultiHeadAttention,
+    PagedCache,
+    PagePool,
+    PostNorm,
+    decoder_block,
+    encoder_block,
+)
+from regard.models import Bert, BertConfig, Recurrent, RecurrentConfig, Transformer, TransformerConfig
+from regard.models.luong_local import LocalPredictive
+from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.search import Beam, Greedy, Sampling
+from regard.text import Embedder, Pooling, Tokenizer
+from regard.text.subwords import Subwords
+from regard.translation import Translator
+from regard.view import read, read_pair, write_page
+
+
+def _quietly(make: Callable[[], Any]) -> Callable[[], Any]:
+    def made() -> Any:
+        with warnings.catch_warnings():  # prototypes of torch say that they are
+            warnings.simplefilter("ignore")
+            return make()
+
+    return made
+
+
+GARBAGE: dict[str, Callable[[], Any]] = {
+    "None": lambda: None,
+    "nan": lambda: math.nan,
+    "inf": lambda: math.inf,
+    "-1": lambda: -1,
+    "0": lambda: 0,
+    "3": lambda: 3,
+    "2**40": lambda: 2**40,
+    "2**63": lambda: 2**63,
+    "10**30": lambda: 10**30,
+    "10**5000": lambda: 10**5000,
+    "-10**30": lambda: -(10**30),
+    "1.5": lambda: 1.5,
+    "1e-300": lambda: 1e-300,
+    "1j": lambda: 1j,
+    "True": lambda: True,
+    "text": lambda: "x",
+    "long text": lambda: "x" * 5000,
+    "no text": lambda: "",
+    "nul": lambda: "\0",
+    "half a character": lambda: "\ud800",
+    "bytes": lambda: b"x",
+    "[]": list,
+    "[0]": lambda: [0],
+    "[99]": lambda: [99],
+    "[-1]": lambda: [-1],
+    "[2**63]": lambda: [2**63],
+    "[None]": lambda: [None],
+    "['x']": lambda: ["x"],
+    "ragged": lambda: [[1], [1, 2]],
+    "{}": dict,
+    "set": lambda: {1},
+    "generator": lambda: (number for number in (1, 2)),
+    "range": lambda: range(2),
+    "slice": lambda: slice(0, 1),
+    "object": object,
+    "class": lambda: int,
+    "function": lambda: len,
+    "path": lambda: Path("no/such/place"),
+    "dtype": lambda: torch.int32,
+    "float8": lambda: torch.ones(1, 2, 3, 4).to(torch.float8_e4m3fn),
+    "complex": lambda: torch.ones(1, 2, 3, 4, dtype=torch.complex64),
+    "integers": lambda: torch.ones(1, 2, 3, 4, dtype=torch.int32),
+    "bools": lambda: torch.ones(1, 2, 3, 4, dtype=torch.bool),
+    "float64": lambda: torch.ones(1, 2, 3, 4, dtype=torch.float64),
+    "half": lambda: torch.ones(1, 2, 3, 4, dtype=torch.float16),
+    "floats": lambda: torch.ones(1, 2, 3, 4),
+    "trained": lambda: torch.ones(1, 2, 3, 4, requires_grad=True),
+    "three dimensions": lambda: torch.ones(2, 3, 4),
+    "ids": lambda: torch.ones(2, 3, dtype=torch.long),
+    "ids of uint16": lambda: torch.ones(2, 3, dtype=torch.uint16),
+    "ids of int8": lambda: torch.ones(2, 3, dtype=torch.int8),
+    "one id": lambda: torch.ones(1, dtype=torch.long),
+    "0-d": lambda: torch.tensor(1.5),
+    "0-d integer": lambda: torch.tensor(2),
+    "5-d": lambda: torch.ones(1, 1, 2, 3, 4),
+    "empty": lambda: torch.ones(0),
+    "empty 4-d": lambda: torch.ones(0, 2, 3, 4),
+    "empty ids": lambda: torch.ones(0, 3, dtype=torch.long),
+    "no length": lambda: torch.ones(2, 0, dtype=torch.long),
+    "meta": lambda: torch.ones(1, 2, 3, 4, device="meta"),
+    "sparse": lambda: torch.ones(1, 2, 3, 4).to_sparse(),
+    "sparse ids": lambda: torch.ones(2, 3, dtype=torch.long).to_sparse(),
+    "csr": _quietly(lambda: torch.ones(3, 4).to_sparse_csr()),
+    "nested": _quietly(lambda: torch.nested.nested_tensor([torch.ones(2, 3, 4), torch.ones(1, 3, 4)])),
+    "jagged": _quietly(lambda: torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=torch.jagged)),
+    "quantized": _quietly(lambda: torch.quantize_per_tensor(torch.ones(1, 2, 3, 4), 0.1, 0, torch.qint8)),
+    "mkldnn": lambda: torch.ones(1, 2, 3, 4).to_mkldnn(),
+    "array": lambda: np.ones((1, 2, 3, 4), np.float32),
+    "array of long double": lambda: np.ones((1, 2, 3, 4), np.longdouble),
+    "array of objects": lambda: np.array([object(), None], dtype=object),
+    "array of text": lambda: np.array(["x", "y"]),
+    "array of dates": lambda: np.array(["2017-06-12"], dtype="datetime64[D]"),
+    "records": lambda: np.zeros(3, dtype=[("a", "f4")]),
+    "number of NumPy": lambda: np.float32(1.5),
+    "count of NumPy": lambda: np.int64(2),
+    "mask": masks.causal,
+    "mask of a batch": lambda: masks.padding([1, 2, 3, 4, 5]),
+    "mask not called": lambda: masks.causal,
+    "position": lambda: positions.ALiBi(3),
+    "rotary": lambda: positions.Rotary(6),
+    "module": lambda: torch.nn.Linear(2, 2),
+    "cache": KeyValueCache.empty,
+}
+
+
+@dataclass(frozen=True)
+class Target:
+    """A public call: ``make`` gives valid arguments by name, fresh each time."""
+
+    name: str
+    call: Callable[..., Any]
+    make: Callable[[], dict[str, Any]]
+    skipped: frozenset[str] = field(default_factory=frozenset)
+    """Arguments that are no part of the promise, or for which any value is valid."""
+
+    def cases(self) -> Iterator[tuple[str, str]]:
+        """Each argument with each value."""
+        for argument in self.make():
+            if argument not in self.skipped:
+                for value in GARBAGE:
+                    yield argument, value
+
+    def run(self, argument: str, value: str) -> Any:
+        """The call with that value in the place of that argument."""
+        with torch.random.fork_rng():
+            return self.call(**(self.make() | {argument: GARBAGE[value]()}))
+
+
+def tokens(*shape: int) -> torch.Tensor:
+    return torch.linspace(-1, 1, math.prod(shape)).view(shape)
+
+
+def triple() -> dict[str, Any]:
+    return {"query": tokens(2, 3, 5, 7), "key": tokens(2, 3, 11, 7), "value": tokens(2, 3, 11, 13)}
+
+
+def options(**more: Any) -> Callable[[], dict[str, Any]]:
+    return lambda: triple() | {"mask": None, "bias": None, "scale": None} | more
+
+
+def ids() -> torch.Tensor:
+    return torch.tensor([[4, 5, 6, 3], [5, 4, 3, 0]])
+
+
+@cache
+def bert() -> Bert:
+    return Bert(BertConfig(vocabulary=41, width=6, layers=2, heads=2, inner=7, max_length=17)).eval()
+
+
+@cache
+def transformer() -> Transformer:
+    model = Transformer(TransformerConfig(vocabulary=len_of_subwords(), width=6, layers=1, heads=2, inner=7)).eval()
+    model.subwords = (subwords(), subwords())
+    return model
+
+
+@cache
+def recurrent() -> Recurrent:
+    model = Recurrent(RecurrentConfig(vocabulary=len_of_subwords(), width=6, hidden=8)).eval()
+    model.subwords = (subwords(), subwords())
+    return model
+
+
+@cache
+def subwords() -> Subwords:
+    return Subwords.train(["zwei kleine hunde", "two small dogs"] * 3, size=300)
+
+
+def len_of_subwords() -> int:
+    return subwords().vocabulary
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    import tokenizers
+    from tokenizers import models, pre_tokenizers
+
+    words = {word: number for number, word in enumerate(["[PAD]", "[UNK]", "a", "small", "dog"])}
+    backend = tokenizers.Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return Tokenizer(backend, pad_id=0, limit=17)
+
+
+@cache
+def reader() -> Bert:
+    model = copy.deepcopy(bert())
+    model.tokenizer = tokenizer()
+    return model
+
+
+@cache
+def torch_layer() -> torch.nn.MultiheadAttention:
+    return torch.nn.MultiheadAttention(6, 2, batch_first=True)
+
+
+def pool() -> PagePool:
+    return PagePool(2, 5, page_size=4)
+
+
+def paged() -> PagedCache:
+    return PagedCache.empty(pool(), 2).extended(tokens(2, 2, 3, 5), tokens(2, 2, 3, 5))
+
+
+def cached() -> KeyValueCache:
+    return KeyValueCache.empty().extended(tokens(2, 2, 3, 5), tokens(2, 2, 3, 5))
+
+
+def folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="garbage-")) / "new"
+
+
+def seen() -> Any:
+    with regard.record(bert()) as found:
+        bert()(ids())
+    return found
+
+
+def searched(search: Any) -> Callable[..., Any]:
+    return lambda source, lengths, most: search.search(transformer(), source, lengths, most=most)
+
+
+def state_of(model: SequenceToSequence) -> Any:
+    return model.start(ids(), lengths=torch.tensor([4, 3]))
+
+
+def _catalogue() -> Iterator[Target]:
+    """Each mechanism: constructor, forward, observe, weights."""
+    for entry in regard.catalogue():
+        made = entry.mechanism(heads=3, head_dim=7)
+        defaults = {"heads": 3, "head_dim": 7, "dropout": 0.0} | dict.fromkeys(
+            name for name in entry.options if name not in ("dropout", "impl")
+        )
+        defaults |= {"impl": "auto"} if "impl" in entry.options else {}
+        yield Target(f"{entry.name}()", entry.mechanism, lambda defaults=defaults: dict(defaults))
+        plain = lambda: triple() | {"mask": None, "bias": None}  # noqa: E731
+        yield Target(f"{entry.name}.forward", made, plain)
+        yield Target(f"{entry.name}.observe", made.observe, lambda plain=plain: plain() | {"top": 2, "rows": None})
+        yield Target(
+            f"{entry.name}.weights",
+            made.weights,
+            lambda plain=plain: {name: part for name, part in plain().items() if name != "value"} | {"rows": None},
+        )
+        if hasattr(made, "prepared"):
+            yield Target(f"{entry.name}.prepared", made.prepared, lambda: {"key": tokens(2, 3, 11, 7)})
+            yield Target(
+                f"{entry.name}.forward with prepared",
+                made,
+                lambda made=made: triple() | {"prepared": made.prepared(triple()["key"]).detach()},
+            )
+
+
+def _layers() -> Iterator[Target]:
+    layer = MultiHeadAttention(6, 2).eval()
+    block, decoder = encoder_block(6, 2, 7).eval(), decoder_block(6, 2, 7).eval()
+    yield Target(
+        "MultiHeadAttention()",
+        MultiHeadAttention,
+        lambda: {
+            "width": 6,
+            "heads": 2,
+            "key_value_heads": None,
+            "mechanism": "dot_product",
+            "position": None,
+            "dropout": 0.0,
+            "bias": True,
+            "head_dim": None,
+            "key_width": None,
+            "value_width": None,
+        },
+    )
+    four = lambda: {"query": tokens(2, 5, 6), "key": None, "value": None, "mask": None, "cache": None}  # noqa: E731
+    yield Target("MultiHeadAttention.forward", layer, four)
+    yield Target(
+        "MultiHeadAttention.forward with a cache",
+        MultiHeadAttention(6, 2, position=positions.Rotary(3 - 1), head_dim=2),
+        lambda: four() | {"cache": KeyValueCache.empty()},
+    )
+    yield Target("MultiHeadAttention.remember", layer.remember, lambda: {"memory": tokens(2, 5, 6)})
+    yield Target(
+        "MultiHeadAttention.recall",
+        layer.recall,
+        lambda: {"query": tokens(2, 1, 6), "memory": layer.remember(tokens(2, 5, 6)), "mask": None, "offset": None},
+    )
+    turning = MultiHeadAttention(8, 2, position=positions.Rotary(4)).eval()
+    yield Target(
+        "MultiHeadAttention.recall, turning",
+        turning.recall,
+        lambda: {"query": tokens(2, 1, 8), "memory": turning.remember(tokens(2, 5, 8)), "mask": None, "offset": None},
+    )
+    yield Target("from_torch", MultiHeadAttention.from_torch, lambda: {"module": torch_layer(), "batch_first": None})
+    yield Target(
+        "FeedForward()",
+        FeedForward,
+        lambda: {"width": 6, "inner": 7, "activation": "relu", "dropout": 0.0, "bias": True},
+    )
+    yield Target("FeedForward.forward", FeedForward(6, 7), lambda: {"tokens": tokens(2, 5, 6)})
+    yield Target("Dropout()", Dropout, lambda: {"p": 0.1})
+    yield Target("Dropout.forward", Dropout(0.5), lambda: {"tokens": tokens(2, 5, 6)})
+    yield Target("PostNorm()", PostNorm, lambda: {"norm": torch.nn.LayerNorm(6), "dropout": 0.0})
+    numbers = {
+        "width": 6,
+        "heads": 2,
+        "inner": 7,
+        "norm": "post",
+        "activation": "relu",
+        "dropout": 0.0,
+        "attention_dropout": 0.0,
+        "inner_dropout": 0.0,
+        "epsilon": 1e-5,
+        "key_value_heads": None,
+        "mechanism": "dot_product",
+        "position": None,
+    }
+    yield Target("encoder_block()", encoder_block, lambda: dict(numbers))
+    yield Target("decoder_block()", decoder_block, lambda: numbers | {"cross_attention": True})
+    yield Target("EncoderBlock.forward", block, lambda: {"tokens": tokens(2, 5, 6), "mask": None})
+    yield Target(
+        "DecoderBlock.forward",
+        decoder,
+        lambda: {
+            "tokens": tokens(2, 5, 6),
+            "memory": tokens(2, 4, 6),
+            "mask": None,
+            "memory_mask": None,
+            "cache": DecoderCache(),
+        },
+    )
+
+
+def _caches() -> Iterator[Target]:
+    two = lambda: {"key": tokens(2, 2, 1, 5), "value": tokens(2, 2, 1, 5)}  # noqa: E731
+    yield Target("KeyValueCache.extended", lambda **new: cached().extended(**new), two)
+    yield Target("KeyValueCache.extended, empty", lambda **new: KeyValueCache.empty().extended(**new), two)
+    yield Target(
+        "KeyValueCache.reordered", lambda entries: cached().reordered(entries), lambda: {"entries": torch.tensor([0])}
+    )
+    yield Target(
+        "DecoderCache.reordered",
+        lambda entries: DecoderCache(cached()).reordered(entries),
+        lambda: {"entries": torch.tensor([0])},
+    )
+    yield Target(
+        "PagePool()",
+        PagePool,
+        lambda: {
+            "key_heads": 2,
+            "head_dim": 5,
+            "value_dim": None,
+            "page_size": 4,
+            "limit": None,
+            "dtype": torch.float32,
+            "device": None,
+        },
+    )
+    yield Target("PagePool.take", lambda count: pool().take(count), lambda: {"count": 2})
+    yield Target("PagedCache.empty", PagedCache.empty, lambda: {"pool": pool(), "batch": 2})
+    with torch.no_grad():
+        yield Target(
+            "PagedCache.extended",
+            lambda **new: paged().extended(**new),
+            lambda: two() | {"lengths": None},
+        )
+    yield Target("PagedCache.reordered", lambda entries: paged().reordered(entries), lambda: {"entries": [0]})
+    yield Target("PagedCache.tokens", lambda entry: paged().tokens(entry), lambda: {"entry": 0})
+    yield Target(
+        "PagedCache.joined",
+        lambda other: paged().joined(other),
+        lambda: {"other": None},
+    )
+    yield Target(
+        "PagedCache.attention",
+        lambda **asked: paged().attention(**asked),
+        lambda: {"query": tokens(2, 4, 1, 5), "mask": None, "scale": None, "impl": "auto"},
+    )
+
+
+def _models() -> Iterator[Target]:
+    yield Target(
+        "BertConfig",
+        lambda **numbers: Bert(BertConfig(**numbers)),
+        lambda: {
+            "vocabulary": 41,
+            "width": 6,
+            "layers": 1,
+            "heads": 2,
+            "inner": 7,
+            "max_length": 17,
+            "segments": 2,
+            "activation": "gelu",
+            "epsilon": 1e-12,
+            "dropout": 0.1,
+            "attention_dropout": 0.1,
+            "deviation": 0.02,
+            "pad_id": 0,
+            "pooler": True,
+        },
+    )
+    yield Target("Bert()", Bert, lambda: {"config": BertConfig(41, 6, 1, 2, 7, 17)})
+    yield Target("Bert.forward", bert(), lambda: {"ids": ids(), "mask": None, "segments": None, "keep_layers": False})
+    yield Target("Bert.save", bert().save, lambda: {"folder": folder(), "overwrite": False})
+    shared = {
+        "vocabulary": 41,
+        "target_vocabulary": None,
+        "width": 6,
+        "shared": "all",
+        "pad_id": 0,
+        "start_id": 2,
+        "end_id": 3,
+        "layers": 1,
+        "dropout": 0.1,
+    }
+    yield Target(
+        "TransformerConfig",
+        lambda **numbers: Transformer(TransformerConfig(**numbers)),
+        lambda: (
+            shared
+            | {
+                "decoder_layers": None,
+                "heads": 2,
+                "inner": 7,
+                "attention_dropout": 0.0,
+                "inner_dropout": 0.0,
+                "norm": "post",
+                "activation": "relu",
+                "position": "sinusoidal",
+                "max_length": 17,
+                "mechanism": "dot_product",
+                "epsilon": 1e-5,
+            }
+        ),
+    )
+    yield Target(
+        "RecurrentConfig",
+        lambda **numbers: Recurrent(RecurrentConfig(**numbers)),
+        lambda: shared | {"hidden": 8, "cell": "gru", "attention": "local_p", "window": 2, "input_feeding": True},
+    )
+    yield Target("Transformer()", Transformer, lambda: {"config": transformer().config})
+    yield Target("Recurrent()", Recurrent, lambda: {"config": recurrent().config})
+    for model in (transformer(), recurrent()):
+        name = type(model).__name__
+        pair = lambda: {"source": ids(), "target": ids(), "mask": None}  # noqa: E731
+        yield Target(f"{name}.forward", model, pair)
+        yield Target(f"{name}.attended", model.attended, pair)
+        yield Target(f"{name}.start", model.start, lambda: {"source": ids(), "lengths": torch.tensor([4, 3])})
+        step = lambda model=model: {"tokens": torch.tensor([2, 2]), "state": state_of(model)}  # noqa: E731
+        yield Target(f"{name}.step", model.step, step)
+        yield Target(f"{name}.step_attended", model.step_attended, step)
+        yield Target(
+            f"{name}.state.reordered",
+            lambda entries, model=model: state_of(model).reordered(entries),
+            lambda: {"entries": torch.tensor([0])},
+        )
+        yield Target(f"{name}.save", model.save, lambda: {"folder": folder(), "overwrite": False, "keep_others": False})
+    yield Target("Transformer.encode", transformer().encode, lambda: {"source": ids(), "mask": None})
+    yield Target("load", regard.load, lambda: {"folder_or_name": "no/such/model", "device": None, "dtype": None})
+    local = LocalPredictive(heads=3, head_dim=7, window=2)
+    yield Target("LocalPredictive()", LocalPredictive, lambda: {"heads": 3, "head_dim": 7, "window": 2, "dropout": 0.0})
+    yield Target("LocalPredictive.forward", local, lambda: triple() | {"mask": None, "bias": None})
+    yield Target(
+        "LocalPredictive.weights",
+        local.weights,
+        lambda: {"query": tokens(2, 3, 5, 7), "key": tokens(2, 3, 11, 7), "mask": None, "bias": None, "rows": None},
+    )
+
+
+def _searches() -> Iterator[Target]:
+    yield Target(
+        "Beam()",
+        Beam,
+        lambda: {"width": 3, "length_penalty": 0.6, "coverage_penalty": 0.0, "best": 1, "patience": 1.0},
+    )
+    yield Target("Sampling()", Sampling, lambda: {"seed": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "best": 1})
+    for search in (Greedy(), Beam(2), Sampling(seed=1)):
+        yield Target(
+            f"{type(search).__name__}.search",
+            searched(search),
+            lambda: {"source": ids(), "lengths": torch.tensor([4, 3]), "most": 3},
+        )
+    yield Target(
+        "search of a model",
+        Greedy().search,
+        lambda: {"model": recurrent(), "source": ids(), "lengths": torch.tensor([4, 3]), "most": 3},
+    )
+
+
+def _texts() -> Iterator[Target]:
+    embedder = Embedder(reader())
+    one = lambda: {"texts": ["a dog", "a small dog"], "batch": 2, "truncate": False}  # noqa: E731
+    yield Target("Embedder()", Embedder, lambda: {"model": reader(), "pooling": None})
+    yield Target("Embedder.sentences", embedder.sentences, one)
+    yield Target("Embedder.tokens", embedder.tokens, one)
+    yield Target("Tokenizer.encode", tokenizer().encode, lambda: {"texts": ["a dog"], "truncate": False})
+    yield Target("Tokenizer.tokenize", tokenizer().tokenize, lambda: {"texts": ["a dog"], "truncate": False})
+    yield Target("Tokenizer.from_file", Tokenizer.from_file, lambda: {"path": "no/such", "pad_id": None, "limit": None})
+    yield Target(
+        "Pooling()",
+        lambda **said: Embedder(reader(), pooling=Pooling(**said)).sentences("a"),
+        lambda: {"modes": ("mean",)},
+    )
+    yield Target("Subwords.encode", subwords().encode, lambda: {"texts": ["zwei"]})
+    yield Target("Subwords.decode", subwords().decode, lambda: {"ids": [5]})
+    yield Target("Subwords.pieces", subwords().pieces, lambda: {"text": "zwei"})
+    yield Target("Subwords.from_file", Subwords.from_file, lambda: {"path": "no/such"})
+    yield Target(
+        "Subwords.train",
+        Subwords.train,
+        lambda: {"texts": ["zwei hunde"] * 3, "size": 290, "algorithm": "bpe", "coverage": 1.0},
+    )
+
+
+def _looks() -> Iterator[Target]:
+    yield Target("record", lambda model: regard.record(model).__enter__(), lambda: {"model": bert()})
+    yield Target("Seen[]", lambda index: seen()[index], lambda: {"index": 0})
+    yield Target("SeenLayer.weights", lambda rows: seen()[0].weights(rows), lambda: {"rows": None})
+    yield Target("SeenLayer.observe", lambda **asked: seen()[0].observe(**asked), lambda: {"top": 2, "rows": None})
+    yield Target("read", read, lambda: {"model": reader(), "text": "a dog", "truncate": False})
+    yield Target(
+        "read_pair",
+        read_pair,
+        lambda: {"translator": Translator(transformer()), "source": "zwei hunde", "target": "two dogs"},
+    )
+    yield Target(
+        "write_page",
+        write_page,
+        lambda: {"readings": [read(reader(), "a dog")], "path": folder(), "model": "", "overwrite": False},
+    )
+
+
+def targets() -> list[Target]:
+    """Every public call."""
+    return [
+        Target("attention", regard.attention, options(dropout=0.0, impl="auto")),
+        *(
+            Target(f"attention, {impl}", regard.attention, options(impl=impl))
+            for impl in ("native", "sdpa", "reference", "flex")
+        ),
+        Target(
+            "attention of arrays",
+            regard.attention,
+            lambda: (
+                {name: side.numpy() for name, side in triple().items()} | {"mask": None, "bias": None, "scale": None}
+            ),
+        ),
+        Target("attention, causal", regard.attention, options(mask=masks.causal(), bias=positions.ALiBi(3))),
+        Target("why", regard.why, options(dropout=0.0)),
+        Target("observe", regard.observe, options(top=2, rows=None, impl="auto")),
+        Target("observe, reference", regard.observe, options(top=2, rows=None, impl="reference")),
+        Target(
+            "mechanism", regard.mechanism, lambda: {"name": "dot_product", "heads": 2, "head_dim": 3, "impl": "auto"}
+        ),
+        *_catalogue(),
+        *_layers(),
+        *_caches(),
+        *_models(),
+        *_searches(),
+        *_texts(),
+        *_looks(),
+    ]

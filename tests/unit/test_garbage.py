@@ -1,0 +1,138 @@
+"""Whatever a public call is given, it computes or says what is wrong: never another error, a hang, or all memory."""
+
+import random
+import time
+import warnings
+from functools import cache
+
+import pytest
+import torch
+
+import regard
+from garbage import GARBAGE, Target, targets
+from regard.errors import DtypeError, OptionError, RefusedError, RegardError
+from regard.layers import FeedForward, KeyValueCache, PagePool
+from regard.search import Beam, Sampling
+from regard.text.subwords import Subwords
+
+pytestmark = [pytest.mark.usefixtures("as_users_call"), pytest.mark.filterwarnings("ignore")]
+
+SAMPLED, MOST_SECONDS, MOST_CHARACTERS = 20, 60, 1500
+QUERY = torch.zeros(1, 2, 3, 5)
+
+
+@cache
+def by_name() -> dict[str, Target]:
+    with torch.no_grad():
+        return {target.name: target for target in targets()}
+
+
+def broken(target: Target, cases: list[tuple[str, str]]) -> list[str]:
+    """What came of the cases that neither computed nor were refused in our form."""
+    found = []
+    for argument, value in cases:
+        begun = time.monotonic()
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                target.run(argument, value)
+        except RegardError as error:
+            if not (error.what and (error.expected or error.do)) or len(str(error)) > MOST_CHARACTERS:
+                found.append(f"{argument}={value}: a message that is too short or too long: {str(error)[:200]}")
+        except Exception as error:
+            found.append(f"{argument}={value}: {type(error).__name__}: {str(error)[:200]}")
+        if time.monotonic() - begun > MOST_SECONDS:
+            found.append(f"{argument}={value}: {time.monotonic() - begun:.0f} s")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    """Some calls write where they are told to."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def test_some_of_every_call():
+    found, tried = [], 0
+    for target in by_name().values():
+        cases = [case for case in target.cases() if case[1] != "jagged"]  # whose first use takes seconds
+        cases = random.Random(f"{target.name} 15").sample(cases, min(SAMPLED, len(cases)))
+        found += [f"{target.name}: {what}" for what in broken(target, cases)]
+        tried += len(cases)
+    assert not found, "\n".join(found)
+    assert tried > 2000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", by_name())
+def test_all_of_every_call(name):
+    assert broken(by_name()[name], list(by_name()[name].cases())) == []
+
+
+def test_every_public_name_is_tried():
+    tried = " ".join(by_name())
+    for name in regard.__all__:
+        if name not in ("masks", "positions", "catalogue", "Choice", "Observation"):  # folders, and what takes nothing
+            assert name in tried, name
+    for entry in regard.catalogue():
+        assert {f"{entry.name}()", f"{entry.name}.forward", f"{entry.name}.observe"} <= set(by_name())
+
+
+@pytest.mark.parametrize("kind", ["float8", "complex", "integers", "sparse", "csr", "nested", "mkldnn", "quantized"])
+def test_tensors_that_cannot_be_computed_with(kind):
+    tensor = GARBAGE[kind]()
+    for call in (
+        lambda: regard.attention(tensor, tensor, tensor),
+        lambda: regard.attention(QUERY, QUERY, QUERY, bias=tensor),
+        lambda: regard.MultiHeadAttention(4, 2)(tensor),
+        lambda: FeedForward(4, 7)(tensor),
+        lambda: KeyValueCache.empty().extended(tensor, tensor),
+    ):
+        with pytest.raises(DtypeError):
+            call()
+
+
+def test_sizes_are_looked_at_before_memory_is_taken():
+    for call in (
+        lambda: regard.observe(QUERY, QUERY, QUERY, top=10**30),
+        lambda: regard.observe(QUERY, QUERY, QUERY, top=2**40),
+        lambda: regard.mechanism("additive", heads=2, head_dim=5).observe(QUERY, QUERY, QUERY, top=2**40),
+        lambda: regard.MultiHeadAttention(2**40, 2),
+        lambda: regard.MultiHeadAttention(2**24, 2),  # each size is possible, their product is not
+        lambda: FeedForward(2**20, 2**20),
+        lambda: regard.mechanism("luong_general", heads=1, head_dim=2**20),
+        lambda: regard.models.BertConfig(layers=10**6),
+        lambda: regard.models.TransformerConfig(vocabulary=2**23, width=2**20),
+        lambda: Beam(10**9),
+        lambda: Sampling(seed=1, best=2**40),
+        lambda: Subwords.train(["a dog"], size=2**40),  # the library would end the process
+        lambda: PagePool(2**20, 2**20),
+    ):
+        with pytest.raises(OptionError):
+            call()
+    with pytest.raises(RefusedError, match="no memory for so many pages"):
+        PagePool(2**10, 2**10).take(2**40)
+
+
+def test_top_may_exceed_the_keys_by_a_little():
+    seen = regard.observe(QUERY, QUERY, QUERY, top=7)
+    assert seen.top_keys.shape == (1, 2, 3, 7)
+    assert (seen.top_keys[..., 3:] == -1).all()
+
+
+@pytest.mark.parametrize(
+    "entries", [[0], None, "x", torch.tensor([2]), torch.tensor([-1]), torch.tensor([0.5])], ids=str
+)
+def test_rows_that_a_cache_does_not_have(entries):
+    cache = KeyValueCache.empty().extended(QUERY, QUERY)
+    with pytest.raises(OptionError, match=r"(?s)rows that are not there.*from 0 to 0"):
+        cache.reordered(entries)
+
+
+def test_names_of_models_that_are_no_names():
+    for name in ("x" * 5000, "\0", "\ud800", "no/such/folder/here"):
+        with pytest.raises(RegardError) as caught:
+            regard.load(name)
+        assert len(str(caught.value)) < 700
