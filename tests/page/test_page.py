@@ -324,6 +324,32 @@ def test_texts_have_tabs_and_shared_words(show: Show) -> None:
     assert "text=0" in opened.address()
 
 
+def test_another_text_is_shown_by_the_chosen_head(show: Show) -> None:
+    texts = [["cat", "sat", "down"], ["the", "cat", "sat"], ["dogs", "ran"]]
+    opened = show(*(random_reading(one, layers=3, heads=3, seed=seed) for seed, one in enumerate(texts)))
+    tabs = opened.page.locator("[role=tab]")
+    openings = []
+    for number in (1, 2, 0):  # nothing is chosen: each opens where it does
+        tabs.nth(number).click()
+        openings.append(opened.address().partition("#")[2])
+    opened.page.locator("#row .token").nth(1).click()
+    tabs.nth(1).click()
+    assert opened.address().endswith(openings[0])  # choosing a token chooses no head
+    opened.page.select_option("#layer", "2")
+    opened.page.select_option("#head", "1")
+    opened.page.locator("#row .token").nth(3).click()
+    assert opened.address().endswith("#text=1&layer=2&head=1&token=3")
+    tabs.nth(0).click()
+    assert opened.address().endswith("#text=0&layer=2&head=1&token=2")  # "sat" is here too
+    assert opened.sentence().startswith("In layer 2, head 1, sat ")
+    tabs.nth(2).click()
+    assert "#text=2&layer=2&head=1&token=" in opened.address()
+    opened.page.reload()
+    opened.page.wait_for_selector("html[data-ready]")
+    tabs.nth(1).click()
+    assert "#text=1&layer=2&head=1&token=" in opened.address()
+
+
 def test_theme_can_be_switched(show: Show) -> None:
     opened = show(random_reading(WORDS))
 

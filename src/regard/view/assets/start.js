@@ -112,7 +112,7 @@ buildPlace();
 buildShared();
 watch(["text", "words"], showSwitches);
 watch(["text"], showAbout);
-move(startOf(0, 0));
+Object.assign(state, startOf(0, 0));
 move(readAddress());
 showAll();
 showLegend();

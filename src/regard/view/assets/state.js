@@ -9,6 +9,8 @@ data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
 
 const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null };
 const views = [];
+// Whether the reader has chosen a layer or a head: from then on another text is shown by the same one.
+let chosen = false;
 
 // The text on show, as one kind of attention reads it.
 function shownText() {
@@ -45,11 +47,20 @@ function startOf(text, kind) {
   return { text, kind, words: false, ...place };
 }
 
+// What is kept in another text: layer, head and level, and the token, where the text has it too.
+function keptIn(text, kind) {
+  const { surface } = shownText().tokens[state.query];
+  const query = data.texts[text].attentions[kind].tokens.findIndex((token) => token.surface === surface);
+  return { layer: state.layer, head: state.head, words: state.words, ...(query < 0 ? {} : { query }) };
+}
+
 // Moves to another place, within what there is, without showing it.
 function move(change) {
   const text = bounded(change.text ?? state.text, data.texts.length);
   const kind = bounded(change.kind ?? state.kind, data.texts[text].attentions.length);
-  if (text !== state.text || kind !== state.kind) Object.assign(state, startOf(text, kind));
+  const sameKind = data.texts[text].attentions[kind].kind === shownText().kind; // layers of another kind are others
+  if (text !== state.text || kind !== state.kind) Object.assign(state, startOf(text, kind), chosen && sameKind ? keptIn(text, kind) : {});
+  chosen = chosen || "layer" in change || "head" in change;
   if (!("key" in change)) state.key = null;
   Object.assign(state, change, { text, kind });
   const shown = shownText();
