@@ -9,6 +9,7 @@ words outside the vocabulary, which the model cannot tell apart.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -40,14 +41,16 @@ def shared_words(readings: list[Reading]) -> tuple[SharedWord, ...]:
 
     Texts whose hidden states were not kept share none.
     """
-    vocabularies = [{} if reading.hidden is None else _first_occurrences(reading) for reading in readings]
+    vectors: dict[str, dict[int, Float64[np.ndarray, "layers_and_embedding width"]]] = {}
+    for number, reading in enumerate(readings):
+        for name, word in ({} if reading.hidden is None else _first_occurrences(reading)).items():
+            vectors.setdefault(name, {})[number] = _directions(reading, word)
     shared = [
-        SharedWord(word, first, second, _cosines(readings[first], occurrence, readings[second], other))
-        for (first, here), (second, there) in combinations(enumerate(vocabularies), 2)
-        for word, occurrence in here.items()
-        if (other := there.get(word)) is not None
+        SharedWord(name, first, second, tuple(cosines))
+        for name, of_texts in vectors.items()
+        for (first, second), cosines in _cosines(of_texts).items()
     ]
-    return tuple(sorted(shared, key=lambda one: one.cosines[-1]))
+    return tuple(sorted(shared, key=lambda one: (one.cosines[-1], one.first, one.second)))
 
 
 def _first_occurrences(reading: Reading) -> dict[str, Word]:
@@ -58,13 +61,19 @@ def _first_occurrences(reading: Reading) -> dict[str, Word]:
     return found
 
 
-def _vectors(reading: Reading, word: Word) -> Float64[np.ndarray, "layers_and_embedding width"]:
+def _directions(reading: Reading, word: Word) -> Float64[np.ndarray, "layers_and_embedding width"]:
+    """The word's vectors, brought to length 1; a vector of zeros stays one."""
     assert reading.hidden is not None
-    return np.asarray(reading.hidden[:, list(word.pieces)].astype(np.float64).mean(axis=1))
+    found = reading.hidden[:, list(word.pieces)].astype(np.float64).mean(axis=1)
+    lengths = np.linalg.norm(found, axis=1, keepdims=True)
+    return np.asarray(np.divide(found, lengths, out=np.zeros_like(found), where=lengths > 0))
 
 
-def _cosines(first: Reading, word: Word, second: Reading, other: Word) -> tuple[float, ...]:
-    a, b = _vectors(first, word), _vectors(second, other)
-    lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-    products = (a * b).sum(axis=1)
-    return tuple(float(value) for value in np.divide(products, lengths, out=products * 0, where=lengths > 0))
+def _cosines(of_texts: Mapping[int, Float64[np.ndarray, "layers width"]]) -> dict[tuple[int, int], list[float]]:
+    """For each two of the texts the cosines, layer by layer: one product for all of them."""
+    numbers = list(of_texts)
+    if len(numbers) < 2:
+        return {}
+    stacked = np.stack(list(of_texts.values()), axis=1)
+    products = (stacked @ stacked.transpose(0, 2, 1)).transpose(1, 2, 0).tolist()
+    return {(numbers[one], numbers[other]): products[one][other] for one, other in combinations(range(len(numbers)), 2)}
