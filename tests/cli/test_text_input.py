@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from regard.cli import text_input, view
 from regard.cli.app import app
 from regard.cli.text_input import open_texts
-from regard.errors import CheckpointError, DataError, OptionError
+from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
 
 VERBS = [("view",), ("embed",), ("translate", "--model", "none")]
 
@@ -78,6 +78,22 @@ def test_more_texts_than_anyone_looks_at_are_refused_before_the_model_is_loaded(
     (folder / "all.txt").write_text("one two\n\n" * view.MOST_TEXTS)
     result = CliRunner().invoke(app, ["view", "--data", "all.txt", "--model", "no/such/model/here"])
     assert isinstance(result.exception, CheckpointError), result.output
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [["embed", "a", "-o", "x.npy"], ["train", "translate", "--data", "a.txt", "--out", "m"]],
+    ids=lambda verb: verb[0],
+)
+def test_to_go_on_and_to_begin_anew_contradict_each_other(verb):
+    assert "--resume and --overwrite contradict each other" in refused(*verb, "--resume", "--overwrite")
+
+
+def test_an_export_that_cannot_be_is_refused_before_the_model_is_loaded(folder):
+    assert "unknown form of export 'onnx'" in refused("export", "none", "--format", "onnx", "--out", "new")
+    (folder / "old").mkdir()
+    result = CliRunner().invoke(app, ["export", "none", "--format", "marian", "--out", "old"])
+    assert isinstance(result.exception, OutputExistsError)
 
 
 def test_blank_lines_alone_are_no_text(folder):

@@ -49,6 +49,15 @@ def test_each_word_and_what_it_attends_to() -> None:
     assert finding.rstrip().endswith("of 4")
 
 
+def test_a_text_that_would_fill_the_screen_is_shown_by_its_start() -> None:
+    words = ["ripe", "apples" * 200, "fall"]
+    shown = "".join(printed(read(words), width=2000).splitlines()[0])
+    assert shown.startswith("ripe apples")
+    assert shown.rstrip().endswith("… (1,210 characters)")
+    assert len(shown.rstrip()) < 1030
+    assert "characters)" not in printed(read(["ripe", "apples", "fall"]))
+
+
 def test_text_is_text() -> None:
     shown = printed(read(["[bold]a[/bold]", "\x1b[31mred", "\u202ed", "plain"]))
     assert "\x1b" not in shown

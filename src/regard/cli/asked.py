@@ -90,6 +90,14 @@ BatchTokens = Annotated[
 ]
 
 
+def check_resume(*, resume: bool, overwrite: bool) -> None:
+    """Raise OptionError where a run is to go on and to begin anew."""
+    if resume and overwrite:
+        raise OptionError(
+            "--resume and --overwrite contradict each other", expected="one of them", got="both", do="leave out one"
+        )
+
+
 def given(options: dict[str, Any]) -> dict[str, Any]:
     """Those that were said."""
     return {name: value for name, value in options.items() if value is not None}

@@ -22,6 +22,7 @@ from regard.cli.asked import (
     Resume,
     Texts,
     Truncate,
+    check_resume,
 )
 from regard.cli.completion import one_of
 from regard.cli.progress import reading
@@ -113,6 +114,7 @@ def embed(
     texts, model = texts or [], model or READER
     check_choice("precision", dtype, PRECISIONS)
     check_texts(texts, data, field)
+    check_resume(resume=resume, overwrite=overwrite)
     options = Options(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
     name = _format_name(form, out)
     parts = None if out is None else _parts(out, name, options, data, resume=resume, overwrite=overwrite)

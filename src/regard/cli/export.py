@@ -10,6 +10,7 @@ import typer
 from regard.cli.completion import model_or, one_of
 from regard.cli.say import say
 from regard.cli.verb import Verb
+from regard.errors import unknown
 
 NOTES = """
 [bold]Formats.[/bold] ctranslate2: for CTranslate2, which translates fast on CPUs and GPUs. marian: MarianMTModel of \
@@ -51,9 +52,14 @@ def export(
     ],
 ) -> None:
     """Write a trained translator in the form that another program reads, to compute what it did."""
+    from regard.models.saving import check_new
     from regard.translation import Translator
+    from regard.translation.export import FORMS
     from regard.translation.export import export as exported
 
+    if form not in FORMS:
+        raise unknown("form of export", form, FORMS)
+    check_new(out.expanduser())  # before a model is loaded, which may take long
     translator = Translator.load(model)
     exported(translator.model, (translator.source, translator.target), out, form=form)
     say(f"{out}: written for {form}")

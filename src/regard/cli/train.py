@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import PRECISIONS, Columns, Fields, Overwrite, Resume, columns_of, fields_of
+from regard.cli.asked import PRECISIONS, Columns, Fields, Overwrite, Resume, check_resume, columns_of, fields_of
 from regard.cli.completion import model_or, one_of
 from regard.cli.say import say
 from regard.cli.verb import Tasks, Verb
@@ -366,10 +366,7 @@ def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool
     """Raise OutputExistsError where something is there that nobody said to replace, or nothing to go on from."""
     from regard.models.saving import check_free
 
-    if resume and overwrite:
-        raise OptionError(
-            "--resume and --overwrite contradict each other", expected="one of them", got="both", do="leave out one"
-        )
+    check_resume(resume=resume, overwrite=overwrite)
     if resume and not folder.begun:
         raise OptionError(
             f"there is no run in {folder.path} to go on with",

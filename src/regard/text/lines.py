@@ -69,7 +69,8 @@ class Source:
         """Look at the first bytes: is there text, and in which form."""
         start = self._raw.peek(2)[:2]
         if not start:
-            raise DataError(f"{self.name} is empty", expected="one text a line", got="0 bytes", do="check the path")
+            do = "give a text in quotes, or --data FILE" if self.name == _STANDARD_INPUT else "check the path"
+            raise DataError(f"{self.name} is empty", expected="one text a line", got="0 bytes", do=do)
         if start in (b"\xff\xfe", b"\xfe\xff"):
             raise DataError(
                 f"{self.name} is not UTF-8",
@@ -252,7 +253,10 @@ def _listed(record: dict[str, object]) -> str:
 
 def _not_utf8(name: str, got: str) -> DataError:
     return DataError(
-        f"{name} is not UTF-8", expected="text in UTF-8", got=got, do="convert the file, for example with iconv"
+        f"{name} is not UTF-8",
+        expected="text in UTF-8",
+        got=got,
+        do="convert the file, for example with iconv; if it is no text, choose another",
     )
 
 

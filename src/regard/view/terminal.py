@@ -20,6 +20,7 @@ from regard.view.visible import isolated, visible
 from regard.view.words import mostly_unknown
 
 SHARED_SHOWN = 8
+TITLE_SHOWN = 1000  # characters of a text above its table
 PAIR_WIDTH = 30  # characters of a pair of words where a text has one line
 TABLES_SHOWN = 10  # texts, up to which each has its tables
 
@@ -47,12 +48,17 @@ def _print_one(reading: Reading | PairReading, console: Console, *, number: int 
 def print_reading(reading: Reading, console: Console, *, number: int | None = None) -> None:
     """Prints one text: its table of words and its findings. ``number``, from 1, names it among several."""
     title = Text(f"{number}. " if number is not None else "", style="bold")
-    console.print(title.append(visible(reading.tokens.text), style="bold"))
+    console.print(title.append(_shortened(visible(reading.tokens.text)), style="bold"))
     if reading.dropped:
         console.print(
             f"Cut: read the first {len(reading.tokens)} tokens, left out the last {reading.dropped}.", style="yellow"
         )
     print_words(reading, console)
+
+
+def _shortened(text: str) -> str:
+    """The start of a text that would fill the screen, and how long it is."""
+    return text if len(text) <= TITLE_SHOWN else f"{text[:TITLE_SHOWN]}… ({len(text):,} characters)"
 
 
 def print_shared(readings: Sequence[Reading], console: Console) -> None:
