@@ -46,7 +46,10 @@ def expected(tokens, linear, activation="identity"):
 
 @pytest.fixture
 def short_way(monkeypatch):
-    """Counts the calls that go the short way, on any machine: in place of oneDNN stands torch in float64."""
+    """Counts the calls that go the short way, on any machine: in place of oneDNN stands torch in float64.
+
+    It multiplies bfloat16 too, whatever this processor has.
+    """
     calls = []
 
     def computed(tokens, weight, bias, name, scalars, algorithm):
@@ -57,6 +60,7 @@ def short_way(monkeypatch):
 
     monkeypatch.setattr(projection, "_onednn", lambda: computed)
     monkeypatch.setattr(projection, "_outruns_torch", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
     return calls
 
 
@@ -122,6 +126,12 @@ class TestShortWay:
     @torch.no_grad()
     def test_not_where_torch_is_the_faster_or_oneDNN_cannot(self, short_way, rows, dtype):  # noqa: N802
         project(torch.randn(rows, SMALLER, dtype=dtype), layer(dtype))
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_in_bfloat16_where_oneDNN_has_it_not(self, short_way, monkeypatch):  # noqa: N802
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+        project(torch.randn(ROWS, SMALLER, dtype=torch.bfloat16), layer(torch.bfloat16), "gelu")
         assert not short_way
 
     def test_only_with_an_activation_where_oneDNN_multiplies_no_faster(self, short_way, monkeypatch):  # noqa: N802

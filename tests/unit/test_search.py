@@ -152,6 +152,20 @@ class TestGreedy:
         assert one.log_probability == pytest.approx(log_softmax(logits)[END])
 
 
+@pytest.mark.parametrize("search", STRATEGIES, ids=repr)
+@pytest.mark.parametrize("token", [0, 1])
+def test_tokens_0_and_1_are_written_where_they_are_not_special(search, token):
+    model = transformer(pad_id=4, start_id=5, end_id=2, shared="none")
+    assert model.unknown_id is None
+    with torch.no_grad():
+        model.output.weight.zero_()
+    bias = torch.zeros(VOCABULARY, dtype=torch.float64)
+    bias[token], bias[[model.pad_id, model.start_id]] = 40.0, 80.0
+    model.output.bias = torch.nn.Parameter(bias)
+    found = search.search(model, torch.tensor([[0, 1, 3, 2]]), torch.tensor([4]), most=9)
+    assert found[0][0].ids == (token,) * 9
+
+
 @pytest.mark.parametrize("vocabulary", [5, 63, 640, 1280, 1283, 8009])
 @pytest.mark.parametrize("count", [1, 4, 9, 700])
 def test_likeliest_is_what_sorting_gives(vocabulary, count):

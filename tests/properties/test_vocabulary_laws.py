@@ -1,0 +1,220 @@
+"""Ids are names: a model and subwords whose tokens are numbered otherwise learn and write the same text.
+
+Special tokens stand anywhere then, and the ids 0 to 3 are tokens like others.
+"""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as some
+
+from regard.models import Recurrent, Transformer, load
+from regard.search import Beam, Greedy, Sampling
+from regard.text.pairs import Pair
+from regard.text.subwords import Subwords
+from regard.train.batches import Batches
+from regard.train.corpus import Corpus, Sentences
+from regard.train.new_model import new_model
+from regard.train.plan import Plan
+from regard.train.task import Share
+from regard.train.translation import TranslationTask
+from regard.translation import Translator
+from regard.translation.export import FORMS, export
+from regard.translation.sizes import SIZES
+from regard.view.read_pair import read_pair
+from small_translators import ENGLISH, GERMAN, JOINT, recurrent, transformer
+
+UNIGRAM = Subwords.train(GERMAN + ENGLISH, size=330, algorithm="unigram")
+SENTENCES = ["Zwei", "🙂 Hund"]
+SEARCHES = [Greedy(), Beam(3, best=3), Beam(2, length_penalty=0.0, coverage_penalty=0.3), Sampling(seed=3, top_k=1)]
+SEEDS = some.integers(0, 10**6)
+
+
+def order_of(seed, vocabulary):
+    """The new id of each token; none of the special ones keeps its own."""
+    chance = np.random.default_rng(seed)
+    while True:
+        order = chance.permutation(vocabulary)
+        if not (order[:4] < 4).any():
+            return order
+
+
+def renumbered(subwords, order):
+    """The subwords with the new ids, read from a file of them."""
+    content = json.loads(subwords.to_json())
+    model = content["model"]
+    if model["type"] == "BPE":
+        model["vocab"] = {name: int(order[number]) for name, number in model["vocab"].items()}
+    else:
+        model["vocab"] = [model["vocab"][number] for number in np.argsort(order)]
+        model["unk_id"] = int(order[model["unk_id"]])
+    return content
+
+
+@pytest.fixture(scope="module")
+def read(tmp_path_factory):
+    """Subwords from the contents of a file."""
+    path = tmp_path_factory.mktemp("subwords") / "tokenizer.json"
+
+    def of(content):
+        path.write_text(json.dumps(content), encoding="utf-8")
+        return Subwords.from_file(path)
+
+    return of
+
+
+def moved(translator, order, read):
+    """The translator with its tokens numbered otherwise."""
+    model = translator.model
+    numbers = {name: int(order[getattr(model, name)]) for name in ("pad_id", "start_id", "end_id")}
+    other = type(model)(type(model.config)(**{**vars(model.config), **numbers})).eval()
+    places = torch.from_numpy(np.argsort(order))
+    words = {"source_words.weight", "target_words.weight", "output.weight"}
+    weights = {name: one[places] if name in words else one for name, one in model.state_dict().items()}
+    other.load_state_dict(weights)
+    other.tie()
+    subwords = read(renumbered(translator.source, order))
+    other.subwords = (subwords, subwords)
+    return Translator(other.to(next(model.parameters()).dtype))
+
+
+def both(seed, read, make=transformer, **options):
+    translator = make(**options)
+    translator.model.double()
+    order = order_of(seed, JOINT.vocabulary)
+    return translator, moved(translator, order, read), order
+
+
+def task(translator):
+    sides = translator.source.encode(GERMAN[:3]), translator.target.encode(ENGLISH[:3])
+    corpus = Corpus(*(Sentences.of(side, JOINT.vocabulary) for side in sides))
+    model = translator.model
+    ids = {"pad_id": model.pad_id, "start_id": model.start_id, "end_id": model.end_id}
+    batches = Batches(corpus, tokens=1000, seed=1, **ids)
+    pairs = [Pair(*texts, place="") for texts in zip(GERMAN[:3], ENGLISH[:3], strict=True)]
+    return TranslationTask(model, batches=batches, measured=batches, held_out=pairs)
+
+
+MAKERS = [
+    pytest.param(transformer, {}, id="transformer"),
+    pytest.param(transformer, {"shared": "none"}, id="three matrices"),
+    pytest.param(recurrent, {"attention": "additive"}, id="additive"),
+    pytest.param(recurrent, {"attention": "luong_dot", "cell": "lstm", "shared": "all"}, id="luong"),
+]
+
+
+@pytest.mark.parametrize("subwords", [JOINT, UNIGRAM], ids=["bpe", "unigram"])
+@settings(max_examples=3, deadline=None)
+@given(seed=SEEDS)
+def test_texts_are_cut_alike(read, subwords, seed):
+    order = order_of(seed, subwords.vocabulary)
+    other = read(renumbered(subwords, order))
+    special = ("pad_id", "unknown_id", "start_id", "end_id")
+    assert [getattr(other, name) for name in special] == [order[getattr(subwords, name)] for name in special]
+    for ids, others in zip(subwords.encode(SENTENCES), other.encode(SENTENCES), strict=True):
+        assert others == order[ids].tolist()
+        assert other.decode(others) == subwords.decode(ids)
+        assert other.pieces_of(others) == subwords.pieces_of(ids)
+    every = range(subwords.vocabulary)
+    assert [other.decode([int(order[one])]) for one in every] == [subwords.decode([one]) for one in every]
+
+
+@pytest.mark.parametrize(("make", "options"), MAKERS)
+def test_it_learns_the_same(read, make, options):
+    one, other, order = both(3, read, make, **options)
+    losses = []
+    for translator in (one, other):
+        mine = task(translator)
+        loss = mine.loss(translator.model, np.arange(3), Share())
+        loss.backward()
+        losses.append(loss.detach())
+    # Sums over the vocabulary in another order.
+    torch.testing.assert_close(losses[1], losses[0], rtol=1e-12, atol=0)
+    mine, its = (translator.model.source_words.weight.grad for translator in (one, other))
+    torch.testing.assert_close(its[order], mine, rtol=0, atol=1e-10 * mine.abs().max().item())
+    assert its[order].any()
+
+
+@pytest.mark.parametrize("search", SEARCHES, ids=repr)
+@pytest.mark.parametrize(("make", "options"), MAKERS)
+def test_it_writes_the_same(read, make, options, search):
+    one, other, order = both(5, read, make, **options)
+    for mine, its in zip(
+        one.translate(SENTENCES, search=search), other.translate(SENTENCES, search=search), strict=True
+    ):
+        assert [each.text for each in its.renderings] == [each.text for each in mine.renderings]
+        for my, its_own in zip(mine.renderings, its.renderings, strict=True):
+            assert its_own.ids == tuple(order[list(my.ids)].tolist())
+            assert its_own.score == pytest.approx(my.score, rel=1e-9)
+            assert its_own.finished == my.finished
+
+
+@settings(max_examples=3, deadline=None)
+@given(seed=SEEDS)
+def test_it_writes_the_same_for_any_numbers(read, seed):
+    one, other, _ = both(seed, read)
+    found = [[it.text for it in each.translate(SENTENCES, search=Greedy())] for each in (one, other)]
+    assert found[0] == found[1]
+
+
+def test_a_folder_keeps_the_numbers(read, tmp_path):
+    _, other, _ = both(7, read)
+    other.model.save(tmp_path / "model")
+    again = Translator(load(tmp_path / "model", dtype=torch.float64))
+    assert [one.ids for it in again.translate(SENTENCES) for one in it.renderings] == [
+        one.ids for it in other.translate(SENTENCES) for one in it.renderings
+    ]
+
+
+def test_words_are_linked_and_shown_alike(read):
+    one, other, _ = both(11, read)
+    mine, its = (each.aligned_pairs([(GERMAN[0], ENGLISH[0]), (GERMAN[1], ENGLISH[1])]) for each in (one, other))
+    for my, its_own in zip(mine, its, strict=True):
+        assert (its_own.source_words, its_own.target_words) == (my.source_words, my.target_words)
+        torch.testing.assert_close(its_own.weights, my.weights, rtol=0, atol=1e-12)
+    shown = [read_pair(each, GERMAN[0], ENGLISH[0]) for each in (one, other)]
+    assert shown[1].alignment.tokens.pieces == shown[0].alignment.tokens.pieces
+    assert shown[1].target.tokens.pieces[0] == "<s>"
+    assert shown[1].alignment.tokens.pieces[-1] == "</s>"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_exports_name_the_tokens(read, tmp_path, form):
+    model = transformer(norm="pre" if form == "pegasus" else "post")
+    other = moved(model, order_of(13, JOINT.vocabulary), read)
+    # The subwords are given to the export alone.
+    subwords, other.model.subwords = other.model.subwords, None
+    export(other.model, subwords, tmp_path / "out", form=form)
+    settings_of = json.loads((tmp_path / "out" / "config.json").read_text())
+    if form == "ctranslate2":
+        names = [settings_of[name] for name in ("unk_token", "bos_token", "eos_token", "decoder_start_token")]
+        assert names == ["<unk>", "<s>", "</s>", "<s>"]
+        return
+    written = json.loads((tmp_path / "out" / "generation_config.json").read_text())
+    own = subwords[1]
+    assert sorted(written["suppress_tokens"]) == sorted([own.pad_id, own.unknown_id, own.start_id])
+    assert (settings_of["pad_token_id"], settings_of["eos_token_id"]) == (own.pad_id, own.end_id)
+    tokens = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
+    names = [tokens[name] for name in ("pad_token", "unk_token", "bos_token", "eos_token")]
+    assert names == ["<pad>", "<unk>", "<s>", "</s>"]
+
+
+@pytest.mark.parametrize("kind", ["tiny", "gru"])
+def test_a_new_model_has_the_numbers_of_its_subwords(read, kind):
+    subwords = read(renumbered(JOINT, order_of(17, JOINT.vocabulary)))
+    model = new_model(Plan(data=(), model=kind), SIZES["tiny"], (subwords, subwords))
+    assert isinstance(model, Transformer if kind == "tiny" else Recurrent)
+    special = ("pad_id", "start_id", "end_id")
+    assert [getattr(model, name) for name in special] == [getattr(subwords, name) for name in special]
+    assert not model.source_words.weight[subwords.pad_id].any()
+
+
+def test_a_model_whose_padding_is_its_end_learns_to_end():
+    """As of GPT-2. Each sentence's end counts, and nothing behind it."""
+    plain, ending = transformer(pad_id=0), transformer(pad_id=3)
+    ending.model.load_state_dict(plain.model.state_dict())
+    losses = [task(each).loss(each.model, np.arange(3), Share()) for each in (plain, ending)]
+    assert torch.equal(losses[0], losses[1])
