@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import jaxtyping
 import pytest
 import torch
@@ -27,6 +28,11 @@ def _jaxtyped_once(*args: Any, **options: Any) -> Any:
 
 
 jaxtyping.jaxtyped = _jaxtyped_once
+# Hypothesis' usual limits on time fail where a machine is slow or busy.
+hypothesis.settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("any machine")
 torch.set_num_threads(1)  # the tests' tensors are tiny, and pytest's workers share the cores
 # As in the background of a shell. Tests interrupt what they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

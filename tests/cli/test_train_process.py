@@ -111,7 +111,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(data):
     while process.poll() is None and not (reported.exists() and reported.stat().st_size):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=300)
     assert process.returncode == 130
     assert "--resume" in said
     assert "Traceback" not in said

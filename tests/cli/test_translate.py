@@ -147,7 +147,7 @@ class TestAFileThatIsWritten:
         with ThreadPoolExecutor(1) as others:
             read = others.submit((folder / "pipe").read_text, encoding="utf-8")
             assert translate(SENTENCE, "-o", "pipe", "--overwrite").exit_code == 0
-            assert read.result(timeout=60) == translate(SENTENCE).stdout
+            assert read.result(timeout=300) == translate(SENTENCE).stdout
         assert (folder / "pipe").is_fifo()
 
 

@@ -163,11 +163,11 @@ def test_each_is_one_token():
 @settings(max_examples=20, deadline=None)
 @given(st.sampled_from("%&<{\\a\"'@:./#0 =-!|,[($~\t"), st.sampled_from(["", "a", "0", " ", "<a", "{{a", "a@", "%("]))
 def test_the_time_does_not_explode(character, start):
-    started = time.perf_counter()
+    started = time.process_time()  # of this process: others may keep the machine busy
     protect(start + character * 40_000)
     protect((start + character) * 20_000)
     protect(start + (character + " ") * 20_000)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
 
 
 def test_placeholders_are_of_the_private_use_area():
