@@ -132,6 +132,7 @@ def test_two_processes_learn_as_one_does(data):
     assert two.stderr.count("subwords for") == 1  # one of them speaks
 
 
+@pytest.mark.slow
 def test_the_precision_is_chosen_once_and_goes_with_the_run(data):
     """What a processor multiplies faster is measured; a run that goes on does not ask again: its bits depend on it."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "regard"]
@@ -151,6 +152,7 @@ def test_the_precision_is_chosen_once_and_goes_with_the_run(data):
     assert last_weights(data / "cut.run") == last_weights(data / "whole.run")
 
 
+@pytest.mark.slow
 def test_words_alone_are_compared_by_characters(data):
     """BLEU counts runs of four words: of a word alone the best translation has 0 too."""
     lines = [f"{one}\t{WORDS[one]}\n" for one in WORDS] + [
@@ -166,6 +168,7 @@ def test_words_alone_are_compared_by_characters(data):
     assert f"chrF {best:.2f} on held-out pairs" in done.stderr
 
 
+@pytest.mark.slow
 def test_weights_spread_over_two_processes(data):
     """FSDP; and a run that goes on in one process."""
     (data / "fsdp.yaml").write_text(FSDP)
@@ -182,6 +185,7 @@ def test_weights_spread_over_two_processes(data):
     assert "going on after step 20" in on.stderr
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_only_the_steps_since_the_last_checkpoint(data):
     """A limit on the size of files stands for a disk that is full: writing fails in the middle of a checkpoint."""
     assert train(data, "m", "--steps", 20).returncode == 0
@@ -201,6 +205,7 @@ def test_a_full_disk_loses_only_the_steps_since_the_last_checkpoint(data):
     assert train(data, "m", "--steps", 40, "--resume").returncode == 0
 
 
+@pytest.mark.slow
 def test_forty_pairs_work_and_are_said_to_be_few(tmp_path):
     (tmp_path / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs(40)), encoding="utf-8")
     done = train(tmp_path, "m", "--steps", 20)
@@ -209,6 +214,7 @@ def test_forty_pairs_work_and_are_said_to_be_few(tmp_path):
     assert run(tmp_path, "translate", "--model", "m", "hund").returncode == 0
 
 
+@pytest.mark.slow  # docs/translating.md, whose examples are run, goes the same way
 def test_what_was_trained_translates_files_in_order(data):
     """Word for word, so a model of this size learns it: most of what it was not shown comes out right."""
     done = train(data, "m", "--steps", 400, "--rate", 4e-3, "--set", "dropout=0.1", "--set", "width=64")
@@ -237,6 +243,7 @@ def test_what_was_trained_translates_files_in_order(data):
     assert all(link.count("-") == 1 for link in links)
 
 
+@pytest.mark.slow
 def test_other_data_does_not_go_on_with_a_run(data):
     assert train(data, "m", "--steps", 20).returncode == 0
     (data / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in pairs(99, seed=5)), encoding="utf-8")

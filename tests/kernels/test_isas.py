@@ -81,7 +81,7 @@ def test_an_unknown_name_is_refused_at_the_first_call_with_those_that_run(isa):
 def test_no_name_takes_the_last_that_is_not_slower_and_always_the_same():
     chosen = {
         run("-c", "from regard.kernels import library; print(library.native.isa())", isa="").stdout.strip()
-        for _ in "12345"
+        for _ in "123"
     }
     fast = set(ISAS[:2]) if ISAS[0] == "avx512_bf16" else {ISAS[0]}  # pairs of bfloat16 are slower on some processors
     assert len(chosen) == 1

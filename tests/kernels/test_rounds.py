@@ -25,7 +25,13 @@ def solved(given, mask, impl):
 
 @pytest.mark.parametrize(
     "mask",
-    [masks.window(100, 70), masks.window(0, 0), masks.causal(), masks.window(31, 7) & masks.padding([1031, 401]), None],
+    [
+        pytest.param(masks.window(100, 70), marks=pytest.mark.slow),
+        pytest.param(masks.window(0, 0), marks=pytest.mark.slow),
+        masks.causal(),
+        masks.window(31, 7) & masks.padding([1031, 401]),
+        pytest.param(None, marks=pytest.mark.slow),
+    ],
     ids=["window", "itself", "causal", "padded window", "dense"],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

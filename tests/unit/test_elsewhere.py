@@ -17,8 +17,8 @@ ELSEWHERE = Path(__file__).parents[1] / "elsewhere"
     [
         "check_layers",
         pytest.param("check_promises", marks=pytest.mark.slow),
-        "check_training",
-        "check_translators",
+        pytest.param("check_training", marks=pytest.mark.slow),
+        pytest.param("check_translators", marks=pytest.mark.slow),
     ],
 )
 def test_elsewhere(check):

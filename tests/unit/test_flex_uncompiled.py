@@ -29,7 +29,7 @@ def by_flex(query, key, value, *, mask=None, bias=None, scale=None):
 
 @pytest.mark.parametrize(
     "at",
-    [LAYOUTS[0], pytest.param(LAYOUTS[1], marks=pytest.mark.slow), LAYOUTS[2]],
+    [pytest.param(LAYOUTS[0], marks=pytest.mark.slow), pytest.param(LAYOUTS[1], marks=pytest.mark.slow), LAYOUTS[2]],
     ids=["square", "decoding", "more queries"],
 )
 def test_every_mask(at, as_users_call):
