@@ -172,7 +172,7 @@ class TestAdditive:
             mask = torch.zeros(QUERIES, KEYS)
             mask[1, 2] = value
             with pytest.raises(
-                OptionError, match=rf"(?s)is a bias.*0 \(may attend\) and -inf.*such as {value:g}.*bias="
+                OptionError, match=rf"(?s)is a bias.*0 \(may attend\) and -inf.*such as {value:g}.*masks\.keep.*bias="
             ):
                 convert(mask)
 

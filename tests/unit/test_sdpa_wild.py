@@ -61,12 +61,24 @@ def test_bias_is_not_rounded_to_half_precision(dtype, bias):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_a_finite_bias_forbids_nothing(dtype):
-    """-1e9 is no ban: where a whole row has it, float32 has no digits left for the scores, and all weigh the same."""
+    """-1e9 is no ban: a row that has it everywhere weighs its keys as it would without."""
     query, key, value = tokens(dtype)
     bias = torch.full((1, 1, LENGTH, LENGTH), -1e9)
     output = regard.attention(query, key, value, bias=bias, impl="sdpa")
-    mean = value.double().mean(2, keepdim=True).expand_as(value)
-    torch.testing.assert_close(output.double(), mean, rtol=0, atol=8 * torch.finfo(dtype).eps)
+    without = regard.attention(*(side.double() for side in (query, key, value)), impl="reference")
+    torch.testing.assert_close(output.double(), without, rtol=0, atol=8 * torch.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("constant", [1e2, -1e4, 1e6, -1e9])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_a_constant_for_each_row_changes_neither_output_nor_gradients(dtype, constant):
+    leaves = [side.requires_grad_() for side in tokens(dtype)]
+    found = []
+    for added in (0.0, constant):
+        bias = torch.full((1, 1, LENGTH, 1), added, requires_grad=True)
+        output = regard.attention(*leaves, mask=masks.causal(), bias=bias, impl="sdpa")
+        found.append([output, *torch.autograd.grad(output.sum(), [*leaves, bias])])
+    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
 @pytest.mark.parametrize("impl", ["sdpa", "reference"])

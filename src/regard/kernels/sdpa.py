@@ -7,7 +7,9 @@ Inside, a forbidden key meets a weight of 0, and 0 * NaN is NaN, so what this fi
     the mask forbids has no influence, whatever it holds;
     on a GPU, where a look at the numbers would stall the device, only keys hidden from every query (padding) are
     replaced by zeros;
-    with a bias, half precision is computed in float32: in the dtype of the query, a bias of hundreds is off by 1.
+    with a bias, half precision is computed in float32: in the dtype of the query, a bias of hundreds is off by 1;
+    the largest bias of each row is subtracted from the row, which changes no weight: the kernel's backward pass takes
+    weights from a rounded log-sum-exp, and where a row's biases are all -1e9, they would add up to the number of keys.
 """
 
 from __future__ import annotations
@@ -122,7 +124,9 @@ def _without_empty_rows(request: Request, mask: Tensor) -> Float[Tensor, "batch 
     if mask.dtype == torch.bool:
         empty = ~mask.any(-1, keepdim=True)
     else:
-        empty = mask.detach().amax(-1, keepdim=True) == -torch.inf
+        largest = mask.detach().amax(-1, keepdim=True)
+        empty = largest == -torch.inf
+        mask = mask - largest.masked_fill(empty, 0.0)
     if request.device.type == "cpu" and not bool(empty.any()):
         return _call(request, mask)
     whole = mask | empty if mask.dtype == torch.bool else mask.masked_fill(empty, 0.0)

@@ -115,7 +115,8 @@ def _allowed(additive: Tensor) -> Bool[Tensor, "..."]:
             "this additive mask is a bias: it holds values other than 0 and -inf",
             expected="only 0 (may attend) and -inf or the dtype's lowest value (may not)",
             got=f"values such as {numbers[strange][0].item():g}",
-            do="pass it as bias= instead",
+            do="where it stands for a ban, as -1e9 and -10000 often do: masks.keep(mask == 0), so that a query with "
+            "nothing to see gives 0; else pass it as bias=, which forbids nothing",
         )
     return free
 

@@ -154,7 +154,6 @@ struct Backward {
     BackwardSizes size;
     int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
     number factor, keep_scale;
-    bool premultiply;  // as in Forward
     uint32_t threshold;
     number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed;
     unit *paired_weights, *paired_inner, *inner_rows;
@@ -185,7 +184,6 @@ struct Backward {
         head_stride = padded<A>(p.head_dim), value_stride = padded<A>(p.value_dim);
         query_units = Pack::unit_stride(p.head_dim), output_units = Pack::unit_stride(p.value_dim);
         factor = (number)(p.scale * log2_e);
-        premultiply = p.bias || p.table || factor == 0;
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
         keep_scale = (number)(1 / (1 - p.dropout));
         Carver c{scratch};
@@ -288,11 +286,9 @@ struct Backward {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
             multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
-            s.each([&](int r, int v, vec<number>& product) {
+            normalizers.to_exponents(s, added, v0);
+            s.each([&](int r, int v, vec<number>& x) {
                 int64_t c = r * tile + (v0 + v) * width;
-                vec<number> plus = {};
-                if (biased) plus = load(added[r] + (v0 + v) * width);
-                vec<number> x = normalizers.exponent(r, product, plus);
                 if (watched) store(exponents + first * tile + c, x);
                 vec<number> w = exp2<A::degree>(x);
                 if (partial) w = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), w, vec<number>{});
@@ -305,18 +301,27 @@ struct Backward {
     // -log2 l. The difference of two scores comes first: see normalizer.h.
     struct Normalizers {
         number factor;
-        bool premultiply;
+        bool biased;
         const number *largest, *log_sum;
 
         REGARD_INLINE Normalizers(const Backward& b, size_t at, int64_t first)
-            : factor(b.factor), premultiply(b.premultiply),
+            : factor(b.factor), biased(b.p.bias || b.p.table),
               largest((const number*)(b.tiles.largest + b.size.row_numbers * at) + first),
               log_sum((const number*)(b.tiles.log_sum + b.size.row_numbers * at) + first) {}
 
-        REGARD_INLINE vec<number> exponent(int r, vec<number> product, vec<number> bias) const {
-            const vec<number> most = broadcast(largest[r]), times = broadcast(factor), less = broadcast(log_sum[r]);
-            if (premultiply) return (multiply_add(product, times, bias) - most) - less;
-            return multiply_add(product - most, times, -less);
+        // From products of rows with the vectors from v0 on, whose biases are `added`.
+        template <class S>
+        REGARD_INLINE void to_exponents(S& s, const number* const* added, int64_t v0) const {
+            const vec<number> times = broadcast(factor);
+            if (biased)
+                s.each([&](int r, int v, vec<number>& x) {
+                    x = multiply_add(x, times, load(added[r] + (v0 + v) * width));
+                    x = (x - broadcast(largest[r])) - broadcast(log_sum[r]);
+                });
+            else
+                s.each([&](int r, int, vec<number>& x) {
+                    x = multiply_add(x - broadcast(largest[r]), times, -broadcast(log_sum[r]));
+                });
         }
     };
 
@@ -603,15 +608,24 @@ struct Backward {
         number* largest = (number*)(tiles.largest + size.row_numbers * at);
         number* sums = (number*)(tiles.log_sum + size.row_numbers * at);
         uint64_t& active = ((uint64_t*)tiles.active)[at];
-        const number sign = !premultiply && factor < 0 ? -1 : 1, times = premultiply ? 1 : sign * factor;
+        // As in Forward: scores are products of queries that a negative scale negates, or final.
+        const bool biased = p.bias || p.table;
+        const number of_product = biased ? factor : factor > 0 ? 1 : factor < 0 ? -1 : 0;
+        const number times = biased || factor == 0 ? 1 : of_product * factor;
         for (int64_t r = 0; r < tile; ++r) largest[r] = -infinity, sums[r] = 0;
         for_strips_of_keys(query_tile, active, [&](int64_t key_tile, int64_t first, auto n, int32_t from, int32_t stop) {
-            normalize_strip<decltype(n)::value>(query_tile * tile + first, key_tile, at, first, from, stop, sign, times,
+            normalize_strip<decltype(n)::value>(query_tile * tile + first, key_tile, at, first, from, stop, of_product, times,
                                                 largest + first, sums + first);
         });
+        const uint64_t before = active;
         for (int64_t r = 0; r < tile; ++r) {
-            const Normalizer<number> found = {sign * largest[r], (number)(log((double)sums[r]) * log2_e)};
-            const bool takes_part = (active >> r & 1) && found.takes_part() && largest[r] < infinity;
+            if (!(before >> r & 1)) {
+                largest[r] = 0, sums[r] = infinity;
+                continue;
+            }
+            const Normalizer<number> found = {biased ? largest[r] : of_product * largest[r],
+                                              (number)(log((double)sums[r]) * log2_e)};
+            const bool takes_part = found.takes_part() && largest[r] < infinity;
             if (!takes_part) active &= ~((uint64_t)1 << r);
             largest[r] = takes_part ? found.largest : 0, sums[r] = takes_part ? found.log_sum : infinity;
         }
@@ -619,7 +633,8 @@ struct Backward {
 
     template <int n>
     REGARD_INLINE void normalize_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
-                                       int32_t stop, number sign, number times, number* largest, number* sums) {
+                                       int32_t stop, number of_product, number times, number* largest,
+                                       number* sums) {
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
         BiasRows<number> bias{p, batch, head};
@@ -637,7 +652,7 @@ struct Backward {
             s.each([&](int r, int v, vec<number>& x) {
                 vec<number> plus = {};
                 if (biased) plus = load(added[r] + (v0 + v) * width);
-                x = premultiply ? multiply_add(x, broadcast(factor), plus) : x * broadcast(sign);
+                x = multiply_add(x, broadcast(of_product), plus);
                 x = select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), x, broadcast(-infinity));
                 highest[r] = maximum(highest[r], x);
             });
@@ -674,9 +689,9 @@ struct Backward {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
             multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
-            s.each([&](int r, int v, vec<number>& product) {
+            normalizers.to_exponents(s, added, v0);
+            s.each([&](int r, int v, vec<number>& x) {
                 int64_t c = r * tile + (v0 + v) * width;
-                vec<number> x = normalizers.exponent(r, product, load(added[r] + (v0 + v) * width));
                 store(exponents + c, x);
                 vec<number> part = exp2<A::degree>(x) * watched_part(first_query + r, exponents + c, extra + c);
                 sum[r] += select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), part, vec<number>{});
