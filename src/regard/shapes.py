@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensor
 
 from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, check_count, described, is_number
 from regard.kernels.request import Bias, Request
@@ -166,19 +167,26 @@ def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.
     if rows is None:
         return None
     try:
-        index = torch.as_tensor(rows, device=device)
+        index = torch.as_tensor(rows)
     except (TypeError, ValueError, RuntimeError, OverflowError):  # not numbers
         index = torch.tensor(torch.nan)
     whole = is_dense(index) and (index.numel() == 0 or index.dtype in _INTEGERS)
     index = index.long() if whole else index
-    if not whole or index.dim() != 1 or bool(((index < -queries) | (index >= queries)).any()):
+    if not whole or index.dim() != 1 or _reaches_beyond(index, queries):
         raise OptionError(
             "rows names queries that are not there",
             expected=f"a list of integers from {-queries} to {queries - 1}",
             got=described(rows),
             do="count queries from 0",
         )
-    return torch.where(index < 0, index + queries, index)
+    return torch.where(index < 0, index + queries, index).to(device)
+
+
+def _reaches_beyond(index: Tensor, queries: int) -> bool:
+    """Whether an index names no query. Not asked where there are no numbers: on "meta", of fakes, inside torch.func."""
+    if index.is_meta or isinstance(index, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(index):
+        return False
+    return bool(((index < -queries) | (index >= queries)).any())
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:

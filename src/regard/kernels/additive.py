@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from regard.kernels.batching import batch_by_turns
 from regard.kernels.library import (
     LIBRARY,
     TAGS,
@@ -25,6 +26,7 @@ from regard.kernels.library import (
     remember,
     stored_by_token,
     untraced,
+    untraced_backward,
     wide,
 )
 from regard.kernels.ops import differentiate_again, empty_gradient, normalizer_of, zero_values
@@ -195,7 +197,7 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     (output, normalizer), given = recalled(ctx)
     grad_output = torch.zeros_like(output) if grad_output is None else grad_output
     wanted = ctx.needs_input_grad[_BIAS], ctx.needs_input_grad[_TABLE]
-    short = not torch.is_grad_enabled() and untraced(grad_output, *given[:4], given[_BIAS])
+    short = untraced_backward(grad_output, grad_lse, *given[:4], given[_BIAS])
     backward = _additive_backward if short else torch.ops.regard.additive_backward.default
     *found[:4], grad_bias, grad_table = backward(
         grad_output, grad_lse, *given[:4], output, normalizer, *wanted, *given[4:]
@@ -210,3 +212,4 @@ torch.library.register_fake("regard::additive", _results, lib=LIBRARY)
 torch.library.register_fake("regard::additive_backward", _gradients, lib=LIBRARY)
 torch.library.register_autograd("regard::additive", _differentiate, setup_context=_remember, lib=LIBRARY)
 torch.library.register_autograd("regard::additive_backward", differentiate_again, lib=LIBRARY)
+batch_by_turns("additive_backward")

@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from regard.errors import RefusedError
-from regard.kernels.library import LIBRARY, TAGS, is_portable, native, out_of_reach, untraced, wide
+from regard.kernels.batching import batch_by_turns
+from regard.kernels.library import LIBRARY, TAGS, is_portable, native, out_of_reach, untraced, untraced_backward, wide
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
@@ -135,7 +136,7 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) 
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     """A gradient for the logits."""
     grad_loss, saved = gradients[0], ctx.saved_tensors
-    short = not torch.is_grad_enabled() and untraced(grad_loss)
+    short = untraced_backward(grad_loss)
     backward: Any = _cross_entropy_backward if short else torch.ops.regard.cross_entropy_backward.default
     return backward(grad_loss, *saved, ctx.smoothing, ctx.ignored), None, None, None
 
@@ -157,3 +158,4 @@ torch.library.register_fake("regard::cross_entropy", _losses, lib=LIBRARY)
 torch.library.register_fake("regard::cross_entropy_backward", _gradient, lib=LIBRARY)
 torch.library.register_autograd("regard::cross_entropy", _differentiate, setup_context=_remember, lib=LIBRARY)
 torch.library.register_autograd("regard::cross_entropy_backward", _differentiate_again, lib=LIBRARY)
+batch_by_turns("cross_entropy_backward")

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter, functional
 
-from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, out_of_reach, untraced
+from regard.kernels.batching import batch_by_turns
+from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, out_of_reach, untraced, untraced_backward
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _SEEDS = 2**63 - 1
@@ -85,11 +86,11 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     """The same mask on the gradient; differentiable again."""
     (gradient,), (seed,) = gradients, ctx.saved_tensors
-    short = not torch.is_grad_enabled() and untraced(gradient)
-    dropout = _dropout if short else torch.ops.regard.dropout.default
+    dropout = _dropout if untraced_backward(gradient) else torch.ops.regard.dropout.default
     return dropout(gradient, ctx.probability, seed), None, None
 
 
 LIBRARY.impl("dropout", _dropout, "CPU")
 torch.library.register_fake("regard::dropout", _output, lib=LIBRARY)
 torch.library.register_autograd("regard::dropout", _differentiate, setup_context=_remember, lib=LIBRARY)
+batch_by_turns("dropout")

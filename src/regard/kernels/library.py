@@ -29,6 +29,7 @@ __all__ = [
     "TAGS",
     "any_requires_grad",
     "check_isa",
+    "differentiated_once",
     "is_portable",
     "missing",
     "native",
@@ -38,6 +39,7 @@ __all__ = [
     "stored_by_token",
     "transformed",
     "untraced",
+    "untraced_backward",
     "wide",
 ]
 
@@ -98,8 +100,10 @@ def recalled(ctx: Any) -> tuple[tuple[Tensor, ...], list[Any]]:
 
 
 def untraced(*tensors: Tensor | None) -> bool:
-    """Whether torch does nothing but compute: no tracing, no modes, no subclasses of tensors."""
-    if torch.compiler.is_compiling() or torch._C._is_tracing() or torch._C._len_torch_dispatch_stack() > 0:
+    """Whether torch does nothing but compute: no tracing, no modes, no torch.func, no subclasses of tensors."""
+    if torch.compiler.is_compiling() or _in_functorch() or torch._C._is_tracing():
+        return False
+    if torch._C._len_torch_dispatch_stack() > 0:
         return False
     for tensor in tensors:  # noqa: SIM110  (a generator takes twice as long, and this is asked in every call)
         if tensor is not None and type(tensor) not in (Tensor, Parameter):
@@ -107,11 +111,34 @@ def untraced(*tensors: Tensor | None) -> bool:
     return True
 
 
+def untraced_backward(*tensors: Tensor | None) -> bool:
+    """``untraced`` in a backward pass, for what gradients are computed from: they are neither to be differentiated
+    again, nor several in one (``is_grads_batched``).
+    """
+    several = torch._C._functorch.is_legacy_batchedtensor
+    return (
+        not torch.is_grad_enabled()
+        and untraced(*tensors)
+        and not any(tensor is not None and several(tensor) for tensor in tensors)
+    )
+
+
 def transformed() -> bool:
     """Whether vmap, grad, jvp and their kind, or a level of forward-mode derivatives, are around the call."""
-    if torch.compiler.is_compiling():
+    return _in_functorch() or forward_ad._current_level >= 0
+
+
+def differentiated_once() -> bool:
+    """Whether one ``grad``, ``vjp`` or ``jacrev`` of torch.func is around the call, and nothing else is."""
+    if torch.compiler.is_compiling() or forward_ad._current_level >= 0:
         return False
-    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+    levels = torch._C._functorch.get_interpreter_stack() or []
+    return [level.key() for level in levels] == [torch._C._functorch.TransformType.Grad]
+
+
+def _in_functorch() -> bool:
+    """Whether a transform of torch.func is around the call; asked in a way that ``torch.compile`` can trace."""
+    return isinstance(torch._C._functorch.peek_interpreter_stack(), torch._C._functorch.CInterpreter)
 
 
 def any_requires_grad(*tensors: Tensor | None) -> bool:

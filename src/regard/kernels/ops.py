@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import RefusedError
+from regard.kernels.batching import batch_by_turns
 from regard.kernels.library import (
     LIBRARY,
     TAGS,
@@ -25,6 +26,7 @@ from regard.kernels.library import (
     remember,
     stored_by_token,
     untraced,
+    untraced_backward,
     wide,
 )
 from regard.kernels.terms import SCHEMA, Terms
@@ -265,7 +267,7 @@ def differentiated(
     found: list[Tensor | None] = [None] * len(given)
     grad_output = torch.zeros_like(saved[0]) if grad_output is None else grad_output
     wanted = needed[_BIAS], needed[_TABLE]
-    short = not torch.is_grad_enabled() and untraced(grad_output, *given[:3], given[_BIAS])
+    short = untraced_backward(grad_output, grad_lse, *given[:3], given[_BIAS], *of_weights)
     backward = _attention_backward if short else torch.ops.regard.attention_backward.default
     *found[:3], of_bias, of_table = backward(
         grad_output, grad_lse, *given[:3], *saved, *wanted, *given[3:], *of_weights
@@ -296,3 +298,4 @@ torch.library.register_fake("regard::attention", _results, lib=LIBRARY)
 torch.library.register_fake("regard::attention_backward", _gradients, lib=LIBRARY)
 torch.library.register_autograd("regard::attention", _differentiate, setup_context=_remember, lib=LIBRARY)
 torch.library.register_autograd("regard::attention_backward", differentiate_again, lib=LIBRARY)
+batch_by_turns("attention_backward")

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -104,9 +105,16 @@ def pose_dot_product(request: Request) -> Problem:
     return pose(score, query, key, value, mask=request.mask, bias=request.bias, scale=request.scale)
 
 
-def full_precision(problem: Problem) -> torch.autocast:
+def full_precision(problem: Problem) -> AbstractContextManager[object]:
     """A context in which autocast does not take the scores down to half precision again."""
-    return torch.autocast(problem.tokens.query.device.type, enabled=False)
+    return without_autocast(problem.tokens.query.device)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """A context without autocast. Not every device has it: ``meta`` has not."""
+    if torch.amp.is_autocast_available(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 def attend(

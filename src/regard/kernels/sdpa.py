@@ -20,11 +20,15 @@ from typing import ClassVar, final
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
+from torch._subclasses import FakeTensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from regard.kernels.first_derivative import refuse_second
 from regard.kernels.implementation import Implementation
-from regard.kernels.request import Request
+from regard.kernels.library import any_requires_grad, differentiated_once, transformed
+from regard.kernels.request import Bias, Request
 from regard.kernels.same_layout import distinct
+from regard.kernels.scored import without_autocast
 from regard.kernels.wild import around, tame
 from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias
@@ -45,9 +49,15 @@ class Sdpa(Implementation):
         return f"torch {torch.__version__}, on CPUs for {torch.backends.cpu.get_cpu_capability()}"
 
     def refuses(self, request: Request) -> str | None:
-        """Position terms that need the query or the weights."""
+        """Position terms that need the query or the weights; torch.func, but for one first derivative without a
+        trained bias; tensors without numbers, but on the meta device.
+        """
         if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
             return f"sdpa takes a bias as a tensor, and {type(request.bias).__name__} needs the queries or the weights"
+        if transformed() and not (differentiated_once() and not _is_trained(request.bias)):
+            return "torch's fused kernel has no rules for vmap, forward-mode and second derivatives"
+        if request.device.type == "cpu" and isinstance(request.query, FakeTensor):
+            return "sdpa looks at the numbers on a CPU, and a fake tensor has none"
         return None
 
     def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -59,6 +69,13 @@ class Sdpa(Implementation):
         else:
             output = _fused(request if request.mask is None else _blanked(request))
         return output.to(dtype)
+
+
+def _is_trained(bias: Bias | None) -> bool:
+    """Whether a gradient of the bias is wanted."""
+    if isinstance(bias, PairBias):
+        return any_requires_grad(*bias.parameters())
+    return any_requires_grad(bias)
 
 
 def _with_distinct_elements(request: Request) -> Request:
@@ -142,11 +159,11 @@ def _blanked(request: Request) -> Request:
 
 
 def _call(request: Request, mask: Tensor | None, *, causal: bool = False) -> Tensor:
-    with torch.autocast(request.device.type, enabled=False):  # the output has the query's dtype
+    with without_autocast(request.device):  # the output has the query's dtype
         return scaled_dot_product_attention(
-            request.query,
-            request.key,
-            request.value,
+            refuse_second("sdpa", request.query),
+            refuse_second("sdpa", request.key),
+            refuse_second("sdpa", request.value),
             attn_mask=mask,
             dropout_p=request.dropout,
             is_causal=causal,

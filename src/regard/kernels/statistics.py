@@ -5,7 +5,8 @@
     received_j   sum_i w_ij
 
 Queries are taken in tiles, each with all its keys, so the weights of one tile are all that is ever held. In training
-the same is done once more: the backward pass computes each tile again, takes its gradients, and lets it go.
+the same is done once more: the backward pass computes each tile again, takes its gradients, and lets it go. Only for
+second derivatives (``create_graph=True``) and under torch.func are the weights of all tiles held.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from typing import Any, TypeAlias
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from regard.contract import Observation
+from regard.kernels.library import any_requires_grad, transformed
 from regard.kernels.nonfinite import masked_softmax
 from regard.kernels.scored import Problem, full_precision, poisoned, weights_of
 from regard.positions.base import PairBias
@@ -34,9 +35,12 @@ _TILE_BYTES = 4 << 20  # one tile of scores: small enough for a CPU's last cache
 def observe(problem: Problem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
     """Output, statistics, and the weights of the queries ``rows``; nothing of size queries x keys is held."""
     leaves = _leaves(problem)
+    columns: Columns
     with full_precision(problem):
-        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in leaves):
-            columns: Columns = _Observed.apply(problem, top, *leaves)  # type: ignore[no-untyped-call]
+        if transformed():
+            columns = _joined([_tile(problem, rows, top) for rows in _tiles(problem)])
+        elif any_requires_grad(*leaves):
+            columns = _Observed.apply(problem, top, *leaves)  # type: ignore[no-untyped-call]
         else:
             columns = _all_tiles(problem, top)
     output, lse, entropy, top_keys, top_weights, received = columns
@@ -65,11 +69,11 @@ class _Observed(torch.autograd.Function):
         return columns
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Each tile again, one at a time."""
+        """Each tile again, one at a time; with its graph, where the gradients are to be differentiated again."""
         assert ctx.saved_tensors  # looking at them checks that none was changed in place since
-        problem = _detached(ctx.problem)
+        again = torch.is_grad_enabled()
+        problem = ctx.problem if again else _detached(ctx.problem)
         leaves = _leaves(problem)
         wanted = [index for index, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
         sums: list[Tensor | None] = [None] * len(leaves)
@@ -88,11 +92,12 @@ class _Observed(torch.autograd.Function):
                 [leaves[index] for index in wanted],
                 [gradient for _, gradient in pairs],
                 allow_unused=True,
+                create_graph=again,
             )
             for index, gradient in zip(wanted, found, strict=True):
                 if gradient is not None:
                     total = sums[index]
-                    sums[index] = gradient if total is None else total.add_(gradient)
+                    sums[index] = gradient if total is None else total + gradient if again else total.add_(gradient)
         return None, None, *sums
 
 
@@ -148,6 +153,13 @@ def _all_tiles(problem: Problem, top: int) -> Columns:
         whole[-1].add_(part[-1])
         done += rows.shape[0]
     return _tile(problem, tiles[0], top) if whole is None else whole
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    """The columns of tiles, put together; without writing into tensors, which torch.func could not follow."""
+    *by_query, received = zip(*parts, strict=True)
+    output, lse, entropy, top_keys, top_weights = (torch.cat(column, dim=2) for column in by_query)
+    return output, lse, entropy, top_keys, top_weights, torch.stack(received).sum(0)
 
 
 def _tile(problem: Problem, rows: Int[Tensor, " rows"], top: int) -> Columns:

@@ -23,7 +23,7 @@ from regard.arguments import explain_arguments
 from regard.errors import RefusedError, check_size
 from regard.kernels.library import wide
 from regard.kernels.request import Bias
-from regard.kernels.scored import Problem, full_precision, weights_of
+from regard.kernels.scored import Problem, full_precision, weights_of, without_autocast
 from regard.masks import Mask
 from regard.mechanisms import LuongGeneral, Mechanism
 from regard.mechanisms.base import no_values
@@ -81,7 +81,7 @@ class LocalPredictive(Mechanism):
 
     def positions(self, query: Tensor, key: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch heads queries 1"]:
         """p_t of every query; not rounded."""
-        with torch.autocast(query.device.type, enabled=False):
+        with without_autocast(query.device):
             # A query that is not finite is kept out: its row would make the weights' gradients NaN.
             query = torch.where(query.isfinite().all(-1, keepdim=True), query, 0.0).to(wide(query.dtype))
             hidden = torch.tanh(by_head(query, self.position_weight.to(query)))

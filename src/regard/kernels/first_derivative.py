@@ -1,0 +1,80 @@
+"""Where a kernel has a first derivative and no second, a refusal in words in place of torch's error.
+
+``refuse_second`` goes around a kernel's inputs. It is the identity; in a backward pass that is itself to be
+differentiated, the gradient that leaves the kernel is marked where torch has no derivative for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, final
+
+import torch
+from torch import Tensor
+
+from regard.errors import RefusedError
+
+
+def refuse_second(impl: str, tensor: Tensor) -> Tensor:
+    """The tensor, given to a kernel of the implementation ``impl``; a second derivative through it is refused."""
+    if not (torch.is_grad_enabled() and tensor.requires_grad) or torch.compiler.is_compiling():
+        return tensor
+    result: Tensor = _Entry.apply(tensor, impl)  # type: ignore[no-untyped-call]
+    return result
+
+
+@final
+class _Entry(torch.autograd.Function):
+    """What goes into the kernel: its gradient comes out of the kernel's backward pass."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(tensor: Tensor, impl: str) -> Tensor:
+        """The tensor itself."""
+        del impl
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the name."""
+        del output
+        _, ctx.impl = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """The gradient itself; a mark on one that torch cannot differentiate."""
+        (gradient,) = gradients
+        node = gradient.grad_fn if torch.is_grad_enabled() else None
+        if node is None or type(node).__name__ != "NotImplemented":
+            return gradient, None
+        return _Mark.apply(gradient, ctx.impl), None  # type: ignore[no-untyped-call]
+
+
+@final
+class _Mark(torch.autograd.Function):
+    """The end of what can be differentiated."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gradient: Tensor, impl: str) -> Tensor:
+        """The gradient itself."""
+        del impl
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the name."""
+        del output
+        _, ctx.impl = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> NoReturn:
+        """There is none."""
+        del gradients
+        raise RefusedError(
+            f"impl {ctx.impl!r} has no second derivatives",
+            expected="one backward pass through each call of attention",
+            got="a backward pass through a backward pass (create_graph=True)",
+            do='use impl="reference"',
+        )

@@ -1,0 +1,204 @@
+"""Every derivative and transform that torch has, of every implementation: right, or refused in words.
+
+What is right comes from plain arithmetic in float64, one input after the other: central differences for derivatives, a
+loop for vmap.
+"""
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.utils.checkpoint import checkpoint
+
+import regard
+from regard import masks, positions
+from regard.errors import RefusedError
+
+BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 3, 5, 2
+IMPLS = ("auto", "native", "sdpa", "reference")
+OPTIONS = {
+    "plain": dict,
+    "causal": lambda: {"mask": masks.causal()},
+    "padding": lambda: {"mask": masks.padding([3])},
+    "cells, an empty row": lambda: {"mask": masks.keep(torch.tensor([[1, 0, 1, 0, 1], [0] * 5, [1] * 5]).bool())},
+    "composed": lambda: {"mask": masks.causal() | masks.global_tokens([4])},
+    "bias": lambda: {"bias": torch.randn(1, HEADS, QUERIES, KEYS, dtype=torch.float64)},
+    "trained bias": lambda: {"bias": torch.randn(1, 1, QUERIES, KEYS, dtype=torch.float64, requires_grad=True)},
+    "ALiBi": lambda: {"bias": positions.ALiBi(HEADS)},
+    "T5": lambda: {"bias": positions.T5Buckets(HEADS).double()},
+    "Shaw": lambda: {"bias": positions.ShawRelative(HEAD_DIM, 2).double()},
+}
+
+
+TELLING = ("plain", "cells, an empty row", "T5", "Shaw")  # the others prove more of the same
+
+
+def _tangent(function, query, direction):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(function(forward_ad.make_dual(query, direction))).tangent
+
+
+def _batched(function, query, upstreams):
+    leaf = query.clone().requires_grad_()
+    (gradients,) = torch.autograd.grad(function(leaf), leaf, upstreams, is_grads_batched=True)
+    return gradients
+
+
+def _vmapped_backward(function, query, upstreams):
+    leaf = query.clone().requires_grad_()
+    output = function(leaf)
+    return vmap(lambda upstream: torch.autograd.grad(output, leaf, upstream, retain_graph=True)[0])(upstreams)
+
+
+def _checkpointed(function, query, upstream, *, reentrant):
+    leaf = query.clone().requires_grad_()
+    checkpoint(function, leaf, use_reentrant=reentrant).backward(upstream)
+    return leaf.grad
+
+
+def _twice(function, query, direction):
+    """The second derivative in one direction, by two backward passes."""
+    leaf = query.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(function(leaf).square().sum(), leaf, create_graph=True)
+    return torch.autograd.grad(gradient, leaf, direction)[0]
+
+
+def _of_batch(function, queries):
+    return torch.stack([function(query) for query in queries])
+
+
+class Case:
+    """One function of the query, and what mathematics says of it."""
+
+    def __init__(self, function, exact):
+        self.function, self.exact = function, exact
+        self.query, self.direction = (torch.randn(BATCH, HEADS, QUERIES, HEAD_DIM).double() for _ in range(2))
+        self.upstreams = torch.randn(3, *exact(self.query).shape, dtype=torch.float64)
+
+    def loss(self, query):
+        return self.function(query).square().sum()
+
+    def slope(self, scalar, step=1e-6):
+        """The derivative of ``scalar`` with respect to each number of the query, by central differences."""
+        units = torch.eye(self.query.numel(), dtype=torch.float64).view(-1, *self.query.shape) * step
+        with torch.no_grad():
+            parts = [(scalar(self.query + unit) - scalar(self.query - unit)) / (2 * step) for unit in units]
+        return torch.stack(parts, dim=-1)
+
+    def jacobian(self):
+        slopes = self.slope(self.exact)
+        return slopes.unflatten(-1, self.query.shape)
+
+    def gradient(self, upstream):
+        return self.slope(lambda query: (self.exact(query) * upstream).sum()).view_as(self.query)
+
+    def curvature(self):
+        """Of the loss: the derivative of its gradient, which the reference's first derivative gives."""
+
+        def first(query):
+            leaf = query.clone().requires_grad_()
+            with torch.enable_grad():
+                return torch.autograd.grad(self.exact(leaf).square().sum(), leaf)[0]
+
+        return self.slope(first).unflatten(-1, self.query.shape)
+
+
+TRANSFORMS = {
+    "vmap": (
+        lambda case: vmap(case.function)(torch.stack([case.query, case.direction])),
+        lambda case: _of_batch(case.exact, [case.query, case.direction]),
+    ),
+    "grad": (
+        lambda case: grad(lambda query: (case.function(query) * case.upstreams[0]).sum())(case.query),
+        lambda case: case.gradient(case.upstreams[0]),
+    ),
+    "vjp": (
+        lambda case: vjp(case.function, case.query)[1](case.upstreams[0])[0],
+        lambda case: case.gradient(case.upstreams[0]),
+    ),
+    "jvp": (
+        lambda case: jvp(case.function, (case.query,), (case.direction,))[1],
+        lambda case: (case.jacobian() * case.direction).flatten(-4).sum(-1),
+    ),
+    "forward_ad": (
+        lambda case: _tangent(case.function, case.query, case.direction),
+        lambda case: (case.jacobian() * case.direction).flatten(-4).sum(-1),
+    ),
+    "jacfwd": (lambda case: jacfwd(case.function)(case.query), lambda case: case.jacobian()),
+    "jacrev": (lambda case: jacrev(case.function)(case.query), lambda case: case.jacobian()),
+    "hessian": (lambda case: hessian(case.loss)(case.query), lambda case: case.curvature()),
+    "grad of grad": (
+        lambda case: grad(lambda query: (grad(case.loss)(query) * case.direction).sum())(case.query),
+        lambda case: (case.curvature() * case.direction).flatten(-4).sum(-1),
+    ),
+    "vmap of grad": (
+        lambda case: vmap(grad(lambda query: (case.function(query) * case.upstreams[0]).sum()))(case.query[None])[0],
+        lambda case: case.gradient(case.upstreams[0]),
+    ),
+    "is_grads_batched": (
+        lambda case: _batched(case.function, case.query, case.upstreams),
+        lambda case: _of_batch(case.gradient, case.upstreams),
+    ),
+    "vmap of backward": (
+        lambda case: _vmapped_backward(case.function, case.query, case.upstreams),
+        lambda case: _of_batch(case.gradient, case.upstreams),
+    ),
+    "two backward passes": (
+        lambda case: _twice(case.function, case.query, case.direction),
+        lambda case: (case.curvature() * case.direction).flatten(-4).sum(-1),
+    ),
+    "functional.hessian": (
+        lambda case: torch.autograd.functional.hessian(case.loss, case.query),
+        lambda case: case.curvature(),
+    ),
+    "functional.hessian, vectorized": (
+        lambda case: torch.autograd.functional.hessian(case.loss, case.query, vectorize=True),
+        lambda case: case.curvature(),
+    ),
+    "checkpoint, reentrant": (
+        lambda case: _checkpointed(case.function, case.query, case.upstreams[0], reentrant=True),
+        lambda case: case.gradient(case.upstreams[0]),
+    ),
+    "checkpoint": (
+        lambda case: _checkpointed(case.function, case.query, case.upstreams[0], reentrant=False),
+        lambda case: case.gradient(case.upstreams[0]),
+    ),
+}
+IN_FUNCTORCH = {"vmap", "jvp", "forward_ad", "jacfwd", "hessian", "grad of grad", "vmap of grad"}
+FIRST_ONLY = {"grad", "vjp", "jacrev"}
+SECOND = {"two backward passes", "functional.hessian", "functional.hessian, vectorized"}
+
+
+def may_refuse(impl: str, transform: str, option: str) -> bool:
+    """What docs/implementations.md says is refused. "auto" refuses nothing but the second derivatives of native."""
+    if impl == "reference":
+        return False
+    if option == "Shaw":
+        return impl != "auto"
+    if impl == "auto":
+        return transform in SECOND
+    if impl == "native":
+        return transform in IN_FUNCTORCH | FIRST_ONLY | SECOND
+    trained = option in ("T5", "trained bias")  # for which torch has a slower kernel, with second derivatives
+    return transform in IN_FUNCTORCH or transform in (FIRST_ONLY if trained else SECOND)
+
+
+@pytest.mark.filterwarnings("ignore:.*batching rule.*|.*torch.jit.script.*|.*None of the inputs have requires_grad.*")
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize(
+    "option", [option if option in TELLING else pytest.param(option, marks=pytest.mark.slow) for option in OPTIONS]
+)
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_right_or_refused(transform, option, impl):
+    options = OPTIONS[option]()
+    key, value = (torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=torch.float64) for _ in range(2))
+    case = Case(
+        lambda query: regard.attention(query, key, value, impl=impl, **options),
+        lambda query: regard.attention(query, key, value, impl="reference", **options),
+    )
+    ours, exact = TRANSFORMS[transform]
+    if may_refuse(impl, transform, option):
+        with pytest.raises(RefusedError, match=r"to do: .*(reference|auto)"):
+            ours(case)
+    else:
+        torch.testing.assert_close(ours(case), exact(case), rtol=0, atol=1e-7, check_dtype=True)
