@@ -4,15 +4,22 @@ What is right comes from plain arithmetic in float64, one input after the other:
 loop for vmap.
 """
 
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
 import pytest
 import torch
 from torch.autograd import forward_ad
-from torch.func import grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 from torch.utils.checkpoint import checkpoint
 
 import regard
 from regard import masks, positions
 from regard.errors import RefusedError
+from regard.kernels import statistics
+from regard.models.luong_local import LocalPredictive
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 3, 5, 2
 IMPLS = ("auto", "native", "sdpa", "reference")
@@ -202,3 +209,110 @@ def test_right_or_refused(transform, option, impl):
             ours(case)
     else:
         torch.testing.assert_close(ours(case), exact(case), rtol=0, atol=1e-7, check_dtype=True)
+
+
+@pytest.mark.parametrize("option", ["cells, an empty row", "trained bias", "T5", "Shaw"])
+@pytest.mark.parametrize("statistic", ["output", "lse", "entropy", "received", "top_weights", "rows"])
+@pytest.mark.parametrize("tiling", ["whole", "in tiles"])
+def test_second_derivatives_of_statistics(tiling, statistic, option, monkeypatch):
+    """Two backward passes against central differences of one; they were 0 where the first upstream was a constant."""
+    if tiling == "in tiles":
+        monkeypatch.setattr(statistics, "_TILE_BYTES", 2 * BATCH * HEADS * KEYS * 8)
+    options = OPTIONS[option]()
+    bias = options.get("bias")
+    trained = [] if bias is None else [bias] if isinstance(bias, torch.Tensor) else list(bias.parameters())
+    leaves = [torch.randn(BATCH, HEADS, n, HEAD_DIM).double().requires_grad_() for n in (QUERIES, KEYS, KEYS)]
+    leaves += trained
+    with torch.no_grad():
+        directions = [torch.randn_like(leaf) for leaf in leaves]
+
+    def first():
+        seen = getattr(regard.observe(*leaves[:3], impl="reference", top=2, rows=[0, 2], **options), statistic)
+        there = seen.masked_fill(seen.isinf(), 0.0)
+        return torch.autograd.grad((there * there).sum(), leaves, create_graph=True, materialize_grads=True)
+
+    ours = torch.autograd.grad(first(), leaves, directions, materialize_grads=True)
+    step, sides = 1e-6, []
+    for sign in (1, -1):
+        with torch.no_grad():
+            for leaf, direction in zip(leaves, directions, strict=True):
+                leaf += sign * step * direction
+        sides.append([gradient.detach() for gradient in first()])
+        with torch.no_grad():
+            for leaf, direction in zip(leaves, directions, strict=True):
+                leaf -= sign * step * direction
+    for mine, above, below in zip(ours, *sides, strict=True):
+        torch.testing.assert_close(mine, (above - below) / (2 * step), rtol=0, atol=1e-6)
+
+
+def test_second_derivatives_where_the_first_upstream_is_a_constant():
+    query = torch.randn(1, 1, 3, 2, dtype=torch.float64, requires_grad=True)
+    lse = regard.observe(query, query, query, impl="reference").lse
+    (gradient,) = torch.autograd.grad(lse.sum(), query, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.sum(), query)
+    assert second.any()
+    (gradient,) = torch.autograd.grad(
+        regard.observe(query, query, query, impl="native").lse.sum(), query, create_graph=True
+    )
+    with pytest.raises(RefusedError, match="no second derivatives"):
+        torch.autograd.grad(gradient.sum(), query)
+
+
+MECHANISMS = {entry.name: partial(regard.mechanism, entry.name) for entry in regard.catalogue()}
+MECHANISMS["local-p"] = LocalPredictive
+MIXING = ("vmap", "grad", "jvp", "hessian", "vmap of grad", "is_grads_batched")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*")
+@pytest.mark.parametrize("transform", MIXING)
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_mechanisms(name, transform):
+    """With the options that they have by default, against the same mechanism's outputs, one input after the other."""
+    mechanism = MECHANISMS[name](heads=HEADS, head_dim=HEAD_DIM).double()
+    key, value = (torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=torch.float64) for _ in range(2))
+    case = Case(*[lambda query: mechanism(query, key, value, masks.causal())] * 2)
+    ours, exact = TRANSFORMS[transform]
+    torch.testing.assert_close(ours(case), exact(case), rtol=0, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:.*batching rule.*")
+@pytest.mark.parametrize(
+    "position", [None, positions.Rotary(4), positions.ALiBi(2), positions.T5Buckets(2), positions.ShawRelative(4)]
+)
+def test_gradients_of_each_sample(position):
+    """vmap(grad(functional_call)), the usual way to them, against one backward pass for each."""
+    layer = regard.MultiHeadAttention(8, 2, position=position).double()
+    tokens, weights = torch.randn(3, KEYS, 8, dtype=torch.float64), dict(layer.named_parameters())
+
+    def loss(values, one):
+        return functional_call(layer, values, (one[None],), {"mask": masks.causal()}).square().sum()
+
+    each = vmap(grad(loss), (None, 0))(weights, tokens)
+    for number, one in enumerate(tokens):
+        exact = torch.autograd.grad(loss(weights, one), list(weights.values()))
+        for name, gradient in zip(weights, exact, strict=True):
+            torch.testing.assert_close(each[name][number], gradient, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("impl", ["auto", "reference"])
+def test_dropout_under_vmap(impl):
+    """Torch's option says whether all draw the same; what is dropped is dropped from the weights."""
+    query, key = torch.randn(2, 1, 1, 2, 3, dtype=torch.float64), torch.randn(1, 1, 503, 3, dtype=torch.float64)
+    ones = torch.ones(1, 1, 503, 2, dtype=torch.float64)
+    same, different = (
+        vmap(lambda one: regard.attention(one, key, ones, dropout=0.5, impl=impl), randomness=how)(
+            query[:1].expand_as(query)
+        )
+        for how in ("same", "different")
+    )
+    assert torch.equal(same[0], same[1])
+    assert not torch.equal(different[0], different[1])
+    assert ((same > 0.5) & (same < 1.5)).all()  # 1 on average, of 503 weights
+
+
+@pytest.mark.slow
+def test_compiled():
+    """In a process of its own, for torch cannot trace through this suite's shape checks: compiled_transforms.py."""
+    script = Path(__file__).with_name("compiled_transforms.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -20,6 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.contract import Frame
+from regard.kernels.autocast import without_autocast
 from regard.kernels.nonfinite import Isolated, isolate, masked_softmax
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
@@ -108,13 +109,6 @@ def pose_dot_product(request: Request) -> Problem:
 def full_precision(problem: Problem) -> AbstractContextManager[object]:
     """A context in which autocast does not take the scores down to half precision again."""
     return without_autocast(problem.tokens.query.device)
-
-
-def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """A context without autocast. Not every device has it: ``meta`` has not."""
-    if torch.amp.is_autocast_available(device.type):
-        return torch.autocast(device.type, enabled=False)
-    return nullcontext()
 
 
 def attend(

@@ -23,12 +23,12 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from regard.kernels.autocast import without_autocast
 from regard.kernels.first_derivative import refuse_second
 from regard.kernels.implementation import Implementation
 from regard.kernels.library import any_requires_grad, differentiated_once, transformed
 from regard.kernels.request import Bias, Request
 from regard.kernels.same_layout import distinct
-from regard.kernels.scored import without_autocast
 from regard.kernels.wild import around, tame
 from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, final, overload
 
-import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
@@ -30,6 +29,7 @@ from regard.errors import (
     check_weights,
     described,
 )
+from regard.kernels.autocast import is_in_autocast
 from regard.layers.cache import KeyValueCache
 from regard.layers.projection import project
 from regard.masks.base import Mask
@@ -258,7 +258,7 @@ class MultiHeadAttention(nn.Module):
                 got=str(tokens.device),
                 do="move the tokens, or the layer, with .to(device)",
             )
-        if tokens.dtype != projection.weight.dtype and not torch.is_autocast_enabled(tokens.device.type):
+        if tokens.dtype != projection.weight.dtype and not is_in_autocast(tokens.device):
             raise DtypeError(
                 f"{name} tokens and the layer have different dtypes",
                 expected=str(projection.weight.dtype),

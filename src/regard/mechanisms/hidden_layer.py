@@ -20,6 +20,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, RefusedError, ShapeError, check_choice, check_size, check_weights
 from regard.kernels import additive, scored
+from regard.kernels.autocast import without_autocast
 from regard.kernels.library import wide
 from regard.kernels.native import out_of_reach
 from regard.kernels.request import Bias, Request
@@ -84,7 +85,7 @@ class HiddenLayer(ScoredMechanism):
                 got=str(tuple(key.shape)),
                 do="build the mechanism with the heads and head_dim of the query",
             )
-        with scored.without_autocast(key.device):
+        with without_autocast(key.device):
             key, wild = _tamed(_for_all_heads(key.to(wide(key.dtype)), self.heads // key.shape[1]))
             return _marked(self.of_key(key), wild)
 
@@ -168,7 +169,7 @@ class HiddenLayer(ScoredMechanism):
         A token that is not finite is kept out of the projection, where it would make the weights' gradients NaN.
         """
         dtype = wide(request.query.dtype)
-        with scored.without_autocast(request.device):
+        with without_autocast(request.device):
             of_key = self.prepared(request.key) if prepared is None else prepared
             value = _for_all_heads(request.value.to(dtype), request.group)
             query, wild_query = _tamed(request.query.to(dtype))

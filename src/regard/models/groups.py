@@ -31,7 +31,10 @@ class Groups:
     @classmethod
     def alone(cls, rows: int, device: torch.device) -> Groups:
         """Each row a group of its own."""
-        return cls(torch.arange(rows, device=device), rows)
+        groups = cls(torch.arange(rows, device=device), rows)
+        # Known beforehand: on "meta" nothing could be counted.
+        vars(groups).update(most=1, _rank=torch.zeros_like(groups.of), _in_order=True)
+        return groups
 
     def taken(self, entries: Int[Tensor, " taken"]) -> tuple[Groups, Int[Tensor, " groups"] | None]:
         """The groups of the given rows, and which of the groups they are: None where none has lost all of its rows."""

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import RefusedError, check_size
+from regard.kernels.autocast import without_autocast
 from regard.kernels.library import wide
 from regard.kernels.request import Bias
-from regard.kernels.scored import Problem, full_precision, weights_of, without_autocast
+from regard.kernels.scored import Problem, full_precision, weights_of
 from regard.masks import Mask
 from regard.mechanisms import LuongGeneral, Mechanism
 from regard.mechanisms.base import no_values
