@@ -33,13 +33,13 @@ def observe(
 
     Args:
         query, key, value, mask, bias, scale, impl: as for ``regard.attention``.
-        top: how many of each query's largest weights to report.
+        top: how many of each query's largest weights to report; at most 1,024, or as many as there are keys.
         rows: indices of queries whose exact weights over all keys are wanted; negative ones count from the end.
 
     No queries x keys matrix is held: queries are taken in tiles. All results are differentiable; in training
     each tile is computed again in the backward pass.
 
-    Raises: as ``regard.attention``; OptionError also for a ``top`` below 0 or a row that is not there.
+    Raises: as ``regard.attention``; OptionError also for a ``top`` out of range or a row that is not there.
     """
     if is_foreign(query):
         terms = {"mask": mask, "scale": scale, "top": top, "rows": rows, "impl": impl}

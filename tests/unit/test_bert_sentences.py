@@ -106,7 +106,7 @@ def test_batches_hold_little_padding(lengths, most_padding):
 
 
 def test_an_empty_batch_is_refused():
-    with pytest.raises(OptionError, match="at least one"):
+    with pytest.raises(OptionError, match="wrong batch"):
         list(batches([1], 0))
 
 

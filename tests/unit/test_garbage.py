@@ -17,7 +17,7 @@ from regard.text.subwords import Subwords
 
 pytestmark = [pytest.mark.usefixtures("as_users_call"), pytest.mark.filterwarnings("ignore")]
 
-SAMPLED, MOST_SECONDS, MOST_CHARACTERS = 20, 60, 1500
+SAMPLED, MOST_SECONDS, MOST_CHARACTERS = 10, 60, 1500
 QUERY = torch.zeros(1, 2, 3, 5)
 
 
@@ -62,7 +62,7 @@ def test_some_of_every_call():
         found += [f"{target.name}: {what}" for what in broken(target, cases)]
         tried += len(cases)
     assert not found, "\n".join(found)
-    assert tried > 2000
+    assert tried > 1000
 
 
 @pytest.mark.slow
