@@ -10,12 +10,14 @@ KERNELS := CMakeLists.txt $(wildcard src/regard/kernels/csrc/*)
 SANITIZED := build/sanitized
 WORKERS ?= 2
 UNDER ?=
+PROCESSOR ?= zen3
+TESTS ?=
 EVERYWHERE := not gpu and not huge
 OF_KERNELS := -m "$(EVERYWHERE) and not slow" -k "kernels or native" tests/kernels tests/conformance
 SENTENCE := The animal didn't cross the street because it was too tired.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-huge checks lint format types docs docs-serve conformance kernels operations sanitize browser clean
+.PHONY: help demo test test-all test-as test-huge checks lint format types docs docs-serve conformance kernels operations sanitize browser clean
 
 help:  ## what there is to make
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -28,6 +30,9 @@ test: checks browser  ## everything a change can break, set-up included; under 8
 
 test-all: checks browser  ## the same, and what proves more of it: every mask x dtype x layout, fuzz, long runs; by night
 	$(BIN)/python -m pytest -n $(WORKERS) -m "$(EVERYWHERE)"
+
+test-as: $(VENV)/.test $(VENV)/.kernels browser  ## the suite as on PROCESSOR=any-x86, zen3, skylake, sapphire or zen5
+	.ci/as-processor "$(PROCESSOR)" $(BIN)/python -m pytest -n $(WORKERS) -m "$(EVERYWHERE) and not slow" $(TESTS)
 
 test-huge: $(VENV)/.test $(VENV)/.kernels  ## indices beyond 2^31; 5 GB of memory, a minute; run by hand
 	$(BIN)/python -m pytest -m huge

@@ -1,0 +1,117 @@
+"""The OpenMP runtime is the one that torch has loaded, by any name and with either of the two ways to start a team.
+
+The way of LLVM's runtime, the only one on Windows, is tried on a runtime made for the test. Its functions are those of
+LLVM's openmp/runtime/src/kmp.h.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from regard.kernels import library
+
+CSRC = Path(library.__file__).parent / "csrc"
+
+RUNTIME = """
+#include <stdint.h>
+#include <thread>
+#include <vector>
+namespace { thread_local int number = 0; thread_local bool inside = false; int wanted = 1; }
+extern "C" {
+int omp_in_parallel() { return inside; }
+int omp_get_thread_num() { return number; }
+int32_t __kmpc_global_thread_num(const void*) { return 17; }
+void __kmpc_push_num_threads(const void*, int32_t caller, int32_t threads) { wanted = caller == 17 ? threads : -1; }
+void __kmpc_fork_call(const void*, int32_t count, void (*task)(int32_t*, int32_t*, ...), void* argument) {
+    std::vector<std::thread> team;
+    for (int32_t i = 0; i < wanted * count; ++i)
+        team.emplace_back([=] {
+            int32_t global = 17 + i, own = i;
+            number = i, inside = true;
+            task(&global, &own, argument);
+        });
+    for (auto& thread : team) thread.join();
+}
+}
+"""
+
+PROGRAM = """
+#include <dlfcn.h>
+#include <stdio.h>
+#include <atomic>
+#include "openmp_runtime.h"
+std::atomic<int> seen{0}, inside{0};
+int main(int, char** path) {
+    if (path[1] != nullptr && dlopen(path[1], RTLD_NOW | RTLD_LOCAL) == nullptr) return 1;
+    int context = 23;
+    regard::openmp::run_team(3, [](void* given, int thread) {
+        seen += 1 << (4 * thread);
+        inside += regard::openmp::in_parallel() && *(int*)given == 23;
+    }, &context);
+    const std::string& file = regard::openmp::file();
+    const char* name = file.c_str() + file.rfind('/') + 1;
+    printf("%x %d %d %s\\n", seen.load(), inside.load(), regard::openmp::in_parallel(), name);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """A program that runs a team of three, a library named as torch's, and the one with a runtime that this needs."""
+    folder = tmp_path_factory.mktemp("openmp")
+    (folder / "runtime.cpp").write_text(RUNTIME)
+    (folder / "torch.cpp").write_text('extern "C" int omp_in_parallel(); int torch() { return omp_in_parallel(); }')
+    (folder / "program.cpp").write_text(PROGRAM)
+    shared = ["-shared", "-fPIC", "-Wl,-rpath,$ORIGIN"]
+    for command in (
+        [*shared, "runtime.cpp", "-o", "libomp-4f2a.so.5", "-Wl,-soname,libomp-4f2a.so.5", "-pthread"],
+        [*shared, "torch.cpp", "-o", "libtorch_cpu.so", "./libomp-4f2a.so.5"],
+        [f"-I{CSRC}", "program.cpp", str(CSRC / "openmp_runtime.cpp"), "-o", "program", "-ldl"],
+    ):
+        subprocess.run(["c++", "-std=c++17", "-O0", *command], cwd=folder, check=True)
+    return folder
+
+
+def said(folder: Path, *libraries: str) -> str:
+    command = [str(folder / "program"), *(str(folder / one) for one in libraries)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_runtime_that_torch_needs_is_found_whatever_its_name(program):
+    """Threads 0, 1 and 2, once each (a hexadecimal digit), all of them inside; and the caller outside, afterwards."""
+    assert said(program, "libtorch_cpu.so") == "111 3 0 libomp-4f2a.so.5"
+
+
+def test_a_runtime_that_torch_has_not_is_left_alone(program):
+    """One of another library, which is no pool of torch's: the caller computes alone, and no file is named."""
+    assert said(program, "libomp-4f2a.so.5") == "1 0 0"
+    assert said(program) == "1 0 0"
+
+
+def test_the_module_is_linked_to_no_runtime():
+    command = ["readelf", "--dynamic", library.native.__file__]
+    needed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "libstdc++" in needed
+    assert "omp" not in needed
+
+
+ALONE = """
+import warnings, torch, regard
+from regard.kernels import extension
+class Kernels:
+    openmp = staticmethod(lambda: None)
+extension.native = Kernels
+query = torch.ones(1, 1, 3, 5)
+for _ in range(3):
+    print(regard.attention(query, query, query, impl="native").sum().item())
+"""
+
+
+def test_without_a_runtime_it_is_said_once():
+    given = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", ALONE], env=given, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["15.0"] * 3, done.stderr
+    assert done.stderr.count("RuntimeWarning: regard's own kernels compute on one thread") == 1
