@@ -16,6 +16,7 @@ from regard.masks.base import Mask
 from regard.positions.base import PairBias
 
 _MOST_TOP = 1024
+_STRIDED = torch.strided
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -192,8 +193,8 @@ def _reaches_beyond(index: Tensor, queries: int) -> bool:
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     if isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor):
         alike = query.dtype == key.dtype == value.dtype and query.device == key.device == value.device
-        dense = is_dense(query) and is_dense(key) and is_dense(value)
-        if alike and dense and query.dtype in FLOATS:  # which is nearly always so, and quick to see
+        strided = query.layout is key.layout is value.layout is _STRIDED
+        if alike and strided and query.dtype in FLOATS:  # which is nearly always so, and quick to see
             return
     named = {"query": query, "key": key, "value": value}
     for name, tensor in named.items():
@@ -229,7 +230,12 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
-    problem = _problem_of_shapes(query.shape, key.shape, value.shape)
+    try:
+        problem = _problem_of_shapes(query.shape, key.shape, value.shape)
+    except RuntimeError:  # a nested tensor has no shape; to ask each whether it is one would cost every call
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            check_dense(name, tensor)
+        raise
     if problem:
         named = {"query": query, "key": key, "value": value}
         raise ShapeError(
