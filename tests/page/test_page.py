@@ -324,6 +324,18 @@ def test_texts_have_tabs_and_shared_words(show: Show) -> None:
     assert "text=0" in opened.address()
 
 
+def test_many_texts_leave_the_chosen_one_in_sight(show: Show) -> None:
+    opened = show(*(random_reading(words(13), layers=1, heads=2, seed=seed) for seed in range(17)), at="#text=16")
+    box = opened.page.locator("#texts")
+    for number in (16, 0, 16):
+        opened.page.evaluate(f"location.hash = 'text={number}'")
+        opened.until(f"document.querySelectorAll('[role=tab]')[{number}].ariaSelected === 'true'")
+        tab = opened.page.locator("[role=tab]").nth(number).bounding_box()
+        around = box.bounding_box()
+        assert around["height"] <= 200
+        assert around["y"] <= tab["y"] <= tab["y"] + tab["height"] <= around["y"] + around["height"]
+
+
 def test_another_text_is_shown_by_the_chosen_head(show: Show) -> None:
     texts = [["cat", "sat", "down"], ["the", "cat", "sat"], ["dogs", "ran"]]
     opened = show(*(random_reading(one, layers=3, heads=3, seed=seed) for seed, one in enumerate(texts)))

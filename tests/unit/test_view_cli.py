@@ -1,6 +1,7 @@
 """``regard view`` as a shell user meets it: the packaged model, good input and bad."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,25 @@ def test_text_of_no_words_is_shown_too(run: Run) -> None:
     result = run("?!", "-o", "marks.html")
     assert result.exit_code == 0, result.exception
     assert "no two words" in result.output
+
+
+def test_how_far_it_is_is_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+
+    @contextmanager
+    def counting(total: int, things: str) -> Iterator[Callable[[int], None]]:
+        told.append((total, things))
+        yield told.append
+
+    @contextmanager
+    def working(what: str) -> Iterator[None]:
+        told.append(what)
+        yield
+
+    monkeypatch.setattr(view, "counting", counting)
+    monkeypatch.setattr(view, "working", working)
+    assert run("one", "two", "three", "-o", "page.html").exit_code == 0
+    assert told == [(3, "texts"), 1, 2, 3, "writing the page"]
 
 
 def test_of_unknown_words_no_finding_is_shown(run: Run, tmp_path: Path) -> None:

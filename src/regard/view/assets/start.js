@@ -1,8 +1,11 @@
 // Puts the page together: tabs, place, theme, and the first view.
 
+const MANY_TEXTS = 12; // tabs from which they stand in a box that scrolls, so that the text stays in sight
+
 function buildTabs() {
   const tabs = part("texts");
   tabs.hidden = data.texts.length < 2;
+  tabs.classList.toggle("many", data.texts.length > MANY_TEXTS);
   const nodes = data.texts.map(({ title, direction }, at) =>
     make("button", { type: "button", role: "tab", title, onclick: () => go({ text: at }) }, make("bdi", { dir: direction }, `${at + 1}. ${title}`)),
   );
@@ -13,12 +16,14 @@ function buildTabs() {
       nodes[text].focus();
     }),
   );
-  watch(["text"], () =>
+  watch(["text"], () => {
     nodes.forEach((node, at) => {
       node.setAttribute("aria-selected", String(at === state.text));
       node.tabIndex = at === state.text ? 0 : -1;
-    }),
-  );
+    });
+    const shown = nodes[state.text];
+    keepInSight(tabs, shown.offsetTop - tabs.offsetTop, shown.offsetHeight);
+  });
 }
 
 // A few names of which one is chosen. Hidden where there is no choice.
