@@ -49,10 +49,10 @@ def observe():
     return weights
 
 def backward(**options):
-    output, lse = torch.empty_like(query), torch.empty(2, 2, queries)
-    native.forward(query, key, value, output, lse)
+    output, normalizer = torch.empty_like(query), torch.empty(2, 2, queries, 2)
+    native.forward(query, key, value, output, None, normalizer=normalizer)
     gradients = [torch.empty_like(tensor) for tensor in (query, key, value)]
-    native.backward(query, query, key, value, output, lse, *gradients, None, None, threads=2, **options)
+    native.backward(query, query, key, value, output, normalizer, *gradients, None, None, threads=2, **options)
     return torch.cat([gradient.view(-1) for gradient in gradients])
 
 def tops_backward():
