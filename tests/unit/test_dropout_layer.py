@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from regard.errors import OptionError
+from regard.errors import DtypeError, OptionError
 from regard.layers import Dropout, FeedForward, PostNorm
 from regard.models import Bert, BertConfig, Transformer, TransformerConfig
 
@@ -48,8 +48,9 @@ def test_what_is_no_probability_is_refused(wrong):
         Dropout(wrong)
 
 
-def test_other_dtypes_are_left_to_torch():
-    with pytest.raises(RuntimeError, match="can't be cast to the desired output type Long"):
+@pytest.mark.usefixtures("as_users_call")
+def test_numbers_that_no_dropout_has_a_meaning_for_are_refused():
+    with pytest.raises(DtypeError, match=r"(?s)tokens is not of a dtype.*float32.*torch\.int64.*\.float\(\)"):
         Dropout(0.5)(torch.ones(7, dtype=torch.int64))
 
 
