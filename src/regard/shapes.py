@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensor
 
 from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, check_count, described, is_number
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
+from regard.masks.given import has_values
 from regard.positions.base import PairBias
 
 _MOST_TOP = 1024
@@ -184,10 +184,8 @@ def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.
 
 
 def _reaches_beyond(index: Tensor, queries: int) -> bool:
-    """Whether an index names no query. Not asked where there are no numbers: on "meta", of fakes, inside torch.func."""
-    if index.is_meta or isinstance(index, FakeTensor) or torch._C._functorch.is_functorch_wrapped_tensor(index):
-        return False
-    return bool(((index < -queries) | (index >= queries)).any())
+    """Whether an index names no query. Not asked where there are no numbers to look at."""
+    return has_values(index) and bool(((index < -queries) | (index >= queries)).any())
 
 
 def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
