@@ -118,7 +118,8 @@ def _ids(given: Any) -> Int[Tensor, "batch tokens"]:
 
 def _bounds(ids: Tensor, tile: int) -> tuple[Tensor, Tensor]:
     """Smallest and largest id in each tile, (batch, tiles) each."""
-    tail = -ids.shape[1] % tile
-    low = torch.nn.functional.pad(ids, (0, tail), value=torch.iinfo(torch.long).max)
-    high = torch.nn.functional.pad(ids, (0, tail), value=torch.iinfo(torch.long).min)
+    tail = ids.shape[0], -ids.shape[1] % tile
+    # Not by functional.pad, whose value is a double: it cannot hold these two, and torch 2.15 refuses them.
+    low = torch.cat([ids, ids.new_full(tail, torch.iinfo(torch.long).max)], 1)
+    high = torch.cat([ids, ids.new_full(tail, torch.iinfo(torch.long).min)], 1)
     return low.unflatten(1, (-1, tile)).amin(2), high.unflatten(1, (-1, tile)).amax(2)
