@@ -167,10 +167,14 @@ def check_weights(**sizes: int) -> None:
 
 def is_number(value: Any) -> TypeGuard[SupportsFloat]:
     """Whether it is a finite real number, Python's or NumPy's, and no bool."""
-    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
+    if type(value) is float:  # compared, since torch.compile traces comparisons of numbers that change
+        return -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT
+    if isinstance(value, bool) or not isinstance(value, Real):
         return False
-    limit: Any = _LARGEST_FLOAT
-    return bool(-limit <= value <= limit)  # an integer may be larger than any float
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer larger than any float
+        return False
 
 
 def check_number(name: str, number: object, *, least: float | None = None, above: float | None = None) -> None:
@@ -193,8 +197,10 @@ def check_kind(name: str, value: object, kind: type | tuple[type, ...], *, do: s
 
 
 def check_flag(name: str, value: object) -> None:
-    """Raise OptionError unless ``value`` says yes or no."""
-    if not isinstance(value, Integral) or not 0 <= int(value) <= 1:  # a bool is an integer too
+    """Raise OptionError unless ``value`` is True or False, Python's or NumPy's, or the integer 1 or 0."""
+    kind = type(value)
+    is_numpy_bool = kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")
+    if not is_numpy_bool and not (isinstance(value, Integral) and 0 <= int(value) <= 1):  # a bool is Integral
         raise OptionError(
             f"wrong {name}", expected="True or False", got=described(value), do=f"for example {name}=True"
         )
