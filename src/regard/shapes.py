@@ -12,8 +12,8 @@ from torch import Tensor
 from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, check_count, described, is_number
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
-from regard.masks.given import has_values
 from regard.positions.base import PairBias
+from regard.tensors import check_dense, check_tensor, has_values, is_dense
 
 _MOST_TOP = 1024
 _STRIDED = torch.strided
@@ -110,34 +110,10 @@ def check_top(top: object, keys: int) -> None:
     check_count("top", top, least=0, most=max(keys, _MOST_TOP))
 
 
-def is_dense(tensor: Tensor) -> bool:
-    """Whether all numbers lie in memory: a tensor that is neither sparse nor nested nor in a library's own layout."""
-    return tensor.layout is torch.strided and not tensor.is_nested
-
-
-def check_dense(name: str, tensor: Tensor) -> None:
-    """Raise DtypeError for a tensor that is not dense."""
-    if not is_dense(tensor):
-        raise DtypeError(
-            f"{name} is not a dense tensor",
-            expected="all numbers in memory (torch.strided), neither sparse nor nested",
-            got="a nested tensor" if tensor.is_nested else f"layout {tensor.layout}",
-            do="pad sequences to one length and pass mask=masks.padding(lengths)"
-            if tensor.is_nested
-            else "convert it with .to_dense()",
-        )
-
-
-def check_tokens(name: str, tokens: object, shape: str) -> None:
+def check_tokens(name: str, tokens: Any, shape: str) -> None:
     """Raise DtypeError for what is no dense tensor of floating-point numbers; ``shape`` says which was expected."""
-    if not isinstance(tokens, Tensor):
-        raise DtypeError(
-            f"{name} is no tensor",
-            expected=f"a tensor {shape}",
-            got=described(tokens) if not isinstance(tokens, Mask) else f"the mask {tokens!r}",
-            do="a mask is given by name: mask=..." if isinstance(tokens, Mask) else "use torch.as_tensor",
-        )
-    check_dense(name, tokens)
+    do = "pass a mask by name: mask=..." if isinstance(tokens, Mask) else "use torch.as_tensor"
+    check_tensor(name, tokens, f"a tensor {shape}", do=do)
     if tokens.dtype not in FLOATS:
         raise DtypeError(
             f"{name} is not of a dtype that can be computed with",

@@ -20,6 +20,7 @@ ORDER = (
     "errors",
     "arguments",
     "arrays",
+    "tensors",
     "contract",
     "masks",
     "positions",

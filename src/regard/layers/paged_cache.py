@@ -43,7 +43,8 @@ from regard.kernels.select import IMPLEMENTATIONS
 from regard.layers.page_pool import Page, PagePool
 from regard.masks.band import Band
 from regard.masks.base import Mask
-from regard.shapes import check_dense, check_mask, check_scale, is_dense
+from regard.shapes import check_mask, check_scale
+from regard.tensors import check_tensor, is_dense
 
 
 @final
@@ -284,12 +285,8 @@ class PagedCache:
             )
 
 
-def _check_kind(name: str, tensor: object, pages: Tensor) -> None:
-    if not isinstance(tensor, Tensor):
-        raise DtypeError(
-            f"{name} is not a tensor", expected="a torch.Tensor", got=type(tensor).__name__, do="use torch.as_tensor"
-        )
-    check_dense(name, tensor)
+def _check_kind(name: str, tensor: Tensor, pages: Tensor) -> None:
+    check_tensor(name, tensor, "a torch.Tensor")
     if tensor.dtype != pages.dtype:
         raise DtypeError(
             f"{name} and the pool have different dtypes",
@@ -323,7 +320,7 @@ def _counts(lengths: Sequence[int] | Tensor | None, batch: int, new: int) -> lis
 
 def _integers(numbers: object) -> list[int] | None:
     """The integers of a list, or of a tensor of one dimension; None where it is none."""
-    if isinstance(numbers, Tensor) and (not is_dense(numbers) or numbers.is_meta or numbers.is_quantized):
+    if isinstance(numbers, Tensor) and (not is_dense(numbers) or numbers.is_meta):
         return None
     listed = numbers.tolist() if isinstance(numbers, Tensor) else numbers
     if not isinstance(listed, Sequence) or any(

@@ -26,9 +26,10 @@ from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import DtypeError, OptionError, ShapeError
-from regard.masks.given import as_integers, check_lengths, checked_device, has_values, on_device
+from regard.masks.given import as_integers, check_lengths, checked_device, on_device
 from regard.masks.lowered import Lowered
-from regard.masks.memo import Memo, is_traced
+from regard.masks.memo import Memo
+from regard.tensors import has_values, is_traced
 
 if TYPE_CHECKING:
     from regard.masks.tiles import TileGrid, TileMap

@@ -22,8 +22,9 @@ from torch import Tensor
 from regard.errors import DtypeError, OptionError, ShapeError, check_count
 from regard.masks.band import causal
 from regard.masks.base import Mask
-from regard.masks.given import as_tensor, has_values
+from regard.masks.given import as_tensor
 from regard.masks.tensor import blocked, keep
+from regard.tensors import has_values
 
 
 def from_multihead_attention(attn_mask: Any = None, key_padding_mask: Any = None, *, heads: int | None = None) -> Mask:

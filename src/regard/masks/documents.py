@@ -18,8 +18,9 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import DtypeError, ShapeError
 from regard.masks.base import Mask, Rule
-from regard.masks.given import as_tensor, has_values, is_of_integers, on_device
+from regard.masks.given import as_tensor, is_of_integers, on_device
 from regard.masks.tiles import TileGrid
+from regard.tensors import has_values
 
 
 @final

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 from numbers import Integral
 from typing import Any
 
@@ -14,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from regard.arrays import as_tensor as tensor_of_array
 from regard.arrays import is_foreign, tensor_of_numpy
-from regard.errors import LARGEST_COUNT, DeviceError, DtypeError, OptionError, check_count
-from regard.masks.memo import is_traced
+from regard.errors import LARGEST_COUNT, DeviceError, DtypeError, OptionError, check_count, described
+from regard.tensors import check_dense, has_values, is_traced
 
 
 def as_tensor(given: Any, name: str, expected: str) -> Tensor:
@@ -29,17 +28,10 @@ def as_tensor(given: Any, name: str, expected: str) -> Tensor:
         raise DtypeError(
             f"{name} cannot be made a tensor",
             expected=expected,
-            got=f"{type(given).__name__}: {reprlib.repr(given)}",
+            got=f"{type(given).__name__}: {described(given)}",
             do="give a tensor, an array, or a list of rows of one length",
         ) from error
-    if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_quantized:
-        kind = "nested" if tensor.is_nested else "quantized" if tensor.is_quantized else str(tensor.layout)
-        raise DtypeError(
-            f"{name} cannot be read cell by cell",
-            expected=f"{expected}, dense",
-            got=f"a tensor that is {kind}",
-            do="convert it: .to_dense() of a sparse tensor, .to_padded_tensor(..) of a nested one, .dequantize()",
-        )
+    check_dense(name, tensor)
     return _own(tensor)
 
 
@@ -58,16 +50,6 @@ def is_of_integers(tensor: Tensor) -> bool:
     """Whether its dtype is of integers; an empty one, such as that of ``[]``, may have any."""
     inexact = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool
     return not inexact or tensor.numel() == 0
-
-
-def has_values(tensor: Tensor) -> bool:
-    """Whether its numbers can be looked at: not where torch traces, nor inside torch.func, nor on "meta"."""
-    return not (
-        is_traced()
-        or tensor.is_meta
-        or isinstance(tensor, FakeTensor)
-        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    )
 
 
 def check_lengths(queries: object, keys: object) -> None:
@@ -89,7 +71,7 @@ def checked_device(device: Any) -> torch.device | None:
         raise DeviceError(
             "there is no such device",
             expected="a torch.device, or its name",
-            got=reprlib.repr(device),
+            got=described(device),
             do='for example device="cpu"',
         ) from error
 

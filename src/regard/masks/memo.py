@@ -52,25 +52,6 @@ class Memo:
         return result
 
 
-def is_traced() -> bool:
-    """Whether torch traces: what is computed now has no values, or is written down to be computed later."""
-    return (
-        torch.compiler.is_compiling()
-        or torch._C._is_tracing()
-        or (
-            torch._C._len_torch_dispatch_stack() > 0
-            and any(torch._C._get_dispatch_mode(mode) is not None for mode in _TRACING_MODES)
-        )
-    )
-
-
-_TRACING_MODES = (
-    torch._C._TorchDispatchModeKey.FAKE,
-    torch._C._TorchDispatchModeKey.PROXY,
-    torch._C._TorchDispatchModeKey.FUNCTIONAL,
-)
-
-
 def tensors_of(result: object) -> Iterable[Tensor]:
     """The tensors of a result: itself, or its fields."""
     parts = [result] if isinstance(result, Tensor) else vars(result).values()

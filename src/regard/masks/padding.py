@@ -18,11 +18,11 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import DtypeError, OptionError, ShapeError, check_choice, check_count
 from regard.masks.base import Mask, Rule
-from regard.masks.given import as_integers, as_tensor, has_values, is_of_integers, on_device
+from regard.masks.given import as_integers, as_tensor, is_of_integers, on_device
 from regard.masks.lowered import Lowered
-from regard.masks.memo import is_traced
 from regard.masks.tensor import keep
 from regard.masks.tiles import TileGrid
+from regard.tensors import has_values, is_traced
 
 
 @final

@@ -18,8 +18,8 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import check_count
 from regard.masks.base import Mask, Rule
-from regard.masks.memo import is_traced
 from regard.masks.tiles import TileGrid
+from regard.tensors import is_traced
 
 
 @final

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from regard.errors import DtypeError, OptionError, ShapeError, described
-from regard.shapes import check_dense, is_dense
+from regard.tensors import check_dense, is_dense
 
 
 def check_step(tokens: object, state: Any, kind: type[Any], size: int) -> None:

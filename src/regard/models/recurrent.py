@@ -26,7 +26,6 @@ from regard.arguments import explain_arguments
 from regard.catalogue import mechanism
 from regard.errors import (
     DataError,
-    DtypeError,
     OptionError,
     RefusedError,
     ShapeError,
@@ -34,7 +33,6 @@ from regard.errors import (
     check_count,
     check_flag,
     check_size,
-    described,
 )
 from regard.layers import Dropout
 from regard.layers.projection import project
@@ -48,7 +46,8 @@ from regard.models.recurrent_decoders import AttendingFirst, AttendingLast, Deco
 from regard.models.sequence_to_sequence import SequenceOutput
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.record import record
-from regard.shapes import check_dropout, check_mask, is_dense
+from regard.shapes import check_dropout, check_mask
+from regard.tensors import check_tensor
 
 ATTENTIONS = ("additive", "luong_dot", "luong_general", "luong_concat", "local_p", "none")
 """How the decoder looks at the source: Bahdanau's way, Luong's, or not at all."""
@@ -261,10 +260,7 @@ def _lengths_of(mask: Mask, source: Tensor) -> Int[Tensor, " batch"]:
 
 def _checked_lengths(lengths: Tensor, source: Tensor) -> Int[Tensor, " batch"]:
     """The lengths on the CPU, where torch wants them. Raises ShapeError or DataError for those that do not fit."""
-    if not isinstance(lengths, Tensor) or not is_dense(lengths):
-        raise DtypeError(
-            "lengths are a tensor", expected="integers (batch,)", got=described(lengths), do="torch.tensor(lengths)"
-        )
+    check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
     if lengths.shape != source.shape[:1]:
         raise ShapeError(
             "lengths do not fit the sources",

@@ -23,12 +23,10 @@ from torch import Tensor, nn
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import (
-    DtypeError,
     check_choice,
     check_count,
     check_number,
     check_size,
-    described,
 )
 from regard.layers import DecoderBlock, Dropout, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
 from regard.layers.projection import project
@@ -41,7 +39,7 @@ from regard.models.token_model import TokenConfig, TokenModel
 from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets
 from regard.positions.base import AbsolutePosition, PairBias, Rotation
 from regard.record import record
-from regard.shapes import is_dense
+from regard.tensors import check_tensor
 
 _ABSOLUTE = ("sinusoidal", "learned")
 _IN_HEADS = ("rotary", "alibi", "t5", "shaw")
@@ -181,10 +179,8 @@ class Transformer(TokenModel):
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> TransformerState:
         """The state after reading ``source``. See ``SequenceToSequence.start``."""
-        if lengths is not None and (not isinstance(lengths, Tensor) or not is_dense(lengths)):
-            raise DtypeError(
-                "lengths are a tensor", expected="integers (batch,)", got=described(lengths), do="torch.tensor(lengths)"
-            )
+        if lengths is not None:
+            check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
         memory = self.encode(source, mask=None if lengths is None else masks.padding(lengths))
         sources = Sources(tuple(_cross(layer).remember(memory) for layer in self.decoder), lengths)
         written = (KeyValueCache.empty(),) * len(self.decoder)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError, check_count, described
 from regard.models.sequence_to_sequence import SequenceToSequence
-from regard.shapes import check_dense
+from regard.tensors import check_tensor
 from regard.text.subwords import Subwords
 
 _TIMES, _MORE = 2, 10
@@ -138,11 +138,7 @@ def evaluated(model: nn.Module) -> Iterator[None]:
 def _check(source: Tensor, lengths: Tensor) -> None:
     """Raise unless ``source`` is (batch, length) and ``lengths`` (batch,). Ids are for the model to check."""
     for name, tensor in (("source", source), ("lengths", lengths)):
-        if not isinstance(tensor, Tensor):
-            raise DtypeError(
-                f"{name} is no tensor", expected="a tensor of integers", got=described(tensor), do="use torch.tensor"
-            )
-        check_dense(name, tensor)
+        check_tensor(name, tensor, "a tensor of integers", do="use torch.tensor")
     if source.dim() != 2 or lengths.shape != source.shape[:1]:
         raise ShapeError(
             "sources and their lengths do not fit each other",

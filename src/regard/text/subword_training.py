@@ -30,7 +30,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, tra
 
 from regard.errors import DataError, MissingPackageError, OptionError, check_choice, check_count, described, is_number
 from regard.text.placeholders import TOKENS
-from regard.text.tokenizer import check_text
+from regard.text.tokenizer import check_text, each_text
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(len(SPECIAL))
@@ -112,13 +112,7 @@ def least_size(texts: Iterable[str], *, coverage: float = 1.0) -> int:
 
 def checked(texts: Iterable[str]) -> Iterator[str]:
     """The texts, normalized. Raises OptionError for what is no list of texts, DataError for half a character."""
-    try:
-        each = None if isinstance(texts, str) else iter(texts)
-    except (TypeError, NotImplementedError):  # the latter of tensors in layouts of their own
-        each = None
-    if each is None:
-        raise OptionError("this is no list of texts", expected="a list of strings", got=described(texts), do="[text]")
-    for index, text in enumerate(each):
+    for index, text in enumerate(each_text(texts)):
         check_text(text, index)
         yield normalized(text)
 

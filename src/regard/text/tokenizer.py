@@ -10,10 +10,11 @@ says of padding and truncation is switched off: padding follows the batch, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import tokenizers
 import torch
@@ -158,7 +159,7 @@ class Tokenizer:
         Raises DataError for a text that is not Unicode text, and OptionError for what is no text at all.
         """
         check_flag("truncate", truncate)
-        listed = _listed(texts)
+        listed = [texts] if isinstance(texts, str) else list(each_text(texts))
         for index, text in enumerate(listed):
             check_text(text, index)
         plain = self._backend.encode_batch(listed, add_special_tokens=False)
@@ -223,18 +224,17 @@ def _unknown_id_of(backend: tokenizers.Tokenizer) -> int | None:
     return next((int(one) for one in found if one is not None), None)
 
 
-def _listed(texts: str | Iterable[str]) -> list[str]:
-    """The texts, read once: a generator gives them only once."""
-    if isinstance(texts, str):
-        return [texts]
-    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
-        raise OptionError(
-            "these are no texts",
-            expected="a string, or several of them in a list, a generator or the like",
-            got=described(texts),
-            do='such as ["I ate an apple.", "Apple released a new phone."]',
-        )
-    return list(texts)
+def each_text(texts: Any) -> Iterator[Any]:
+    """An iterator over several texts, each yet to be checked. Raises OptionError for what does not hold several."""
+    with suppress(TypeError, NotImplementedError):  # the latter of tensors in layouts of their own
+        if not isinstance(texts, str | bytes | Mapping):
+            return iter(texts)
+    raise OptionError(
+        "these are no texts",
+        expected="a list of strings, or a generator of them",
+        got=described(texts),
+        do='such as ["I ate an apple.", "Apple released a new phone."]',
+    )
 
 
 def check_text(text: object, index: int) -> None:

@@ -1,0 +1,67 @@
+"""What can be asked of a tensor before it is computed with: is it one, is it dense, and has it numbers to look at."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from regard.errors import DtypeError, described
+
+_TRACING_MODES = (
+    torch._C._TorchDispatchModeKey.FAKE,
+    torch._C._TorchDispatchModeKey.PROXY,
+    torch._C._TorchDispatchModeKey.FUNCTIONAL,
+)
+
+
+def is_traced() -> bool:
+    """Whether torch traces: what is computed now has no values, or is written down to be computed later."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._is_tracing()
+        or (
+            torch._C._len_torch_dispatch_stack() > 0
+            and any(torch._C._get_dispatch_mode(mode) is not None for mode in _TRACING_MODES)
+        )
+    )
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Whether its numbers can be looked at: not where torch traces, nor inside torch.func, nor on "meta"."""
+    return not (
+        is_traced()
+        or tensor.is_meta
+        or isinstance(tensor, FakeTensor)
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+    )
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether all its numbers lie in memory as they are: not sparse, nested, quantized, or in a library's layout."""
+    return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
+
+
+def check_dense(name: str, tensor: Tensor) -> None:
+    """Raise DtypeError for a tensor that is not dense."""
+    if is_dense(tensor):
+        return
+    if tensor.is_nested:
+        got, do = "a nested tensor", "pad sequences to one length and pass mask=masks.padding(lengths)"
+    elif tensor.is_quantized:
+        got, do = f"a quantized tensor, {tensor.dtype}", "convert it with .dequantize()"
+    else:
+        got, do = f"layout {tensor.layout}", "convert it with .to_dense()"
+    raise DtypeError(
+        f"{name} is not a dense tensor",
+        expected="all numbers in memory (torch.strided), neither sparse nor nested nor quantized",
+        got=got,
+        do=do,
+    )
+
+
+def check_tensor(name: str, tensor: object, expected: str, *, do: str = "use torch.as_tensor") -> None:
+    """Raise DtypeError, with what was ``expected`` and what to ``do``, for what is no dense tensor."""
+    if not isinstance(tensor, Tensor):
+        raise DtypeError(f"{name} is not a tensor", expected=expected, got=described(tensor), do=do)
+    check_dense(name, tensor)
