@@ -64,7 +64,6 @@ def test_what_rounding_cuts_off_the_output_does_not_bend_gradients(impl):
         (lambda: tensors(head_dim=257), "at most 256.*257 and 13"),
         (lambda: tensors(value_dim=263), "at most 256.*5 and 263"),
         (lambda: [tensor.to("meta") for tensor in tensors()], "on a CPU.*meta"),
-        (lambda: [tensor.detach().to_sparse() for tensor in tensors()], "neither sparse nor nested"),
     ],
 )
 def test_it_refuses(made, reason, as_users_call):
