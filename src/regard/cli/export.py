@@ -10,7 +10,7 @@ import typer
 from regard.cli.completion import model_or, one_of
 from regard.cli.say import say
 from regard.cli.verb import Verb
-from regard.errors import unknown
+from regard.errors import check_choice
 
 NOTES = """
 [bold]Formats.[/bold] ctranslate2: for CTranslate2, which translates fast on CPUs and GPUs. marian: MarianMTModel of \
@@ -57,8 +57,7 @@ def export(
     from regard.translation.export import FORMS
     from regard.translation.export import export as exported
 
-    if form not in FORMS:
-        raise unknown("form of export", form, FORMS)
+    check_choice("form of export", form, FORMS)
     check_new(out.expanduser())  # before a model is loaded, which may take long
     translator = Translator.load(model)
     exported(translator.model, (translator.source, translator.target), out, form=form)

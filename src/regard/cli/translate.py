@@ -29,7 +29,7 @@ from regard.cli.say import say
 from regard.cli.text_input import check_texts, from_terminal, open_texts
 from regard.cli.translation_formats import FORMATS, remarks, written
 from regard.cli.verb import Verb
-from regard.errors import DataError, OptionError, unknown
+from regard.errors import DataError, OptionError, check_choice
 
 if TYPE_CHECKING:
     from regard.search import Search
@@ -174,8 +174,7 @@ def translate(
 
 
 def _check(form: str, best: int, model: str, out: Path | None, *, overwrite: bool) -> None:
-    if form not in FORMATS:
-        raise unknown("format of translations", form, FORMATS)
+    check_choice("format of translations", form, FORMATS)
     if not model:
         raise OptionError(
             "it is not said which model is to translate",

@@ -17,7 +17,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor, nn
 
-from regard.errors import unknown
+from regard.errors import check_choice
 from regard.kernels.in_turns import least_seconds
 
 PRECISIONS = ("float32", "bfloat16")
@@ -51,8 +51,7 @@ def precisions(device: torch.device, layer: str = "linear") -> Precisions:
 
     A CPU with products of bfloat16 is measured, once in a process, which takes 0.1 to 1 seconds.
     """
-    if layer not in LAYERS:
-        raise unknown("kind of layer", layer, LAYERS)
+    check_choice("kind of layer", layer, LAYERS)
     if device.type == "cuda":
         if torch.cuda.is_bf16_supported(including_emulation=False):
             return Precisions(PRECISIONS, "bfloat16", (), "this GPU multiplies it faster than float32")

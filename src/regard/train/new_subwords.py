@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from regard.errors import unknown
+from regard.errors import check_choice
 from regard.text.placeholders import ProtectedPair
 from regard.text.subword_training import least_size
 from regard.text.subwords import Subwords
@@ -29,8 +29,7 @@ BothSubwords: TypeAlias = tuple[Subwords, Subwords]
 def new_subwords(plan: Plan, pairs: Sequence[ProtectedPair], say: Callable[[str], None]) -> BothSubwords:
     """The subwords of source and target, one and the same where they are joint. Raises OptionError as ``Subwords``."""
     sharing, algorithm = plan.sharing or "auto", plan.algorithm or "bpe"
-    if sharing not in SHARING:
-        raise unknown("way of sharing subwords", sharing, SHARING)
+    check_choice("way of sharing subwords", sharing, SHARING)
     sides = [[one.source for one in pairs], [one.target for one in pairs]]
     joint = sharing == "joint" or (sharing == "auto" and _alike(*sides))
     groups = [sides[0] + sides[1]] if joint else sides

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from regard.errors import RefusedError, unknown
+from regard.errors import RefusedError, check_choice
 from regard.layers.precision import PRECISIONS, precisions, say_if_slower
 
 
@@ -22,8 +22,7 @@ def settled(asked: str, device: torch.device, say: Callable[[str], None], *, lay
 
     Raises OptionError for what is no precision, RefusedError for one that the device does not compute the layer in.
     """
-    if asked not in (options := ("auto", *PRECISIONS)):
-        raise unknown("precision", asked, options)
+    check_choice("precision", asked, ("auto", *PRECISIONS))
     if asked == "float32":
         return asked
     found = precisions(device, layer)

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from regard.errors import OptionError, check_count, unknown
+from regard.errors import OptionError, check_choice, check_count
 
 SCHEDULES = ("inverse_sqrt", "cosine", "constant")
 
@@ -31,8 +31,7 @@ class Schedule:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.name not in SCHEDULES:
-            raise unknown("schedule of the learning rate", self.name, SCHEDULES)
+        check_choice("schedule of the learning rate", self.name, SCHEDULES)
         check_count("warmup", self.warmup, least=0)
         if not 0 < self.peak < math.inf:
             raise OptionError("wrong learning rate", expected="more than 0", got=str(self.peak), do="try 1e-3")

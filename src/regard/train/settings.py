@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from regard.errors import OptionError, check_count, unknown
+from regard.errors import OptionError, check_choice, check_count
 from regard.layers.precision import PRECISIONS
 from regard.train.schedule import Schedule
 
@@ -45,8 +45,7 @@ class Settings:
     average: int = 5
 
     def __post_init__(self) -> None:
-        if self.precision not in PRECISIONS:
-            raise unknown("precision", self.precision, PRECISIONS)
+        check_choice("precision", self.precision, PRECISIONS)
         check_count("accumulate", self.accumulate)
         check_count("average", self.average)
         check_count("patience", self.patience, least=0)

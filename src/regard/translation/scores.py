@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from regard.errors import DataError, MissingPackageError, unknown
+from regard.errors import DataError, MissingPackageError, check_choice
 
 TOKENIZATIONS = ("13a", "char", "intl", "ja-mecab", "ko-mecab", "none", "zh")
 """How BLEU finds words, by the names of sacrebleu. "none" takes what stands between spaces."""
@@ -107,8 +107,7 @@ class Scorer:
         lowercase: bool = False,
     ) -> None:
         tokenize = tokenization_of(language, references) if tokenize is None else tokenize
-        if tokenize not in TOKENIZATIONS:
-            raise unknown("tokenization of BLEU", tokenize, TOKENIZATIONS)
+        check_choice("tokenization of BLEU", tokenize, TOKENIZATIONS)
         self._references = list(references)
         self._bleu, self._chrf = _metrics(tokenize, lowercase)
 

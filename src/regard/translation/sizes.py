@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from regard.errors import unknown
+from regard.errors import check_choice
 
 
 @final
@@ -80,8 +80,7 @@ def size_for(pairs: int, name: str | None = None) -> Size:
     """The size of that name, or the one for so many pairs. Raises OptionError for an unknown name."""
     if name is None:
         name = next((size for most, size in _SIZES if pairs < most), "base")
-    if name not in SIZES:
-        raise unknown("size of a model", name, SIZES)
+    check_choice("size of a model", name, SIZES)
     return SIZES[name]
 
 

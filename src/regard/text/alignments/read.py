@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from regard.errors import DataError, OptionError, unknown
+from regard.errors import DataError, OptionError, check_choice
 from regard.text.alignments.alignment import Alignment, Link
 from regard.text.lines import Line, Source
 
@@ -72,8 +72,7 @@ def read_alignments(
         if line.problem is not None:
             raise line.problem
     form = _form_of(lines) if form is None else form
-    if form not in FORMS:
-        raise unknown("form of alignments", form, FORMS)
+    check_choice("form of alignments", form, FORMS)
     first = _FIRST[form] if first is None else first
     _check_first(first, form)
     if form == "naacl":

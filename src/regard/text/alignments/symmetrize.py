@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import final
 
-from regard.errors import unknown
+from regard.errors import check_choice
 from regard.text.alignments.alignment import Alignment, Link
 
 SYMMETRIZATIONS = ("intersection", "union", "grow-diag-final-and")
@@ -28,8 +28,7 @@ def symmetrized(forward: Alignment, backward: Alignment, *, how: str) -> Alignme
     Both have links of (source word, target word): of one that was found in the other direction, pass ``.reversed``.
     ``how`` is one of ``SYMMETRIZATIONS``. Raises OptionError for another.
     """
-    if how not in SYMMETRIZATIONS:
-        raise unknown("symmetrization", how, SYMMETRIZATIONS)
+    check_choice("symmetrization", how, SYMMETRIZATIONS)
     both, either = forward.possible & backward.possible, forward.possible | backward.possible
     if how == "intersection":
         return Alignment(both)

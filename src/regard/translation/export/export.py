@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.errors import RefusedError, unknown
+from regard.errors import RefusedError, check_choice
 from regard.models.saving import check_new, write_folder, written_aside
 from regard.models.sequence_files import subword_texts
 from regard.models.sequence_to_sequence import SequenceToSequence
@@ -35,8 +35,7 @@ def export(model: SequenceToSequence, subwords: tuple[Subwords, Subwords], folde
     Raises OptionError for an unknown form or the subwords of another model, RefusedError for what the form has no place
     for, OutputExistsError where there is something already, MissingPackageError for "ctranslate2" without that package.
     """
-    if form not in FORMS:
-        raise unknown("form of export", form, FORMS)
+    check_choice("form of export", form, FORMS)
     folder = Path(folder).expanduser()
     check_new(folder)  # an export never replaces anything: the folder may hold the model itself
     if not isinstance(model, Transformer):
