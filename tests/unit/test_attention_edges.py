@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import regard
-from regard import masks
+from regard import masks, positions
 
 IMPLS = ["reference", "native", "sdpa", "auto"]
 SIZES = [(2, 3, 0, 7), (2, 3, 5, 0), (0, 3, 5, 7), (2, 3, 0, 0)]
@@ -40,6 +40,21 @@ def test_nothing_in_nothing_out(impl, size, make):
     assert keys or (seen.lse == -torch.inf).all()
     tiles = (masks.causal() if mask is None else mask).tiles(queries, keys)
     assert tiles.dense().shape[2:] == (queries, keys)
+
+
+@pytest.mark.parametrize("impl", IMPLS)
+@pytest.mark.parametrize("size", SIZES)
+def test_the_gradients_of_nothing_are_zeros(impl, size):
+    """Also of a bias, which may have numbers where there is nobody to add them to."""
+    batch, heads, queries, keys = size
+    query, key, value = (torch.randn(batch, heads, length, 7) for length in (queries, keys, keys))
+    table = positions.T5Buckets(heads)
+    by_key, everywhere = torch.randn(1, heads, 1, keys, requires_grad=True), torch.randn(1, 1, 1, 1, requires_grad=True)
+    for bias in (by_key, everywhere, table):
+        output = regard.attention(query, key, value, bias=bias, impl=impl)
+        leaf = table.weight if bias is table else bias
+        (gradient,) = torch.autograd.grad(output, leaf, torch.ones_like(output))
+        assert not gradient.any()
 
 
 @pytest.mark.parametrize("impl", IMPLS)

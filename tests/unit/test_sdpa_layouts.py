@@ -27,6 +27,12 @@ def _unaligned(tensor):
     return torch.cat([tensor.new_zeros(1), tensor.flatten()])[1:].view(tensor.shape)
 
 
+def _amid_an_element(tensor):
+    """From a byte that is no multiple of an element's size, as ``frombuffer`` reads packed files."""
+    octets = bytearray(1) + bytearray(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+    return torch.frombuffer(octets, dtype=tensor.dtype, offset=1).view(tensor.shape)
+
+
 def _negated(tensor):
     """What torch calls negative: it is to be negated when it is read."""
     return torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
@@ -38,6 +44,7 @@ LAYOUTS = {
     "a fused projection": _fused_projection,
     "a cache": _beginning,
     "unaligned": _unaligned,
+    "amid an element": _amid_an_element,
     "by element": lambda tensor: tensor.mT.contiguous().mT,
     "every other element": lambda tensor: tensor.repeat_interleave(2, dim=-1)[..., ::2],
     "expanded batch": lambda tensor: tensor[:1].clone().expand(tensor.shape),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
@@ -126,6 +127,11 @@ def _empty_like(tensor: Tensor) -> Tensor:
     """Memory with the strides of a tensor, and as far from a multiple of the alignment; its gaps are never read."""
     extent = 1 + sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
     item = tensor.element_size()
+    if tensor.data_ptr() % item:  # amid an element, where only a buffer can begin
+        octets = np.empty(extent * item + _ALIGNMENT, np.uint8)
+        start = (tensor.data_ptr() - octets.ctypes.data) % _ALIGNMENT
+        memory = torch.frombuffer(octets, dtype=tensor.dtype, count=extent, offset=start)
+        return memory.as_strided(tensor.shape, tensor.stride())
     memory = tensor.new_empty(extent + _ALIGNMENT // item)
     first = (tensor.data_ptr() - memory.data_ptr()) % _ALIGNMENT // item
     return memory.as_strided(tensor.shape, tensor.stride(), first)

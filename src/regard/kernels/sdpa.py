@@ -88,8 +88,8 @@ def _with_distinct_elements(request: Request) -> Request:
 def _fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """The request by torch's kernel, for tokens that are tame."""
     mask = request.mask
-    if request.frame.keys == 0:
-        return _without_keys(request)
+    if request.query.numel() == 0 or request.frame.keys == 0:
+        return _of_nothing(request)
     if mask is None and request.bias is None:
         return _call(request, None)
     if request.bias is not None:
@@ -101,13 +101,13 @@ def _fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     return _without_empty_rows(request, mask.dense(request.frame.queries, request.frame.keys, device=request.device))
 
 
-def _without_keys(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Zeros, whose gradients are zeros for the bias too, of which nothing is added."""
+def _of_nothing(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+    """No queries, or zeros for want of keys; the gradients are zeros, for the bias too, of which nothing is added."""
     everywhere = torch.ones((), dtype=torch.bool, device=request.device)  # every row is empty
     output = _call(request, None).masked_fill(everywhere, 0.0)
     if request.bias is None:
         return output
-    return output + _scores_of_bias(request)[..., : request.frame.keys].sum().to(output.dtype)
+    return output + _scores_of_bias(request)[..., :0].sum().to(output.dtype)
 
 
 def _scores_of_bias(request: Request) -> Float[Tensor, "#batch #heads #queries #keys"]:
