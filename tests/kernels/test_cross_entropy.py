@@ -2,9 +2,11 @@
 
 With wide the dtype that sums are taken in, x the logits and n the classes: lse is the logarithm of a sum of n terms and
 the mean a sum of n, so that a loss is off by at most (n + 16) eps(wide) max(1, max |x - max x|). A gradient is a
-difference of numbers of at most 1, each off by (n + 16) eps(wide) max(1, max |x|), and is rounded to its dtype.
+difference of numbers of at most 1, each off by as much, and is rounded to its dtype. Nothing depends on max |x|: a
+number added to all logits of a row changes neither.
 """
 
+import math
 from functools import partial
 
 import pytest
@@ -39,7 +41,9 @@ def exact(logits, targets, smoothing, upstream=None):
 
 def tolerance(logits, upstream=1.0):
     eps, classes = torch.finfo(library.wide(logits.dtype)).eps, logits.shape[1]
-    return (classes + 16) * eps * max(1.0, 2 * logits.detach().double().abs().max().item()) * upstream
+    wide = logits.detach().double()
+    spread = (wide.amax(1) - wide.amin(1)).nan_to_num().max().item()
+    return (classes + 16) * eps * max(1.0, spread) * upstream
 
 
 @pytest.fixture(params=["kernel", "torch"])
@@ -157,6 +161,58 @@ class TestExtremes:
         torch.testing.assert_close(losses, clean, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.usefixtures("way")
+class TestLargeLogits:
+    """A number added to all logits of a row changes neither the loss nor its gradients.
+
+    Large logits are rounded, and what is right is what follows from the rounded ones; torch in float64 computes it.
+    """
+
+    @pytest.mark.parametrize("constant", [1e4, -1e4, 1e6, -1e9, 1e9, -3e38])
+    def test_equal_ones_share_the_gradient(self, smoothing, dtype, constant):
+        """By hand, of 8: 1/8 - 1 + smoothing * 7/8 at the target, and (1 - smoothing) / 8 elsewhere."""
+        size = min(constant, 6e4, key=abs) if dtype == torch.float16 else constant
+        logits = torch.full((3, 8), size, dtype=dtype, requires_grad=True)
+        losses = cross_entropy(logits, torch.tensor([1, IGNORED, 7]), smoothing=smoothing, ignored=IGNORED)
+        (gradient,) = torch.autograd.grad(losses.sum(), logits)
+        expected = torch.full((3, 8), (1 - smoothing) / 8, dtype=torch.float64)
+        expected[0, 1] = expected[2, 7] = -(1 - smoothing) * 7 / 8
+        expected[1] = 0
+        allowed = 8 * torch.finfo(losses.dtype).eps
+        torch.testing.assert_close(gradient.double(), expected, rtol=torch.finfo(dtype).eps, atol=allowed)
+        assert losses[0].item() == pytest.approx(math.log(8), rel=allowed)
+
+    @pytest.mark.parametrize("classes", [31, 1009])
+    @pytest.mark.parametrize("constant", [1e4, -1e6, 1e9])
+    def test_what_follows_from_the_rounded_ones(self, smoothing, dtype, constant, classes):
+        size = 3e4 if dtype == torch.float16 else constant
+        spread = max(3.0, abs(size) * 8 * torch.finfo(dtype).eps)  # some differ, however coarse the numbers are
+        logits = (size + spread * torch.rand(29, classes, dtype=torch.float64)).to(dtype).requires_grad_()
+        targets = torch.arange(29) % classes
+        upstream = torch.randn(29).to(library.wide(dtype))
+        losses = cross_entropy(logits, targets, smoothing=smoothing, ignored=IGNORED)
+        (gradient,) = torch.autograd.grad(losses, logits, upstream)
+        expected, expected_gradient = exact(logits, targets, smoothing, upstream)
+        allowed = tolerance(logits, upstream.abs().max().item())
+        rtol, atol = torch.finfo(dtype).eps, allowed + torch.finfo(dtype).smallest_normal
+        torch.testing.assert_close(gradient.double(), expected_gradient, rtol=rtol, atol=atol)
+        # The exact sum over classes is 0: each number is off by its rounding, and all together by that of the sum.
+        rounding = rtol * gradient.double().abs().sum(1) + classes * allowed
+        assert (gradient.double().sum(1).abs() <= rounding).all()
+        torch.testing.assert_close(losses.double(), expected, rtol=0, atol=tolerance(logits))
+
+    def test_no_bit_changes_where_adding_rounds_nothing(self, smoothing, dtype):
+        whole = torch.randint(-8, 8, (29, 31)).double()
+        found = []
+        for constant in (0.0, 2.0 ** (5 if dtype == torch.bfloat16 else 9)):
+            logits = (whole + constant).to(dtype).requires_grad_()
+            losses = cross_entropy(logits, torch.arange(29), smoothing=smoothing, ignored=IGNORED)
+            found.append((losses, *torch.autograd.grad(losses.sum(), logits)))
+        assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
 class TestKernel:
     @pytest.fixture(autouse=True)
     def _one_thread_after(self):
@@ -169,9 +225,9 @@ class TestKernel:
         logits, targets = given(dtype, rows=211)
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
-            loss, lse = OPERATOR(logits, targets, 0.1, IGNORED)
+            loss, normalizer = OPERATOR(logits, targets, 0.1, IGNORED)
             backward = torch.ops.regard.cross_entropy_backward.default
-            found.append((loss, lse, backward(loss, logits, targets, lse, 0.1, IGNORED)))
+            found.append((loss, normalizer, backward(loss, logits, targets, normalizer, 0.1, IGNORED)))
         assert all(torch.equal(*pair) for other in found for pair in zip(found[0], other, strict=True))
 
     @pytest.mark.parametrize("dtype", DTYPES)
@@ -179,18 +235,19 @@ class TestKernel:
         for rows, classes in ((1, 1), (3, 7), (5, 33), (2, 17000)):
             logits, targets = given(dtype, rows, classes)
             around = torch.full((rows * classes + 64,), torch.nan, dtype=dtype)
-            loss, lse = (torch.full((rows + 2,), torch.nan, dtype=library.wide(dtype)) for _ in range(2))
-            library.native.cross_entropy(logits, targets, loss[1:-1], lse[1:-1], smoothing=0.1, ignored=IGNORED)
+            loss = torch.full((rows + 2,), torch.nan, dtype=library.wide(dtype))
+            normalizer = torch.full((rows + 2, 2), torch.nan, dtype=library.wide(dtype))
+            library.native.cross_entropy(logits, targets, loss[1:-1], normalizer[1:-1], smoothing=0.1, ignored=IGNORED)
             library.native.cross_entropy_backward(
                 torch.ones_like(loss[1:-1]),
                 logits,
                 targets,
-                lse[1:-1],
+                normalizer[1:-1],
                 around[32:-32].view(rows, classes),
                 smoothing=0.1,
                 ignored=IGNORED,
             )
-            for whole, edge in ((around, 32), (loss, 1), (lse, 1)):
+            for whole, edge in ((around, 32), (loss, 1), (normalizer, 1)):
                 assert whole[edge:-edge].isfinite().all()
                 assert whole[:edge].isnan().all()
                 assert whole[-edge:].isnan().all()
@@ -208,7 +265,7 @@ class TestKernel:
             ({"logits": torch.ones(2, 3, 7)}, "logits: expected shape"),
             ({"loss": torch.empty(3, dtype=torch.float64)}, "loss: expected dtype float32, got float64"),
             ({"loss": torch.empty(6)[::2]}, "loss: expected contiguous"),
-            ({"lse": torch.empty(2)}, "lse: expected shape"),
+            ({"normalizer": torch.empty(3)}, "normalizer: expected shape"),
             ({"smoothing": 1.5}, "smoothing: expected 0 <= smoothing <= 1"),
             ({"smoothing": float("nan")}, "smoothing: expected 0 <= smoothing <= 1"),
             ({"threads": 0}, "threads: expected at least 1"),
@@ -216,7 +273,8 @@ class TestKernel:
     )
     def test_it_refuses_what_does_not_fit(self, change, message):
         targets = torch.ones(3, dtype=torch.long)
-        arrays = {"logits": torch.ones(3, 7), "targets": targets, "loss": torch.empty(3), "lse": torch.empty(3)}
+        arrays = {"logits": torch.ones(3, 7), "targets": targets, "loss": torch.empty(3)}
+        arrays["normalizer"] = torch.empty(3, 2)
         with pytest.raises((ValueError, TypeError), match=message):
             library.native.cross_entropy(**arrays | change)
 
@@ -225,7 +283,7 @@ class TestKernel:
         [
             ({"grad_loss": torch.ones(2)}, "grad_loss: expected shape"),
             ({"grad_loss": torch.ones(1).expand(3)}, "grad_loss: expected contiguous"),
-            ({"lse": torch.ones(3, dtype=torch.float64)}, "lse: expected dtype float32"),
+            ({"normalizer": torch.ones(3, 2, dtype=torch.float64)}, "normalizer: expected dtype float32"),
             ({"grad_logits": torch.ones(3, 8)}, "grad_logits: expected shape"),
             ({"grad_logits": torch.ones(3, 7).bfloat16()}, "grad_logits: expected dtype float32"),
             ({"grad_logits": torch.ones(7, 3).t()}, "grad_logits: expected contiguous"),
@@ -236,7 +294,7 @@ class TestKernel:
             "grad_loss": torch.ones(3),
             "logits": torch.ones(3, 7),
             "targets": torch.ones(3, dtype=torch.long),
-            "lse": torch.ones(3),
+            "normalizer": torch.ones(3, 2),
             "grad_logits": torch.empty(3, 7),
         }
         with pytest.raises((ValueError, TypeError), match=message):
@@ -252,9 +310,9 @@ class TestOperator:
 
     def test_that_of_its_gradient_keeps_it_too(self, as_users_call):
         logits, targets = given(rows=5, classes=7)
-        loss, lse = OPERATOR(logits, targets, 0.1, IGNORED)
+        loss, normalizer = OPERATOR(logits, targets, 0.1, IGNORED)
         torch.library.opcheck(
-            torch.ops.regard.cross_entropy_backward.default, (loss, logits, targets, lse, 0.1, IGNORED)
+            torch.ops.regard.cross_entropy_backward.default, (loss, logits, targets, normalizer, 0.1, IGNORED)
         )
 
     @pytest.mark.parametrize("route", ["operator", "short"])
@@ -281,7 +339,7 @@ class TestOperator:
         kept = []
         with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda same: same):
             module._CrossEntropy.apply(logits.requires_grad_(), targets, 0.1, IGNORED)
-        assert sorted(tensor.numel() for tensor in kept) == [29, 29, 29 * 1009]
+        assert sorted(tensor.numel() for tensor in kept) == [29, 29 * 2, 29 * 1009]
         assert any(tensor.data_ptr() == logits.data_ptr() for tensor in kept)
 
     def test_there_is_no_second_derivative(self, as_users_call):

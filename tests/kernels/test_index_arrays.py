@@ -67,8 +67,8 @@ def paged(of_pages):
     return output
 
 def losses():
-    loss, lse = torch.empty(4001), torch.empty(4001)
-    native.cross_entropy(logits, targets, loss, lse, threads=2)
+    loss, normalizer = torch.empty(4001), torch.empty(4001, 2)
+    native.cross_entropy(logits, targets, loss, normalizer, threads=2)
     return loss
 
 CASES = {

@@ -240,13 +240,15 @@ def cross_entropy(
     logits: Array,
     targets: Array,
     loss: Array,
-    lse: Array,
+    normalizer: Array,
     *,
     smoothing: float = 0.0,
     ignored: int = -1,
     threads: int = 1,
 ) -> None:
-    """Fill loss and lse (rows, wide) of logits (rows, classes) and targets int64 (rows), all contiguous.
+    """Fill loss (rows, wide) of logits (rows, classes) and targets int64 (rows), all contiguous.
+
+    And, for the backward pass, normalizer (rows, 2, wide): the largest logit and log2 sum exp of what is below it.
 
     smoothing is the share of the target that is spread over all classes; loss is 0 where the target is ignored.
     """
@@ -255,7 +257,7 @@ def cross_entropy_backward(
     grad_loss: Array,
     logits: Array,
     targets: Array,
-    lse: Array,
+    normalizer: Array,
     grad_logits: Array,
     *,
     smoothing: float = 0.0,

@@ -2,6 +2,9 @@
 
     loss = (1 - smoothing) (lse - x_t) + smoothing (lse - mean_v x_v),    lse = ln sum_v exp x_v
 
+A number added to all logits of a row changes neither its loss nor its gradients, however large: lse is kept as two
+numbers, the largest logit and the logarithm of the rest, ``normalizer`` (rows, 2).
+
 Szegedy et al. 2016, "Rethinking the Inception architecture", section 7. logits x (rows, classes), targets t (rows) ->
 loss (rows), in float32, or float64 for float64. Half precision is widened as it is read, and no other array of the size
 of the logits is made but their gradient. There is no second derivative.
@@ -23,11 +26,11 @@ from regard.kernels.library import LIBRARY, TAGS, is_portable, native, out_of_re
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 LIBRARY.define(
-    "cross_entropy(Tensor logits, Tensor targets, float smoothing, SymInt ignored) -> (Tensor loss, Tensor lse)",
+    "cross_entropy(Tensor logits, Tensor targets, float smoothing, SymInt ignored) -> (Tensor loss, Tensor normalizer)",
     tags=TAGS,
 )
 LIBRARY.define(
-    "cross_entropy_backward(Tensor grad_loss, Tensor logits, Tensor targets, Tensor lse, float smoothing, "
+    "cross_entropy_backward(Tensor grad_loss, Tensor logits, Tensor targets, Tensor normalizer, float smoothing, "
     "SymInt ignored) -> Tensor",
     tags=TAGS,
 )
@@ -67,7 +70,7 @@ class _CrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
-        """The loss, and lse."""
+        """The loss, and the normalizer."""
         results = _cross_entropy(*given)
         _remember(ctx, given, results)
         return results
@@ -80,36 +83,36 @@ class _CrossEntropy(torch.autograd.Function):
 
 def _cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
     """regard::cross_entropy on a CPU."""
-    loss, lse = _losses(logits, targets, smoothing, ignored)
+    loss, normalizer = _losses(logits, targets, smoothing, ignored)
     native.cross_entropy(
         logits.contiguous(),
         targets.contiguous(),
         loss,
-        lse,
+        normalizer,
         smoothing=smoothing,
         ignored=ignored,
         threads=torch.get_num_threads(),
     )
-    return loss, lse
+    return loss, normalizer
 
 
 def _losses(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
-    """The losses and lse, yet to be filled."""
+    """The losses and the normalizer, yet to be filled."""
     del targets, smoothing, ignored
     rows, dtype = logits.shape[0], wide(logits.dtype)
-    return logits.new_empty(rows, dtype=dtype), logits.new_empty(rows, dtype=dtype)
+    return logits.new_empty(rows, dtype=dtype), logits.new_empty(rows, 2, dtype=dtype)
 
 
 def _cross_entropy_backward(
-    grad_loss: Tensor, logits: Tensor, targets: Tensor, lse: Tensor, smoothing: float, ignored: int
+    grad_loss: Tensor, logits: Tensor, targets: Tensor, normalizer: Tensor, smoothing: float, ignored: int
 ) -> Tensor:
     """regard::cross_entropy_backward on a CPU."""
-    gradient = _gradient(grad_loss, logits, targets, lse, smoothing, ignored)
+    gradient = _gradient(grad_loss, logits, targets, normalizer, smoothing, ignored)
     native.cross_entropy_backward(
         grad_loss.contiguous(),
         logits.contiguous(),
         targets.contiguous(),
-        lse.contiguous(),
+        normalizer.contiguous(),
         gradient,
         smoothing=smoothing,
         ignored=ignored,
@@ -119,10 +122,10 @@ def _cross_entropy_backward(
 
 
 def _gradient(
-    grad_loss: Tensor, logits: Tensor, targets: Tensor, lse: Tensor, smoothing: float, ignored: int
+    grad_loss: Tensor, logits: Tensor, targets: Tensor, normalizer: Tensor, smoothing: float, ignored: int
 ) -> Tensor:
     """The gradient of the logits, yet to be filled."""
-    del grad_loss, targets, lse, smoothing, ignored
+    del grad_loss, targets, normalizer, smoothing, ignored
     return torch.empty_like(logits, memory_format=torch.contiguous_format)
 
 

@@ -3,7 +3,10 @@
 //     lse  = ln sum_v exp x_v
 //     loss = (1 - smoothing) (lse - x_t) + smoothing (lse - mean_v x_v)      Szegedy et al. 2016, section 7
 //
-//     d loss / d x_v = exp(x_v - lse) - smoothing / classes - (1 - smoothing) [v = t]
+//     d loss / d x_v = w_v - smoothing / classes - (1 - smoothing) [v = t],    w_v = 2^((x_v - m) log2 e - log2 l)
+//
+// m is the largest logit and l = sum_v exp(x_v - m). The forward pass leaves m and log2 l apart, (rows, 2), as that of
+// attention does: see normalizer.h.
 //
 // A row stays in the first cache while it is gone over. An ignored row has a loss and gradients of 0, whatever its logits.
 #pragma once
@@ -26,19 +29,21 @@ struct CrossEntropy {
 
     static void forward(const Entropies& given, const EntropyResults& results, int64_t row) {
         const int64_t target = ((const int64_t*)given.targets.data)[row], classes = given.classes;
-        number loss = 0, lse = 0;
+        number loss = 0, top = 0;
+        double of_sum = 0;  // ln l
         if (target != given.ignored) {
             const T* x = (const T*)given.logits.data + row * classes;
-            const number top = largest(x, classes);
+            top = largest(x, classes);
             number sum, below;
             sums(x, classes, top, &sum, &below);
-            const number log_sum = (number)log((double)sum), smoothing = (number)given.smoothing;
-            lse = top + log_sum;
+            of_sum = log((double)sum);
+            const number log_sum = (number)of_sum, smoothing = (number)given.smoothing;
             loss = log_sum - (widen(x[target]) - top);
             if (smoothing != 0) loss = (1 - smoothing) * loss + smoothing * (log_sum - below / (number)classes);
         }
         ((number*)results.loss.data)[row] = loss;
-        ((number*)results.lse.data)[row] = lse;
+        number* normalizer = (number*)results.normalizer.data + 2 * row;
+        normalizer[0] = top, normalizer[1] = (number)(of_sum * log2_e);
     }
 
     static void backward(const Entropies& given, const EntropyGradients& gradients, int64_t row) {
@@ -49,19 +54,23 @@ struct CrossEntropy {
             memset((void*)to, 0, sizeof(T) * (size_t)classes);
             return;
         }
-        const number whole = ((const number*)gradients.loss.data)[row], lse = ((const number*)gradients.lse.data)[row];
+        const number* normalizer = (const number*)gradients.normalizer.data + 2 * row;
+        const number whole = ((const number*)gradients.loss.data)[row], top = normalizer[0], log_sum = normalizer[1];
         const number smoothing = (number)given.smoothing, everywhere = whole * smoothing / (number)classes;
         int64_t v = 0;
         for (; v + width <= classes; v += width) {
-            const numbers weight = exp2<degree>((load_wide(x + v) - broadcast(lse)) * broadcast((number)log2_e));
+            const numbers below = load_wide(x + v) - broadcast(top);  // first: see normalizer.h
+            const numbers weight = exp2<degree>(below * broadcast((number)log2_e) - broadcast(log_sum));
             store_rounded(to + v, broadcast(whole) * weight - broadcast(everywhere));
         }
-        for (; v < classes; ++v) narrow(whole * weight_of(x[v], lse) - everywhere, to + v);
-        narrow(whole * weight_of(x[target], lse) - everywhere - whole * (1 - smoothing), to + target);
+        for (; v < classes; ++v) narrow(whole * weight_of(x[v], top, log_sum) - everywhere, to + v);
+        narrow(whole * weight_of(x[target], top, log_sum) - everywhere - whole * (1 - smoothing), to + target);
     }
 
 private:
-    static REGARD_INLINE number weight_of(T logit, number lse) { return (number)exp((double)(widen(logit) - lse)); }
+    static REGARD_INLINE number weight_of(T logit, number top, number log_sum) {
+        return (number)::exp2((double)(widen(logit) - top) * log2_e - (double)log_sum);
+    }
 
     static REGARD_INLINE number largest(const T* x, int64_t classes) {
         numbers most = broadcast((number)-INFINITY);
@@ -84,7 +93,7 @@ private:
         *sum = sum_of_lanes<number>(weights);
         *below = sum_of_lanes<number>(differences);
         for (; v < classes; ++v) {
-            *sum += weight_of(x[v], top);
+            *sum += weight_of(x[v], top, 0);
             *below += widen(x[v]) - top;
         }
     }

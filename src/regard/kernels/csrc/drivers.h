@@ -61,15 +61,15 @@ struct Entropies {
     double smoothing = 0;
     int64_t ignored = -1;
 };
-// Each (rows), in wide precision.
+// In wide precision: loss (rows), and normalizer (rows, 2), the largest logit of a row and log2 of the sum.
 struct EntropyResults {
-    Array loss, lse;
+    Array loss, normalizer;
 };
 void cross_entropy(const Entropies& given, const EntropyResults& results, int threads);
 
-// The gradients of the losses, lse as it was found, and the gradients of the logits, to be filled.
+// The gradients of the losses, the normalizer as it was found, and the gradients of the logits, to be filled.
 struct EntropyGradients {
-    Array loss, lse, logits;
+    Array loss, normalizer, logits;
 };
 void cross_entropy_backward(const Entropies& given, const EntropyGradients& gradients, int threads);
 

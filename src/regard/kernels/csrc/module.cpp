@@ -267,35 +267,35 @@ void bind_dropout(nb::module_& module) {
 void bind_cross_entropy(nb::module_& module) {
     module.def(
         "cross_entropy",
-        [](nb::handle logits, nb::handle targets, nb::handle loss, nb::handle lse, double smoothing, int64_t ignored,
-           int threads) {
+        [](nb::handle logits, nb::handle targets, nb::handle loss, nb::handle normalizer, double smoothing,
+           int64_t ignored, int threads) {
             Options options;
             options.threads = threads;
             Call call(options);
             const Entropies given = call.pose_entropies(logits, targets, smoothing, ignored);
             const EntropyResults results = {call.write_packed(loss, "loss", {given.rows}, call.wide()),
-                                            call.write_packed(lse, "lse", {given.rows}, call.wide())};
+                                            call.write_packed(normalizer, "normalizer", {given.rows, 2}, call.wide())};
             const nb::gil_scoped_release unlocked;
             cross_entropy(given, results, threads);
         },
-        "logits"_a, "targets"_a, "loss"_a, "lse"_a, nb::kw_only(), "smoothing"_a = 0.0, "ignored"_a = -1,
-        "threads"_a = 1, "Cross-entropy of each row of logits.");
+        "logits"_a, "targets"_a, "loss"_a, "normalizer"_a, nb::kw_only(), "smoothing"_a = 0.0,
+        "ignored"_a = -1, "threads"_a = 1, "Cross-entropy of each row of logits.");
     module.def(
         "cross_entropy_backward",
-        [](nb::handle grad_loss, nb::handle logits, nb::handle targets, nb::handle lse, nb::handle grad_logits,
-           double smoothing, int64_t ignored, int threads) {
+        [](nb::handle grad_loss, nb::handle logits, nb::handle targets, nb::handle normalizer,
+           nb::handle grad_logits, double smoothing, int64_t ignored, int threads) {
             Options options;
             options.threads = threads;
             Call call(options);
             const Entropies given = call.pose_entropies(logits, targets, smoothing, ignored);
             EntropyGradients gradients;
             gradients.loss = call.packed(grad_loss, "grad_loss", {given.rows}, call.wide());
-            gradients.lse = call.packed(lse, "lse", {given.rows}, call.wide());
+            gradients.normalizer = call.packed(normalizer, "normalizer", {given.rows, 2}, call.wide());
             gradients.logits = call.write_packed(grad_logits, "grad_logits", {given.rows, given.classes}, call.dtype());
             const nb::gil_scoped_release unlocked;
             cross_entropy_backward(given, gradients, threads);
         },
-        "grad_loss"_a, "logits"_a, "targets"_a, "lse"_a, "grad_logits"_a, nb::kw_only(),
+        "grad_loss"_a, "logits"_a, "targets"_a, "normalizer"_a, "grad_logits"_a, nb::kw_only(),
         "smoothing"_a = 0.0, "ignored"_a = -1, "threads"_a = 1, "Gradients of cross-entropy.");
 }
 
