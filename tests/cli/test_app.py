@@ -55,8 +55,8 @@ def test_names_in_messages_cannot_act_on_the_terminal(tmp_path):
 
 def test_memory_that_is_refused(tmp_path):
     (tmp_path / "pairs.tsv").write_text("ein Hund\ta dog\nzwei Hunde\ttwo dogs\n", encoding="utf-8")
-    wide = f"--set width={2**34} --set heads=1 --steps 1"
-    code, _, error = shell(f"REGARD train translate --data pairs.tsv --out m {wide}", tmp_path)
+    wide = f"--set width={2**10} --set inner={2**22} --set heads=1 --steps 1"  # 16 GiB a weight, in 12 that may be had
+    code, _, error = shell(f"ulimit -v 12000000; REGARD train translate --data pairs.tsv --out m {wide}", tmp_path)
     assert code == 2
     assert "regard: there is not enough memory" in error
     assert "Traceback" not in error

@@ -16,6 +16,9 @@ from regard.models.load import folder_of
 from regard.text import Embedder, Pooling
 from regard.text.embedding import batches
 
+# Some of the texts are in scripts that the model does not know, which the embedder says.
+pytestmark = pytest.mark.filterwarnings("ignore::regard.errors.UnknownWordsWarning")
+
 TEXTS = [
     "The animal didn't cross the street because it was too tired.",
     "",

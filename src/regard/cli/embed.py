@@ -111,7 +111,7 @@ def embed(
     """Turn texts into vectors: one for each text, or with --tokens one for each token in its context."""
     from regard.text.embedding_job import Options, amount
 
-    texts, model = texts or [], model or READER
+    texts, model = texts or [], READER if model is None else model
     check_choice("precision", dtype, PRECISIONS)
     check_texts(texts, data, field)
     check_resume(resume=resume, overwrite=overwrite)

@@ -99,7 +99,7 @@ def view(
         name = _translator_of(texts or [], model)
         readings: Sequence[Reading | PairReading] = _pairs(name, source or [], target or [])
     else:
-        name = model or READER
+        name = READER if model is None else model
         named = _texts(texts or [], data, field)
         _hint_at_quotes(texts or [])
         readings = _readings(name, named, truncate=truncate)

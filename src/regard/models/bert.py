@@ -128,7 +128,7 @@ class BertConfig:
         return cls(
             vocabulary=config.size("vocab_size"),
             width=config.size("hidden_size"),
-            layers=config.size("num_hidden_layers"),
+            layers=config.size("num_hidden_layers", most=MOST_LAYERS),
             heads=config.size("num_attention_heads", divides="hidden_size"),
             inner=config.size("intermediate_size"),
             max_length=config.size("max_position_embeddings"),

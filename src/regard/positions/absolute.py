@@ -28,7 +28,7 @@ class Sinusoidal(AbsolutePosition):
     def __init__(self, width: int, *, base: float = 10000.0) -> None:
         super().__init__()
         check_count("width", width, least=0, most=LARGEST_SIZE)
-        check_number("base", base, least=1.0)
+        check_number("base", base, least=1.0, do="leave base out for the published value")
         if width < 2 or width % 2:
             raise OptionError(
                 "sinusoidal positions come in pairs",
@@ -66,7 +66,7 @@ class Learned(AbsolutePosition):
         super().__init__()
         check_size("max_length", max_length)
         check_size("width", width)
-        check_number("deviation", deviation, least=0.0)
+        check_number("deviation", deviation, least=0.0, do="leave deviation out for the published value")
         self.weight = nn.Parameter(torch.empty(max_length, width))
         nn.init.normal_(self.weight, std=deviation)
 

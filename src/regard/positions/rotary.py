@@ -39,7 +39,7 @@ class Rotary(Rotation):
     ) -> None:
         super().__init__()
         check_size("head_dim", head_dim)
-        check_number("base", base, least=1.0)
+        check_number("base", base, least=1.0, do="leave base out for the published value")
         check_choice("rotary layout", layout, ("halves", "pairs"))
         _check_scaling(scaling, base)
         self.head_dim, self.base, self.layout, self.scaling = head_dim, float(base), layout, scaling

@@ -115,7 +115,7 @@ def page_of(readings: Sequence[Reading | PairReading], *, model: str = "") -> st
     """The page as text. Raises DataError where there is no reading."""
     if not readings:
         raise DataError("there is nothing to show", expected="at least one text", got="none", do="give a text")
-    style = _bare(_asset("page.css"))
+    style = _bare_style(_asset("page.css"))
     script = _bare('"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
@@ -130,7 +130,7 @@ def page_of(readings: Sequence[Reading | PairReading], *, model: str = "") -> st
         "script": script,
     }
     # One pass, so that nothing put in is taken for a place to put something.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _asset("page.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _bare(_asset("page.html")))
 
 
 def _asset(name: str) -> str:
@@ -138,8 +138,13 @@ def _asset(name: str) -> str:
 
 
 def _bare(code: str) -> str:
-    """Script or style without indentation and lines of comment, which are for those who read the files."""
+    """A file of the page without indentation and lines of comment, which are for those who read the files."""
     return re.sub(r"^(?: +|//.*\n|\n)+", "", code, flags=re.MULTILINE)
+
+
+def _bare_style(style: str) -> str:
+    """The style without the white space that separates nothing."""
+    return re.sub(r"\s*([{};])\s*|(?<=:) ", r"\1", _bare(style))
 
 
 def _hash(text: str) -> str:
