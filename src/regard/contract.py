@@ -17,6 +17,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arrays import Array
+from regard.errors import LARGEST_COUNT, check_count
+
+
+def check_length(name: str, length: object, *, least: int = 0, most: int = LARGEST_COUNT) -> None:
+    """Raise OptionError unless a number of tokens is an integer from ``least`` to ``most``, or a symbol of a trace."""
+    if type(length) is int and least <= length <= most:  # which is nearly always so, and quick to see
+        return
+    if not isinstance(length, torch.SymInt):
+        check_count(name, length, least=least, most=most)
 
 
 @dataclass(frozen=True)

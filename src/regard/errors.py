@@ -177,10 +177,8 @@ def is_number(value: Any) -> TypeGuard[SupportsFloat]:
         return False
 
 
-def check_number(
-    name: str, number: object, *, least: float | None = None, above: float | None = None, do: str = ""
-) -> None:
-    """Raise OptionError, which says what to ``do``, unless it is a finite number of ``least`` or more, or ``above``."""
+def check_number(name: str, number: object, *, least: float | None = None, above: float | None = None) -> None:
+    """Raise OptionError unless it is a finite number, of at least ``least``, or more than ``above``."""
     fits = is_number(number) and (least is None or number >= least) and (above is None or number > above)  # type: ignore[operator]
     if not fits:
         bound = f" of {least:g} or more" if least is not None else f" above {above:g}" if above is not None else ""
@@ -188,7 +186,7 @@ def check_number(
             f"wrong {name}",
             expected=f"a finite number{bound}",
             got=described(number),
-            do=do or f"choose another {name}",
+            do=f"leave {name} out for the usual value",
         )
 
 

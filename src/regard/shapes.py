@@ -12,6 +12,7 @@ from torch import Tensor
 from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, check_count, described, is_number
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
+from regard.masks.given import checked_device
 from regard.positions.base import PairBias
 from regard.tensors import check_dense, check_tensor, has_values, is_dense
 
@@ -125,11 +126,10 @@ def check_tokens(name: str, tokens: Any, shape: str) -> None:
 
 def device_of(device: Any) -> torch.device:
     """The device, once a tensor could be made there; None is the CPU. Raises DeviceError for one that torch lacks."""
+    target = checked_device(device) or torch.device("cpu")
     try:
-        target = torch.device("cpu" if device is None else device)
         torch.empty(1, device=target)
-    # torch raises RuntimeError, AssertionError or NotImplementedError for a device it lacks, and others for none.
-    except (RuntimeError, AssertionError, NotImplementedError, TypeError, ValueError) as error:
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # by which torch refuses a device it lacks
         raise DeviceError(
             f"cannot use device {described(device)}",
             expected="'cpu', or a device that this torch has, such as 'cuda'",

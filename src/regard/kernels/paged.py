@@ -47,9 +47,8 @@ def attend(
     high: int | None = None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output, by the operator where torch traces, and else by the kernel itself."""
-    if (
-        query.dtype == torch.float16
-    ):  # scores are multiples of 2^-48: beyond 2^64 a scale only tells equal ones from others
+    if query.dtype == torch.float16:
+        # Scores are multiples of 2^-48: beyond 2^64 a scale only tells equal ones from others.
         scale = min(max(scale, -(2.0**64)), 2.0**64)
     else:
         query, scale = moderate_scale(query, scale)

@@ -15,12 +15,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch._subclasses import FakeTensor
-
 from regard.errors import RefusedError, check_choice
 from regard.kernels.flex import Flex
 from regard.kernels.implementation import Implementation
-from regard.kernels.library import transformed
 from regard.kernels.native import Native, outrun
 from regard.kernels.reference import Reference
 from regard.kernels.request import Request
@@ -81,12 +78,9 @@ def implementation(name: str, request: Request, *, observing: bool = False) -> I
 def describe(request: Request) -> str:
     """The request in one line, for messages."""
     bias = type(request.bias).__name__ if request.bias is not None else "none"
-    # What a mask prints may depend on its numbers, and here there may be none.
-    nameless = transformed() or isinstance(request.query, FakeTensor)
-    mask = f"a {type(request.mask).__name__}" if request.mask is not None and nameless else repr(request.mask)
     return (
         f"query {tuple(request.query.shape)} {request.query.dtype} on {request.device}, "
-        f"key {tuple(request.key.shape)}, mask {mask}, bias {bias}, dropout {request.dropout:g}"
+        f"key {tuple(request.key.shape)}, mask {request.mask!r}, bias {bias}, dropout {request.dropout:g}"
     )
 
 

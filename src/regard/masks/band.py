@@ -11,7 +11,6 @@ is right with a cache. ``align="start"``: query i stands on key i, as in SDPA's 
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Literal, final
@@ -21,7 +20,7 @@ from jaxtyping import Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import LARGEST_COUNT, OptionError, check_choice
+from regard.errors import LARGEST_COUNT, OptionError, check_choice, described
 from regard.masks.base import Mask, Rule
 from regard.masks.tiles import TileGrid
 
@@ -45,7 +44,7 @@ class Band(Mask):
                 raise OptionError(
                     f"a window's {side} side is a number of tokens",
                     expected="an integer of 0 or more, or None for unbounded",
-                    got=reprlib.repr(size),
+                    got=described(size),
                     do="count the tokens a query may see on that side, itself left out",
                 )
             # No text is that long, and bounds are 64 bits wide, in which a position and a larger side do not add up.

@@ -24,9 +24,9 @@ import torch
 from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
-from regard.contract import Frame
+from regard.contract import Frame, check_length
 from regard.errors import DtypeError, OptionError, ShapeError
-from regard.masks.given import as_integers, check_lengths, checked_device, on_device
+from regard.masks.given import as_integers, checked_device, on_device
 from regard.masks.lowered import Lowered
 from regard.masks.memo import Memo
 from regard.tensors import has_values, is_traced
@@ -104,7 +104,7 @@ class Mask(ABC):
         ``rows`` asks for some queries only, by index. Raises OptionError, DtypeError or ShapeError for lengths and rows
         that are none, DeviceError for a device that is none.
         """
-        check_lengths(queries, keys)
+        _check_lengths(queries, keys)
         device = checked_device(device)
         query = torch.arange(queries, device=device) if rows is None else _checked_rows(rows, queries, device)
         device = query.device if device is None and rows is not None else device
@@ -129,7 +129,7 @@ class Mask(ABC):
 
         Raises OptionError for lengths or a tile size that are none. A tile map depends on data: torch cannot trace it.
         """
-        check_lengths(queries, keys)
+        _check_lengths(queries, keys)
         return self._tile_map(self, (), Frame(queries, keys), tile)
 
     def _tile_map(self, part: Mask, name: tuple[int, ...], frame: Frame, tile: int) -> TileMap:
@@ -225,6 +225,11 @@ class Mask(ABC):
         """What makes two masks of a class equal: their fields; None where only being the same object does."""
         fields: dict[str, Any] | None = getattr(type(self), "__dataclass_fields__", None)
         return None if fields is None else tuple(getattr(self, name) for name, field in fields.items() if field.compare)
+
+
+def _check_lengths(queries: object, keys: object) -> None:
+    check_length("queries", queries)
+    check_length("keys", keys)
 
 
 def _same(one: object, other: object) -> bool:

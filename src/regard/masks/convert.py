@@ -11,15 +11,13 @@ writes); other values are a bias, and are refused here: pass them as ``bias=``.
 
 from __future__ import annotations
 
-import reprlib
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from regard.errors import DtypeError, OptionError, ShapeError, check_count
+from regard.errors import DtypeError, OptionError, ShapeError, check_count, check_flag
 from regard.masks.band import causal
 from regard.masks.base import Mask
 from regard.masks.given import as_tensor
@@ -64,10 +62,7 @@ def from_sdpa(attn_mask: Any = None, *, is_causal: bool = False) -> Mask:
     ``attn_mask`` (queries, keys) or (batch, heads, queries, keys), a tensor, array or nested list; bool True means
     may attend, floats are added. ``is_causal`` there puts query 0 on key 0.
     """
-    if not isinstance(is_causal, bool | np.bool_):
-        raise OptionError(
-            "is_causal is yes or no", expected="True or False", got=reprlib.repr(is_causal), do="use True"
-        )
+    check_flag("is_causal", is_causal)
     parts = [causal(align="start")] if is_causal else []
     if attn_mask is not None:
         tensor = as_tensor(attn_mask, "attn_mask", "a bool or float tensor")

@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from regard.arrays import as_tensor as tensor_of_array
 from regard.arrays import is_foreign, tensor_of_numpy
-from regard.errors import LARGEST_COUNT, DeviceError, DtypeError, OptionError, check_count, described
+from regard.errors import DeviceError, DtypeError, OptionError, described
 from regard.tensors import check_dense, has_values, is_traced
 
 
@@ -50,15 +50,6 @@ def is_of_integers(tensor: Tensor) -> bool:
     """Whether its dtype is of integers; an empty one, such as that of ``[]``, may have any."""
     inexact = tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool
     return not inexact or tensor.numel() == 0
-
-
-def check_lengths(queries: object, keys: object) -> None:
-    """Raise OptionError for a number of queries or keys that is none. Lengths of a trace are not looked at."""
-    for name, length in (("queries", queries), ("keys", keys)):
-        if type(length) is int and 0 <= length <= LARGEST_COUNT:  # which is nearly always so, and quick to see
-            continue
-        if not isinstance(length, torch.SymInt):
-            check_count(name, length, least=0)
 
 
 def checked_device(device: Any) -> torch.device | None:

@@ -8,7 +8,6 @@ window by ``|``.
 
 from __future__ import annotations
 
-import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
@@ -18,7 +17,7 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import OptionError, ShapeError
+from regard.errors import OptionError, ShapeError, described
 from regard.masks.base import Mask, Rule
 from regard.masks.given import as_tensor, is_of_integers, on_device
 from regard.masks.tiles import TileGrid
@@ -106,7 +105,7 @@ def global_tokens(positions: Sequence[int] | Int[Tensor, " tokens"] | Bool[Tenso
         raise OptionError(
             "global tokens are given by position",
             expected="a list of indices of 0 or more, or a bool tensor (batch, length)",
-            got=reprlib.repr(positions),
+            got=described(positions),
             do="count from the start of the sequence: global_tokens([0])",
         )
     return GlobalTokens(whole.unique() if has_values(whole) else whole, None)

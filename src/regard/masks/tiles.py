@@ -9,7 +9,6 @@ PARTIAL also stands for "not known"; such tiles are then looked into cell by cel
 
 from __future__ import annotations
 
-import reprlib
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -21,7 +20,7 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import OptionError
+from regard.errors import OptionError, described
 
 if TYPE_CHECKING:
     from regard.masks.base import Mask, Rule
@@ -165,7 +164,7 @@ def check_tile(tile: object) -> None:
         raise OptionError(
             "wrong tile size",
             expected=f"a positive multiple of 64, at most {_LARGEST}",
-            got=reprlib.repr(tile),
+            got=described(tile),
             do="use tile=64",
         )
 

@@ -125,10 +125,11 @@ class BertConfig:
         """From the fields of a config.json. Raises CheckpointError where they are missing or unusable."""
         config.require("position_embedding_type", "absolute", default="absolute")
         config.require("is_decoder", False, default=False)
-        return cls(
+        return config.build(
+            cls,
             vocabulary=config.size("vocab_size"),
             width=config.size("hidden_size"),
-            layers=config.size("num_hidden_layers", most=MOST_LAYERS),
+            layers=config.size("num_hidden_layers"),
             heads=config.size("num_attention_heads", divides="hidden_size"),
             inner=config.size("intermediate_size"),
             max_length=config.size("max_position_embeddings"),

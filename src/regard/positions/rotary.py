@@ -8,15 +8,14 @@ Su et al. 2021 (RoFormer), equations 14, 15 and 34. ``layout="pairs"`` pairs nei
 
 from __future__ import annotations
 
-import reprlib
 from typing import Literal, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import OptionError, ShapeError, check_choice, check_count, check_number, check_size
-from regard.positions.base import Rotation, check_tokens
+from regard.errors import OptionError, ShapeError, check_choice, check_count, check_number, check_size, described
+from regard.positions.base import Rotation, check_positions
 from regard.positions.scaling import Scaling, YarnScaling, plain_frequencies
 
 
@@ -39,7 +38,7 @@ class Rotary(Rotation):
     ) -> None:
         super().__init__()
         check_size("head_dim", head_dim)
-        check_number("base", base, least=1.0, do="leave base out for the published value")
+        check_number("base", base, least=1.0)
         check_choice("rotary layout", layout, ("halves", "pairs"))
         _check_scaling(scaling, base)
         self.head_dim, self.base, self.layout, self.scaling = head_dim, float(base), layout, scaling
@@ -57,7 +56,7 @@ class Rotary(Rotation):
         self, tensor: Float[Tensor, "*batch length head_dim"], *, offset: int = 0
     ) -> Float[Tensor, "*batch length head_dim"]:
         """Turn the tokens at positions ``offset`` to ``offset + length - 1``."""
-        check_tokens(0, offset)
+        check_positions(0, offset)
         sizes = tuple(tensor.shape) if isinstance(tensor, Tensor) and not tensor.is_nested else ()
         if len(sizes) < 2 or sizes[-1] != self.head_dim:
             raise ShapeError(
@@ -97,7 +96,7 @@ def _check_scaling(scaling: object, base: float) -> None:
         raise OptionError(
             "scaling is how frequencies change for longer texts",
             expected="a positions.Scaling, such as positions.LinearScaling, or None",
-            got=reprlib.repr(scaling),
+            got=described(scaling),
             do="for example scaling=positions.LinearScaling(2.0)",
         )
     if isinstance(scaling, YarnScaling) and float(base) == 1.0:

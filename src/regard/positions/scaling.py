@@ -14,7 +14,6 @@ Sources, in that order: Chen et al. 2023, "Position interpolation"; Peng et al. 
 from __future__ import annotations
 
 import math
-import reprlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
@@ -23,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import OptionError, check_count, is_number
+from regard.errors import OptionError, check_count, described, is_number
 
 
 def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
@@ -150,7 +149,7 @@ def _check_factor(factor: object) -> None:
         raise OptionError(
             "a scaling's factor is how many times longer texts may be",
             expected="a finite number of 1 or more",
-            got=reprlib.repr(factor),
+            got=described(factor),
             do="divide the length to read by the length trained on",
         )
 
@@ -160,6 +159,6 @@ def _check_turns(fewest: str, low: object, most: str, high: object) -> None:
         raise OptionError(
             f"{fewest} and {most} are numbers of turns within the trained length",
             expected=f"0 < {fewest} < {most}",
-            got=f"{fewest}={reprlib.repr(low)}, {most}={reprlib.repr(high)}",
+            got=f"{fewest}={described(low)}, {most}={described(high)}",
             do="leave them out for the published values",
         )
