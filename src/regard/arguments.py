@@ -17,45 +17,53 @@ from regard.errors import ArgumentError, described
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
-class _Ours(NamedTuple):
-    """The argument that stands for another library's, and what to write."""
+class _Replacement(NamedTuple):
+    """Our argument in place of another library's ("" where there is none), and what to write."""
 
     name: str
     do: str
 
 
-_CAUSAL = _Ours("mask", "mask=masks.causal(); where torch puts query 0 on key 0: mask=masks.causal(align='start')")
-_WEIGHTS = _Ours("", "weights are no part of a call: regard.observe(...), or `with regard.record(model) as seen: ...`")
-_WIDTH = _Ours("width", "width= is the size of a token")
-_HEADS = _Ours("heads", "heads= is the number of query heads")
-_KEY_VALUE_HEADS = _Ours("key_value_heads", "key_value_heads= is the number of heads of keys and values")
-_INNER = _Ours("inner", "inner= is the size inside the feed-forward layer")
-_LAYERS = _Ours("layers", "layers= is the number of layers")
-_CACHE = _Ours("cache", "cache=KeyValueCache.empty(); a call with a cache returns (output, longer cache)")
-_PADDING = _Ours("mask", "mask=masks.from_multihead_attention(key_padding_mask=...), or mask=masks.padding(lengths)")
-_DROPOUT = _Ours("dropout", "dropout= is the probability with which a weight is set to 0")
-_BATCH_FIRST = _Ours("", "leave it out: tokens are (batch, length, width) here, always")
-_EXTRA_KEYS = _Ours("", "append the extra key and value to the tokens yourself")
+_CAUSAL = _Replacement(
+    "mask", "mask=masks.causal(); where torch puts query 0 on key 0: mask=masks.causal(align='start')"
+)
+_WEIGHTS = _Replacement(
+    "", "calls return no weights: use regard.observe(...), or `with regard.record(model) as seen: ...`"
+)
+_WIDTH = _Replacement("width", "width= is the size of a token")
+_HEADS = _Replacement("heads", "heads= is the number of query heads")
+_KEY_VALUE_HEADS = _Replacement("key_value_heads", "key_value_heads= is the number of heads of keys and values")
+_INNER = _Replacement("inner", "inner= is the size inside the feed-forward layer")
+_LAYERS = _Replacement("layers", "layers= is the number of layers")
+_CACHE = _Replacement("cache", "cache=KeyValueCache.empty(); a call with a cache returns (output, longer cache)")
+_PADDING = _Replacement(
+    "mask", "mask=masks.from_multihead_attention(key_padding_mask=...), or mask=masks.padding(lengths)"
+)
+_DROPOUT = _Replacement("dropout", "dropout= is the probability with which a weight is set to 0")
+_BATCH_FIRST = _Replacement("", "leave it out: tokens are always (batch, length, width)")
+_EXTRA_KEYS = _Replacement("", "append the extra key and value to the tokens yourself")
 
-_OTHERS = {
-    "attn_mask": _Ours(
+_REPLACEMENTS = {
+    "attn_mask": _Replacement(
         "mask",
         "mask=masks.from_sdpa(attn_mask), or mask=masks.from_multihead_attention(attn_mask) for a mask of "
         "nn.MultiheadAttention, in which True means may not attend",
     ),
     "key_padding_mask": _PADDING,
     "src_key_padding_mask": _PADDING,
-    "attention_mask": _Ours("mask", "mask=masks.from_transformers(attention_mask)"),
+    "attention_mask": _Replacement("mask", "mask=masks.from_transformers(attention_mask)"),
     "is_causal": _CAUSAL,
     "causal": _CAUSAL,
     "need_weights": _WEIGHTS,
     "average_attn_weights": _WEIGHTS,
     "output_attentions": _WEIGHTS,
     "return_weights": _WEIGHTS,
-    "head_mask": _Ours("", "no head is switched off by an argument: set its columns of output_projection.weight to 0"),
+    "head_mask": _Replacement(
+        "", "no head is switched off by an argument: set its columns of output_projection.weight to 0"
+    ),
     "dropout_p": _DROPOUT,
     "attention_dropout": _DROPOUT,
-    "enable_gqa": _Ours("", "leave it out: key and value may have fewer heads, a divisor of the query's"),
+    "enable_gqa": _Replacement("", "leave it out: key and value may have fewer heads, a divisor of the query's"),
     "embed_dim": _WIDTH,
     "d_model": _WIDTH,
     "hidden_size": _WIDTH,
@@ -65,36 +73,36 @@ _OTHERS = {
     "num_attention_heads": _HEADS,
     "num_kv_heads": _KEY_VALUE_HEADS,
     "num_key_value_heads": _KEY_VALUE_HEADS,
-    "kdim": _Ours("key_width", "key_width= is the size of the tokens that keys are made from"),
-    "vdim": _Ours("value_width", "value_width= is the size of the tokens that values are made from"),
+    "kdim": _Replacement("key_width", "key_width= is the size of the tokens that keys are made from"),
+    "vdim": _Replacement("value_width", "value_width= is the size of the tokens that values are made from"),
     "dim_feedforward": _INNER,
     "intermediate_size": _INNER,
-    "hidden_act": _Ours("activation", "activation= is one of regard.layers.ACTIVATIONS"),
-    "norm_first": _Ours("norm", 'norm="pre" for True, norm="post" for False'),
-    "layer_norm_eps": _Ours("epsilon", "epsilon= is that of the norms"),
+    "hidden_act": _Replacement("activation", "activation= is one of regard.layers.ACTIVATIONS"),
+    "norm_first": _Replacement("norm", 'norm="pre" for True, norm="post" for False'),
+    "layer_norm_eps": _Replacement("epsilon", "epsilon= is the epsilon of the norms"),
     "num_layers": _LAYERS,
     "num_hidden_layers": _LAYERS,
-    "vocab_size": _Ours("vocabulary", "vocabulary= is the number of tokens"),
+    "vocab_size": _Replacement("vocabulary", "vocabulary= is the number of tokens"),
     "batch_first": _BATCH_FIRST,
     "add_bias_kv": _EXTRA_KEYS,
     "add_zero_attn": _EXTRA_KEYS,
     "past_key_value": _CACHE,
     "past_key_values": _CACHE,
     "use_cache": _CACHE,
-    "input_ids": _Ours("ids", "ids= are the token ids (batch, length)"),
-    "token_type_ids": _Ours("segments", "segments= is the type of each token (batch, length)"),
-    "batch_size": _Ours("batch", "batch= is how many texts are read at a time"),
-    "num_beams": _Ours("width", "width= is how many hypotheses live side by side"),
-    "beam_size": _Ours("width", "width= is how many hypotheses live side by side"),
-    "max_length": _Ours("most", "most= is how many tokens a target may have, its end included"),
-    "max_new_tokens": _Ours("most", "most= is how many tokens a target may have, its end included"),
-    "output_hidden_states": _Ours("keep_layers", "keep_layers=True, and then .layers of the output"),
+    "input_ids": _Replacement("ids", "ids= are the token ids (batch, length)"),
+    "token_type_ids": _Replacement("segments", "segments= is the type of each token (batch, length)"),
+    "batch_size": _Replacement("batch", "batch= is the number of texts in a batch"),
+    "num_beams": _Replacement("width", "width= is the number of hypotheses that the search keeps"),
+    "beam_size": _Replacement("width", "width= is the number of hypotheses that the search keeps"),
+    "max_length": _Replacement("most", "most= is the largest number of target tokens, the end included"),
+    "max_new_tokens": _Replacement("most", "most= is the largest number of target tokens, the end included"),
+    "output_hidden_states": _Replacement("keep_layers", "keep_layers=True puts them into .layers of the output"),
 }
-"""Arguments of torch and transformers, and what to write here."""
+"""What to write for arguments of torch and transformers, by their names."""
 
 
 def explain_arguments(decorated: Decorated) -> Decorated:
-    """A function that answers arguments it does not have with an ArgumentError; of a class, constructor and forward."""
+    """Let a function, or a class's constructor and ``forward``, raise ArgumentError for arguments that do not fit."""
     if isinstance(decorated, type):
         for name in {"__init__", "forward"} & set(vars(decorated)):
             setattr(decorated, name, explain_arguments(vars(decorated)[name]))
@@ -102,20 +110,22 @@ def explain_arguments(decorated: Decorated) -> Decorated:
     function: Callable[..., Any] = decorated
 
     @wraps(function)
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except TypeError:
-            error = _misfit(function, args, kwargs)
+            error = _argument_error(function, args, kwargs)
             if error is None:
                 raise
             raise error from None
 
-    return cast("Decorated", called)
+    return cast("Decorated", wrapper)
 
 
-def _misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> ArgumentError | None:
-    """The error for arguments that a function does not take; None where it takes them."""
+def _argument_error(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ArgumentError | None:
+    """The error for arguments that do not fit the signature; None where they do."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)
@@ -123,7 +133,7 @@ def _misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
         problem = str(error)
     else:
         return None
-    is_method = "self" in signature.parameters
+    is_method = bool(args) and "self" in signature.parameters
     name = type(args[0]).__name__ if is_method else function.__name__
     name += f".{function.__name__}" if is_method and function.__name__ not in ("__init__", "forward") else ""
     parameters = [each for each in signature.parameters if each != "self"]
@@ -131,9 +141,11 @@ def _misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
     if unknown is None:
         return ArgumentError(
             f"{name}: {problem}",
-            expected=f"{name}{_readable(signature)}",
-            got=_counted(args[1:] if is_method else args, kwargs),
-            do="give all that have no default" if "missing" in problem else "give what stands behind * by name",
+            expected=f"{name}{_signature_text(signature)}",
+            got=_count(args[1:] if is_method else args, kwargs),
+            do="pass every argument that has no default"
+            if "missing" in problem
+            else "pass the arguments after * by name",
         )
     return ArgumentError(
         f"{name} has no argument {unknown!r}",
@@ -144,15 +156,15 @@ def _misfit(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[st
 
 
 def _advice(unknown: str, parameters: list[str]) -> str:
-    """What to write in place of an argument that is not there."""
-    ours = _OTHERS.get(unknown)
-    if ours is not None and (not ours.name or ours.name in parameters):
-        return ours.do
+    """What to write in place of an unknown argument."""
+    replacement = _REPLACEMENTS.get(unknown)
+    if replacement is not None and (not replacement.name or replacement.name in parameters):
+        return replacement.do
     near = get_close_matches(unknown, parameters, n=1)
     return f"did you mean {near[0]!r}?" if near else "choose one from the list, or leave it out"
 
 
-def _readable(signature: inspect.Signature) -> str:
+def _signature_text(signature: inspect.Signature) -> str:
     """The parameters without their types: (query, key, value, *, mask=None)."""
     plain = [
         parameter.replace(annotation=inspect.Parameter.empty)
@@ -162,7 +174,7 @@ def _readable(signature: inspect.Signature) -> str:
     return str(inspect.Signature(plain))
 
 
-def _counted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """How many arguments were given by place, and which by name."""
-    by_name = "by name " + ", ".join(kwargs) if kwargs else "none by name"
-    return f"{len(args)} by place, {by_name}"
+def _count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The number of positional arguments, and the names of the others."""
+    by_name = ", ".join(kwargs) if kwargs else "none"
+    return f"{len(args)} positional, by name: {by_name}"

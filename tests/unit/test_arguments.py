@@ -84,11 +84,16 @@ def test_constructors_and_misspellings(call, message):
 @pytest.mark.parametrize(
     ("call", "what", "got"),
     [
-        (lambda: regard.attention(QUERY, QUERY, QUERY, None), "too many positional arguments", "4 by place"),
-        (lambda: regard.attention(QUERY), "missing a required argument: 'key'", "1 by place, none by name"),
-        (lambda: MultiHeadAttention(6), "missing a required argument: 'heads'", "1 by place"),
-        (lambda: MultiHeadAttention(6, 2)(TOKENS, TOKENS, TOKENS, None), "too many positional arguments", "4 by place"),
-        (lambda: regard.observe(QUERY, value=QUERY), "missing a required argument: 'key'", "by name value"),
+        (lambda: regard.attention(QUERY, QUERY, QUERY, None), "too many positional arguments", "4 positional"),
+        (lambda: regard.attention(QUERY), "missing a required argument: 'key'", "1 positional, by name: none"),
+        (lambda: MultiHeadAttention(6), "missing a required argument: 'heads'", "1 positional"),
+        (
+            lambda: MultiHeadAttention(6, 2)(TOKENS, TOKENS, TOKENS, None),
+            "too many positional arguments",
+            "4 positional",
+        ),
+        (lambda: MultiHeadAttention.forward(), "missing a required argument: 'self'", "0 positional"),
+        (lambda: regard.observe(QUERY, value=QUERY), "missing a required argument: 'key'", "by name: value"),
     ],
 )
 def test_too_many_and_too_few(call, what, got):
