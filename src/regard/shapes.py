@@ -12,7 +12,7 @@ from torch import Tensor
 from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, check_count, described, is_number
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
-from regard.masks.given import checked_device
+from regard.masks.given import as_device
 from regard.positions.base import PairBias
 from regard.tensors import check_dense, check_tensor, has_values, is_dense
 
@@ -126,7 +126,7 @@ def check_tokens(name: str, tokens: Any, shape: str) -> None:
 
 def device_of(device: Any) -> torch.device:
     """The device, once a tensor could be made there; None is the CPU. Raises DeviceError for one that torch lacks."""
-    target = checked_device(device) or torch.device("cpu")
+    target = as_device(device) or torch.device("cpu")
     try:
         torch.empty(1, device=target)
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # by which torch refuses a device it lacks

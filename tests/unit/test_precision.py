@@ -10,7 +10,7 @@ from torch import nn
 from regard.errors import OptionError, RefusedError
 from regard.layers import precision
 from regard.layers.precision import LAYERS, PRECISIONS, precisions
-from regard.train.precision import autocast_dtype, settled, tell_missing
+from regard.train.precision import autocast_dtype, say_if_unsupported, settled
 
 CPU = torch.device("cpu")
 
@@ -46,7 +46,7 @@ class TestPrecisions:
     def test_the_fastest_by_more_than_casts_cost(self, machine, layer, share, fastest, slower):
         machine(share=share)
         found = precisions(CPU, layer)
-        assert (found.runs, found.fastest, found.slower) == (PRECISIONS, fastest, slower)
+        assert (found.supported, found.fastest, found.slower) == (PRECISIONS, fastest, slower)
         assert f"{share:.2f}" in found.reason
 
     def test_each_kind_of_layer_is_measured_for_itself(self, machine, monkeypatch):
@@ -59,13 +59,13 @@ class TestPrecisions:
         monkeypatch.setattr(precision, "_seconds", lambda layer: pytest.fail("measured"))
         for layer in LAYERS:
             found = precisions(CPU, layer)
-            assert (found.runs, found.fastest, found.slower) == (PRECISIONS, "float32", ("bfloat16",))
+            assert (found.supported, found.fastest, found.slower) == (PRECISIONS, "float32", ("bfloat16",))
             assert "no products of bfloat16" in found.reason
 
     def test_without_an_lstm_in_bfloat16_there_is_float32_for_it_and_both_for_the_others(self, machine):
         machine(products=False, lstm=False)
-        assert precisions(CPU, "lstm").runs == ("float32",)
-        assert precisions(CPU, "gru").runs == precisions(CPU, "linear").runs == PRECISIONS
+        assert precisions(CPU, "lstm").supported == ("float32",)
+        assert precisions(CPU, "gru").supported == precisions(CPU, "linear").supported == PRECISIONS
 
     def test_an_lstm_is_known_to_run_by_running_one(self, monkeypatch):
         tried = []
@@ -142,9 +142,9 @@ class TestSettled:
     def test_a_run_that_was_begun_elsewhere_goes_on_and_says_what_differs(self, machine):
         machine(products=False, lstm=False)
         said = []
-        tell_missing("float32", CPU, said.append, layer="lstm")
-        tell_missing("bfloat16", CPU, said.append, layer="gru")
+        say_if_unsupported("float32", CPU, said.append, layer="lstm")
+        say_if_unsupported("bfloat16", CPU, said.append, layer="gru")
         assert said == []
-        tell_missing("bfloat16", CPU, said.append, layer="lstm")
+        say_if_unsupported("bfloat16", CPU, said.append, layer="lstm")
         assert len(said) == 1
         assert "last bits" in said[0]

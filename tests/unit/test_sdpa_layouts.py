@@ -101,7 +101,7 @@ class TestCopies:
     def test_lie_as_the_tensor_does(self, layout):
         tensor = LAYOUTS[layout](torch.randn(2, 3, 7, 5))
         where = (tensor > 1).any(-1, keepdim=True)
-        copy = same_layout.zeroed(same_layout.distinct(tensor), where)
+        copy = same_layout.zero_where(same_layout.without_overlap(tensor), where)
         assert torch.equal(copy, tensor.masked_fill(where, 0.0))
         if layout != "negated":
             assert copy.stride() == tensor.stride()
@@ -115,7 +115,9 @@ class TestCopies:
 
         def function(values, other):  # a leaf may not be expanded here: finite differences write into it
             laid = LAYOUTS[layout](values)
-            return same_layout.replaced(same_layout.zeroed(laid.resolve_neg(), where).square(), where, other.sin())
+            return same_layout.replace_where(
+                same_layout.zero_where(laid.resolve_neg(), where).square(), where, other.sin()
+            )
 
         values = tensor.contiguous().requires_grad_()
         assert torch.autograd.gradcheck(function, (values, others.requires_grad_()))
@@ -123,11 +125,11 @@ class TestCopies:
 
     def test_of_one_number_that_gets_two_values(self):
         tensor = torch.ones(1).expand(3)
-        assert same_layout.zeroed(tensor, torch.tensor([True, False, True])).tolist() == [0.0, 1.0, 0.0]
+        assert same_layout.zero_where(tensor, torch.tensor([True, False, True])).tolist() == [0.0, 1.0, 0.0]
 
     def test_an_expanded_leaf_has_a_gradient_for_each_element(self):
         leaf = torch.ones(1, 1, 1, 2).expand(1, 3, 1, 2).requires_grad_()
         upstream = torch.arange(6.0).view(1, 3, 1, 2)
         where = torch.zeros(1, 3, 1, 1, dtype=torch.bool)
-        (gradient,) = torch.autograd.grad(same_layout.zeroed(leaf, where), leaf, upstream)
+        (gradient,) = torch.autograd.grad(same_layout.zero_where(leaf, where), leaf, upstream)
         assert torch.equal(gradient, upstream)

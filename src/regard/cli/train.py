@@ -339,14 +339,14 @@ def _prepared(
 
 def _precision(plan: Plan, asked: str, processes: Processes, folder: RunFolder, report: Report, resume: bool) -> str:
     """What to multiply in; a run that goes on without a word of it keeps its own, since the bits depend on it."""
-    from regard.train.precision import settled, tell_missing
+    from regard.train.precision import say_if_unsupported, settled
     from regard.train.translation_job import layer_of
 
     layer = layer_of(plan)
     if not resume or asked != "auto":
         return settled(asked, processes.device, report.say, layer=layer)
     kept = str(folder.asked("precision"))
-    tell_missing(kept, processes.device, report.say, layer=layer)
+    say_if_unsupported(kept, processes.device, report.say, layer=layer)
     return kept
 
 

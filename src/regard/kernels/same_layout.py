@@ -17,22 +17,22 @@ from torch.autograd.function import FunctionCtx
 _ALIGNMENT = 64  # bytes, of what torch allocates; and the widest vectors there are
 
 
-def zeroed(tensor: Tensor, where: Tensor) -> Tensor:
+def zero_where(tensor: Tensor, where: Tensor) -> Tensor:
     """``tensor`` with 0 in the elements that ``where`` (bool, broadcastable to it) names, in the same layout.
 
-    No two elements may share memory, but along dimensions that were expanded (see ``distinct``). Differentiable.
+    No two elements may share memory, but along dimensions that were expanded (see ``without_overlap``). Differentiable.
     """
-    result: Tensor = _Zeroed.apply(tensor, where)  # type: ignore[no-untyped-call]
+    result: Tensor = _ZeroWhere.apply(tensor, where)  # type: ignore[no-untyped-call]
     return result
 
 
-def replaced(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
+def replace_where(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
     """``tensor`` with the elements of ``others`` that ``where`` names, in the same layout. Differentiable."""
-    result: Tensor = _Replaced.apply(tensor, where, others)  # type: ignore[no-untyped-call]
+    result: Tensor = _ReplaceWhere.apply(tensor, where, others)  # type: ignore[no-untyped-call]
     return result
 
 
-def distinct(tensor: Tensor) -> Tensor:
+def without_overlap(tensor: Tensor) -> Tensor:
     """The tensor itself; a contiguous copy where elements share memory, as those of overlapping windows do.
 
     Whole dimensions that were expanded may stay so. A negation that torch has put off is done.
@@ -47,17 +47,17 @@ def distinct(tensor: Tensor) -> Tensor:
 
 
 @final
-class _Zeroed(torch.autograd.Function):
-    """``zeroed``: the gradient is 0 where the number was."""
+class _ZeroWhere(torch.autograd.Function):
+    """``zero_where``: the gradient is 0 where the number was."""
 
     @staticmethod
     def forward(tensor: Tensor, where: Tensor) -> Tensor:
-        """A copy, and zeros in it."""
-        return _copied(tensor, where, tensor.new_zeros(()))
+        """A copy with zeros."""
+        return _copy(tensor, where, tensor.new_zeros(()))
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep where."""
+        """Save the places for the backward pass."""
         del output
         ctx.save_for_backward(inputs[1])
 
@@ -69,28 +69,28 @@ class _Zeroed(torch.autograd.Function):
 
 
 @final
-class _Replaced(torch.autograd.Function):
-    """``replaced``: the kernel's backward pass is given a gradient of the layout that arrived."""
+class _ReplaceWhere(torch.autograd.Function):
+    """``replace_where``: the kernel's backward pass is given a gradient of the layout that arrived."""
 
     @staticmethod
     def forward(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
-        """A copy, and the others in it."""
-        return _copied(tensor, where, others)
+        """A copy with the other elements."""
+        return _copy(tensor, where, others)
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep where."""
+        """Save the places for the backward pass."""
         del output
         ctx.save_for_backward(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
-        """To each what it gave."""
+        """The gradients of the tensor and of the others, each 0 where the other one was used."""
         (gradient,), (where,) = gradients, ctx.saved_tensors
-        return zeroed(distinct(gradient), where), None, gradient.masked_fill(~where, 0.0)
+        return zero_where(without_overlap(gradient), where), None, gradient.masked_fill(~where, 0.0)
 
 
-def _copied(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
+def _copy(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
     """``others`` where ``where`` says so, and else ``tensor``, in the layout of ``tensor``.
 
     Where elements that are one in memory get different values, the copy is contiguous.

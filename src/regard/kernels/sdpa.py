@@ -28,7 +28,7 @@ from regard.kernels.first_derivative import refuse_second
 from regard.kernels.implementation import Implementation
 from regard.kernels.library import any_requires_grad, differentiated_once, transformed
 from regard.kernels.request import Bias, Request
-from regard.kernels.same_layout import distinct
+from regard.kernels.same_layout import without_overlap
 from regard.kernels.wild import around, tame
 from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias
@@ -64,7 +64,7 @@ class Sdpa(Implementation):
         """One call of torch's kernel, and plain torch for the rows that wild tokens reach."""
         dtype, request = request.query.dtype, request.with_moderate_scale
         if request.device.type == "cpu":
-            request = _with_distinct_elements(request)
+            request = _without_overlap(request)
             output = _fused(request) if tame(request) else around(request, _fused)
         else:
             output = _fused(request if request.mask is None else _blanked(request))
@@ -78,10 +78,10 @@ def _is_trained(bias: Bias | None) -> bool:
     return any_requires_grad(bias)
 
 
-def _with_distinct_elements(request: Request) -> Request:
+def _without_overlap(request: Request) -> Request:
     """The request, with copies of tensors in which elements share memory: no number of them could be guarded alone."""
-    bias = distinct(request.bias) if isinstance(request.bias, Tensor) else request.bias
-    query, key, value = distinct(request.query), distinct(request.key), distinct(request.value)
+    bias = without_overlap(request.bias) if isinstance(request.bias, Tensor) else request.bias
+    query, key, value = without_overlap(request.query), without_overlap(request.key), without_overlap(request.value)
     return replace(request, query=query, key=key, value=value, bias=bias)
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from regard.kernels import scored
 from regard.kernels.request import Request
-from regard.kernels.same_layout import replaced, zeroed
+from regard.kernels.same_layout import replace_where, zero_where
 
 Kernel = Callable[[Request], Tensor]
 
@@ -55,13 +55,13 @@ def around(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads queri
     if isinstance(bias, Tensor):
         odd = ~(bias.detach() < torch.inf)
         reached = reached | (odd & allowed).any(-1)
-        bias = zeroed(bias, odd)
+        bias = zero_where(bias, odd)
     output = kernel(
         replace(
             request,
-            query=zeroed(request.query, wild_query[..., None]),
-            key=zeroed(request.key, wild_key[..., None]),
-            value=zeroed(request.value, wild_value[..., None]),
+            query=zero_where(request.query, wild_query[..., None]),
+            key=zero_where(request.key, wild_key[..., None]),
+            value=zero_where(request.value, wild_value[..., None]),
             bias=bias,
         )
     )
@@ -69,7 +69,7 @@ def around(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads queri
         return output
     # All rows, also where few are reached: a product's last bits depend on its height, and so on what is hidden.
     exact = scored.attend(scored.pose_dot_product(request), dropout=request.dropout, dtype=output.dtype)
-    return replaced(output, reached[..., None], exact)
+    return replace_where(output, reached[..., None], exact)
 
 
 def _bounds(request: Request) -> tuple[float, float]:

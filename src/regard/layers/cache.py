@@ -86,7 +86,7 @@ class KeyValueCache:
         if self._storage is None:
             return self
         # With its room: a search reorders and puts in the next token, which would have to be copied for once more.
-        key, value = (taken(side, entries) for side in (self._storage.key, self._storage.value))
+        key, value = (take_rows(side, entries) for side in (self._storage.key, self._storage.value))
         return KeyValueCache(self.length, _Storage(key, value, {self.length: True}))
 
     def _filled(self) -> _Storage:
@@ -100,7 +100,7 @@ class KeyValueCache:
         return self._storage
 
 
-def taken(rows: Tensor, entries: object) -> Tensor:
+def take_rows(rows: Tensor, entries: object) -> Tensor:
     """The given rows. Raises OptionError for entries that are not there, or are no tensor of integers."""
     try:
         if isinstance(entries, Tensor) and entries.is_meta and not rows.is_meta:

@@ -25,9 +25,9 @@ LAYERS = ("linear", "gru", "lstm")
 """The kinds of layers that take most of a model's time."""
 
 _TOKENS, _WIDTH, _INNER = 2048, 256, 1024
-"""Of the linear product that is measured: a feed-forward layer's, with a batch of a small model."""
+"""Sizes of the linear product that is measured, that of a feed-forward layer with a batch of a small model."""
 _ROWS, _STEPS, _HIDDEN = 32, 4, 512
-"""Of the cells that are measured: some steps of a batch, in the usual recurrent model."""
+"""Sizes of the cells that are measured: some steps of a batch, in the usual recurrent model."""
 _TRIES = 6
 _PAYS = 0.8
 """The most of float32's time that bfloat16 may take to be chosen: casts take a part of what is gained."""
@@ -35,12 +35,12 @@ _PAYS = 0.8
 
 @final
 class Precisions(NamedTuple):
-    """``runs`` are those of ``PRECISIONS`` in which a device computes a kind of layer.
+    """``supported`` are those of ``PRECISIONS`` in which a device computes a kind of layer.
 
-    ``fastest`` is the one to take, ``slower`` are those that run and take longer than float32, and ``reason`` says why.
+    ``fastest`` is the one to take; ``slower`` are supported and take longer than float32; ``reason`` says why.
     """
 
-    runs: tuple[str, ...]
+    supported: tuple[str, ...]
     fastest: str
     slower: tuple[str, ...]
     reason: str
@@ -63,13 +63,13 @@ def precisions(device: torch.device, layer: str = "linear") -> Precisions:
     return _compared(layer, *_seconds(layer))
 
 
-def say_if_slower(asked: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
-    """Say so where ``asked`` is measured to be slower than float32: it was asked for to save time."""
-    if asked == "float32":
+def say_if_slower(precision: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
+    """Say so where ``precision`` is measured to be slower than float32."""
+    if precision == "float32":
         return
     found = precisions(device, layer)
-    if asked in found.slower:
-        say(f"float32 is faster than {asked} here: {found.reason}")
+    if precision in found.slower:
+        say(f"float32 is faster than {precision} here: {found.reason}")
 
 
 @cache
@@ -107,7 +107,7 @@ def _compared(layer: str, of_float32: float, of_bfloat16: float) -> Precisions:
 
 @cache
 def _seconds(layer: str) -> tuple[float, float]:
-    """What a layer takes in float32 and in bfloat16."""
+    """The seconds that a layer takes in float32 and in bfloat16."""
     make = _product if layer == "linear" else partial(_cells, layer)
     calls = [make(torch.float32), make(torch.bfloat16)]
     of_float32, of_bfloat16 = least_seconds(calls, tries=_TRIES)
@@ -115,17 +115,17 @@ def _seconds(layer: str) -> tuple[float, float]:
 
 
 def _product(dtype: torch.dtype) -> Callable[[], Tensor]:
-    """A linear layer's."""
+    """A call that computes the product of a linear layer."""
     tokens, weight = torch.ones(_TOKENS, _WIDTH, dtype=dtype), torch.ones(_INNER, _WIDTH, dtype=dtype)
     return partial(nn.functional.linear, tokens, weight)
 
 
 def _cells(layer: str, dtype: torch.dtype) -> Callable[[], None]:
-    """A step of training cells over a sequence, in one call and step by step, under autocast, as a model does it."""
+    """A call that trains cells over a sequence, in one call and step by step, under autocast as a model does."""
     cells = (nn.LSTM if layer == "lstm" else nn.GRU)(_WIDTH, _HIDDEN, batch_first=True, device="cpu")
     weights, inputs = cells.all_weights[0], torch.ones(_ROWS, _STEPS, _WIDTH, device="cpu")
 
-    def stepped() -> Tensor:
+    def run_steps() -> Tensor:
         hidden = memory = torch.zeros(_ROWS, _HIDDEN, device="cpu")
         for step in inputs.unbind(1):
             if layer == "lstm":
@@ -134,10 +134,10 @@ def _cells(layer: str, dtype: torch.dtype) -> Callable[[], None]:
                 hidden = torch.gru_cell(step, hidden, *weights)
         return hidden
 
-    def trained() -> None:
+    def train_step() -> None:
         with torch.enable_grad():
             with torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32):
-                whole, last = cells(inputs)[0], stepped()
+                whole, last = cells(inputs)[0], run_steps()
             torch.autograd.grad(whole.float().sum() + last.float().sum(), list(cells.parameters()))
 
-    return trained
+    return train_step

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from regard.contract import Frame, check_length
 from regard.errors import DtypeError, OptionError, ShapeError
-from regard.masks.given import as_integers, checked_device, on_device
+from regard.masks.given import as_device, as_integers, on_device
 from regard.masks.lowered import Lowered
 from regard.masks.memo import Memo
 from regard.tensors import has_values, is_traced
@@ -105,7 +105,7 @@ class Mask(ABC):
         that are none, DeviceError for a device that is none.
         """
         _check_lengths(queries, keys)
-        device = checked_device(device)
+        device = as_device(device)
         query = torch.arange(queries, device=device) if rows is None else _checked_rows(rows, queries, device)
         device = query.device if device is None and rows is not None else device
         batch = torch.arange(1 if self.batch is None else self.batch, device=device)

@@ -52,7 +52,7 @@ def is_of_integers(tensor: Tensor) -> bool:
     return not inexact or tensor.numel() == 0
 
 
-def checked_device(device: Any) -> torch.device | None:
+def as_device(device: Any) -> torch.device | None:
     """A device as torch has it. Raises DeviceError for what is none."""
     if device is None or isinstance(device, torch.device):
         return device

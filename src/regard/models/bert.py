@@ -271,7 +271,7 @@ class Bert(nn.Module):
             files["tokenizer.json"] = self.tokenizer.to_json()
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.config.width, self.config.max_length)
-        saving.write_folder(saving.checked_folder(folder), files, LAYOUT.theirs(self.state_dict()), overwrite=overwrite)
+        saving.write_folder(saving.as_folder(folder), files, LAYOUT.theirs(self.state_dict()), overwrite=overwrite)
 
     def _embedded(self, ids: Tensor, segments: Tensor | None) -> Tensor:
         check_indices("ids", ids, self.config.vocabulary)

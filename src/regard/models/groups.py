@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from regard.layers.cache import taken
+from regard.layers.cache import take_rows
 
 
 @final
@@ -38,7 +38,7 @@ class Groups:
 
     def taken(self, entries: Int[Tensor, " taken"]) -> tuple[Groups, Int[Tensor, " groups"] | None]:
         """The groups of the given rows, and which of the groups they are: None where none has lost all of its rows."""
-        of = taken(self.of, entries)
+        of = take_rows(self.of, entries)
         present = torch.zeros(self.count, dtype=torch.bool, device=of.device).index_fill(0, of, True)
         if present.all():
             return Groups(of, self.count), None

@@ -97,7 +97,7 @@ def recover_model(folder: Path) -> None:
     recover(folder.expanduser().absolute(), _others)
 
 
-def checked_folder(folder: object) -> Path:
+def as_folder(folder: object) -> Path:
     """The folder to write. Raises OptionError for what names none: another object, no text, half a character."""
     if not isinstance(folder, str | Path):
         raise OptionError(

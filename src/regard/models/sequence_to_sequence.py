@@ -123,7 +123,7 @@ class SequenceToSequence(nn.Module, ABC):
         unless ``keep_others``, which leaves that in the folder.
         """
         sequence_files.write(
-            saving.checked_folder(folder),
+            saving.as_folder(folder),
             config={"model_type": self.model_type, **asdict(self.config)},
             weights={name: tensor for name, tensor in self.state_dict().items() if name not in self.tied},
             subwords=self.subwords,

@@ -22,8 +22,8 @@ def mostly_unknown(text: TokenizedText) -> bool:
     """Whether the vocabulary lacks more than half of the text's words, or in a text without words every token."""
     if not any(text.unknown):
         return False
-    words = _worded(text.text, word_spans(text.text))
-    spans = _worded(text.text, [span for one, span in zip(text.unknown, text.spans, strict=True) if one])
+    words = _with_letters(text.text, word_spans(text.text))
+    spans = _with_letters(text.text, [span for one, span in zip(text.unknown, text.spans, strict=True) if one])
     if not words:
         return all(one or special for one, special in zip(text.unknown, text.special, strict=True))
     lacking = sum(any(start < stop and begin < end for begin, stop in spans) for start, end in words)
@@ -39,6 +39,6 @@ def vocabulary_lacks(texts: int, where: str) -> str:
     )
 
 
-def _worded(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _with_letters(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """Those in which there is a letter or a digit."""
     return [(start, end) for start, end in spans if any(category(one)[0] in "LN" for one in text[start:end])]

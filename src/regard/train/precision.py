@@ -29,10 +29,10 @@ def settled(asked: str, device: torch.device, say: Callable[[str], None], *, lay
     if asked == "auto":
         say(f"multiplying in {found.fastest}: {found.reason}")
         return found.fastest
-    if asked not in found.runs:
+    if asked not in found.supported:
         raise RefusedError(
             f"this model cannot be trained in {asked} here",
-            expected=" or ".join(found.runs),
+            expected=" or ".join(found.supported),
             got=f"{asked}: {found.reason}",
             do="leave out --dtype, which takes the fastest that runs, or take --dtype float32",
         )
@@ -40,10 +40,10 @@ def settled(asked: str, device: torch.device, say: Callable[[str], None], *, lay
     return asked
 
 
-def tell_missing(kept: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
+def say_if_unsupported(kept: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
     """Say so where a run goes on in a precision that ``device`` does not compute its ``layer`` in."""
     found = precisions(device, layer) if kept != "float32" else None
-    if found is not None and kept not in found.runs:
+    if found is not None and kept not in found.supported:
         say(
             f"the run was begun in {kept}, and {found.reason}: that layer is computed in float32 here, "
             "and weights will differ in their last bits"
