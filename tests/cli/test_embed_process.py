@@ -53,7 +53,9 @@ def wait_for_parts(folder, count, process):
     return False
 
 
-@pytest.mark.parametrize("options", [("-o", "out.npy"), ("-o", "out.jsonl", "--tokens")])
+@pytest.mark.parametrize(
+    "options", [("-o", "out.npy"), pytest.param(("-o", "out.jsonl", "--tokens"), marks=pytest.mark.slow)]
+)
 def test_killed_at_random_moments(embed, many, options):
     options = ("--data", "in.txt", *options)
     out = many / options[3]

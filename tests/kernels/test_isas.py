@@ -48,7 +48,7 @@ print(auto(dtype=half, trained=True), auto(mask=masks.causal()), auto(dropout=0.
 """
 
 
-@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("isa", [*(pytest.param(isa, marks=pytest.mark.slow) for isa in ISAS[:-1]), *ISAS[-1:]])
 def test_auto_takes_the_faster(isa):
     """As docs/implementations.md says."""
     dense = "sdpa" if isa in ("portable", "neon") else "native"
@@ -69,7 +69,7 @@ for ask in (lambda: regard.attention(query, query, query), lambda: regard.why(qu
 """
 
 
-@pytest.mark.parametrize("isa", ["sse9", "AVX2", "avx2 "])
+@pytest.mark.parametrize("isa", ["sse9", *(pytest.param(isa, marks=pytest.mark.slow) for isa in ("AVX2", "avx2 "))])
 def test_an_unknown_name_is_refused_at_the_first_call_with_those_that_run(isa):
     done = run("-c", ASKED, isa=isa)
     assert done.returncode == 0, done.stderr

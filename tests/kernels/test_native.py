@@ -115,6 +115,7 @@ def test_forward_mode_derivatives_are_refused(as_users_call):
 RUN = "import torch, regard; q = torch.ones(1, 1, 1, 1); print(regard.attention(q, q, q, impl='native').item())"
 
 
+@pytest.mark.slow  # tests/kernels/test_isas.py names each of them as well
 @pytest.mark.parametrize("isa", [*(library.native.isas() if library.missing is None else []), "sse9"])
 def test_the_instruction_set_can_be_named(isa):
     given = {**os.environ, "REGARD_ISA": isa}

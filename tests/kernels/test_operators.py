@@ -142,7 +142,7 @@ def test_an_output_may_be_changed_in_place():
     assert torch.equal(other.mul_(2), output * 2)
 
 
-@pytest.mark.parametrize("what", ["fixed", pytest.param("any", marks=pytest.mark.slow), "other"])
+@pytest.mark.parametrize("what", ["fixed", *(pytest.param(what, marks=pytest.mark.slow) for what in ("any", "other"))])
 def test_compiling_keeps_the_graph_whole(what):
     """In a process of its own: torch cannot trace through the shape checks of this suite. See compiled.py."""
     script = Path(__file__).with_name("compiled.py")

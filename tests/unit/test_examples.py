@@ -35,7 +35,10 @@ def test_all_seven_are_there():
     ]
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name != "sentence_to_attention" else []) for name in SCRIPTS],
+)
 def test_runs_by_itself(name, tmp_path):
     """From any folder, with warnings as errors, and nothing but text on standard output."""
     done = subprocess.run(

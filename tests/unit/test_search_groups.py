@@ -20,7 +20,7 @@ def built(position="sinusoidal", mechanism="dot_product"):
     return Transformer(TransformerConfig(**NUMBERS, position=position, mechanism=mechanism)).double().eval()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(data=some.data(), parts=some.sampled_from([*((one, "dot_product") for one in POSITIONS), ("none", "additive")]))
 def test_each_row_goes_on_as_if_it_were_alone(data, parts):
     """Rows are taken in any order, more than once or not at all, and each is written something else."""

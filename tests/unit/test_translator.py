@@ -36,7 +36,11 @@ def texts_of(found):
 
 
 class TestOrder:
-    @pytest.mark.parametrize("search", [Greedy(), Beam(3, best=2), Sampling(seed=3, best=2)], ids=str)
+    @pytest.mark.parametrize(
+        "search",
+        [Beam(3, best=2), *(pytest.param(one, marks=pytest.mark.slow) for one in (Greedy(), Sampling(seed=3, best=2)))],
+        ids=str,
+    )
     def test_a_sentence_is_translated_as_if_it_stood_alone(self, translator, search):
         found = translator.translate(TEXTS, search=search)
         assert [one.source for one in found] == TEXTS
@@ -46,7 +50,7 @@ class TestOrder:
             for mine, its in zip(alone.renderings, one.renderings, strict=True):
                 assert mine.score == pytest.approx(its.score, abs=1e-4)
 
-    @pytest.mark.parametrize("tokens", [1, 17, 10**6])
+    @pytest.mark.parametrize("tokens", [pytest.param(1, marks=pytest.mark.slow), 17, 10**6])
     def test_how_many_are_read_at_once_changes_nothing(self, translator, tokens):
         other = Translator(translator.model, tokens=tokens)
         assert texts_of(other.translate(TEXTS)) == texts_of(translator.translate(TEXTS))
@@ -147,7 +151,14 @@ class TestWords:
         assert {target for _, target in links} == set(range(len(text.split())))
         assert {source for source, _ in links} <= set(range(len(text.split())))
 
-    @pytest.mark.parametrize("make", [transformer, lambda: recurrent("luong_general"), lambda: recurrent("local_p")])
+    @pytest.mark.parametrize(
+        "make",
+        [
+            transformer,
+            lambda: recurrent("luong_general"),
+            pytest.param(lambda: recurrent("local_p"), marks=pytest.mark.slow),
+        ],
+    )
     def test_many_at_a_time_are_what_each_is_alone(self, make):
         pairs = [(source, target) for source in GERMAN[:3] for target in ("Two", "The dog is small.", TAGGED)]
         for tokens in (1, 23, 10**6):

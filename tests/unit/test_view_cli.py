@@ -66,6 +66,7 @@ def test_a_file_of_texts(run: Run, tmp_path: Path) -> None:
     assert "2. Zweite Zeile dort." in result.output
 
 
+@pytest.mark.slow
 def test_a_long_text_is_cut_only_when_asked(run: Run, tmp_path: Path) -> None:
     long = "word " * 600
     message = refused(run, DataError, long)
