@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import math
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,7 +38,9 @@ from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.search import Beam, Greedy, Sampling
 from regard.text import Embedder, Pooling, Tokenizer
 from regard.text.subwords import Subwords
-from regard.translation import Translator
+from regard.train.schedule import Schedule
+from regard.train.settings import Settings
+from regard.translation import Scorer, Translator, score
 from regard.view import read, read_pair, write_page
 
 
@@ -87,6 +92,10 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "class": lambda: int,
     "function": lambda: len,
     "path": lambda: Path("no/such/place"),
+    "device that is not there": lambda: "cuda:99",
+    "fraction": lambda: Fraction(1, 3),
+    "smallest float": lambda: 5e-324,
+    "largest float": lambda: sys.float_info.max,
     "dtype": lambda: torch.int32,
     "float8": lambda: torch.ones(1, 2, 3, 4).to(torch.float8_e4m3fn),
     "complex": lambda: torch.ones(1, 2, 3, 4, dtype=torch.complex64),
@@ -539,6 +548,83 @@ def _texts() -> Iterator[Target]:
     )
 
 
+def _masks() -> Iterator[Target]:
+    made = {
+        "window": {"left": 1, "right": 2, "align": "end"},
+        "padding": {"lengths": [3, 4], "side": "right"},
+        "padding_of": {"ids": torch.ones(2, 11, dtype=torch.long), "pad_id": 0},
+        "documents": {"ids": torch.ones(2, 11, dtype=torch.long), "query_ids": torch.ones(2, 5, dtype=torch.long)},
+        "global_tokens": {"positions": [0, 1]},
+        "random_blocks": {"count": 1, "block": 3, "seed": 1, "heads": None},
+        "keep": {"tensor": torch.ones(5, 11, dtype=torch.bool)},
+        "blocked": {"tensor": torch.ones(5, 11, dtype=torch.bool)},
+        "from_sdpa": {"attn_mask": torch.ones(5, 11, dtype=torch.bool), "is_causal": False},
+        "from_transformers": {"attention_mask": torch.ones(2, 11)},
+        "from_multihead_attention": {"attn_mask": None, "key_padding_mask": torch.ones(2, 11) == 1, "heads": None},
+    }
+    for name, arguments in made.items():
+        make = getattr(masks, name)
+        yield Target(
+            f"{name}() in attention",
+            lambda make=make, **said: regard.attention(**triple(), mask=~make(**said) | masks.causal()),
+            lambda arguments=arguments: dict(arguments),
+        )
+    for mask in (masks.causal(), masks.padding([1, 2]), masks.documents([1, 2, 3]) | masks.global_tokens([0])):
+        kind = type(mask).__name__
+        yield Target(f"{kind}.dense", mask.dense, lambda: {"queries": 3, "keys": 3, "device": None, "rows": None})
+        yield Target(f"{kind}.tiles", mask.tiles, lambda: {"queries": 3, "keys": 3, "tile": 64})
+        yield Target(f"{kind} &", lambda other, mask=mask: (mask & other, other | mask), lambda: {"other": None})
+
+
+def _positions() -> Iterator[Target]:
+    made: dict[Any, dict[str, Any]] = {
+        positions.Sinusoidal: {"width": 6, "base": 10.0},
+        positions.Learned: {"max_length": 6, "width": 3, "deviation": 0.1},
+        positions.Rotary: {"head_dim": 6, "base": 10.0, "layout": "halves", "rotated": 4, "scaling": None},
+        positions.ALiBi: {"heads": 3},
+        positions.T5Buckets: {"heads": 3, "buckets": 32, "max_distance": 128, "bidirectional": True},
+        positions.ShawRelative: {"head_dim": 7, "max_distance": 4, "value_dim": 3, "values": True},
+    }
+    for kind, arguments in made.items():
+        yield Target(f"{kind.__name__}()", kind, lambda arguments=arguments: dict(arguments))
+    scalings: dict[Any, dict[str, Any]] = {
+        positions.LinearScaling: {"factor": 2.0},
+        positions.DynamicScaling: {"factor": 2.0, "trained_length": 8},
+        positions.YarnScaling: {"factor": 2.0, "trained_length": 8, "fast": 32.0, "slow": 1.0},
+        positions.Llama3Scaling: {"factor": 2.0, "trained_length": 8, "low": 1.0, "high": 4.0},
+    }
+    for kind, arguments in scalings.items():
+        yield Target(
+            f"{kind.__name__} of rotary positions",
+            lambda kind=kind, **said: positions.Rotary(6, scaling=kind(**said))(tokens(2, 3, 11, 6)),
+            lambda arguments=arguments: dict(arguments),
+        )
+    for position in (positions.Sinusoidal(6), positions.Learned(8, 6)):
+        yield Target(f"{type(position).__name__}.forward", position, lambda: {"length": 6, "offset": 0})
+    yield Target("Rotary.forward", positions.Rotary(6), lambda: {"tensor": tokens(2, 3, 5, 6), "offset": 0})
+
+
+def _training() -> Iterator[Target]:
+    numbers = dataclasses.asdict(Settings(epochs=1, steps=1, minutes=1.0, validate_every=1))
+    yield Target("Settings()", Settings, lambda: numbers | {"schedule": Schedule()})
+    yield Target(
+        "Schedule()",
+        lambda **said: Schedule(**said).rate(5),
+        lambda: {"name": "cosine", "peak": 1e-3, "warmup": 10, "steps": 100, "floor": 0.0},
+    )
+
+
+def _translating() -> Iterator[Target]:
+    translator = Translator(transformer())
+    yield Target("Translator()", Translator, lambda: {"model": transformer(), "tokens": 100})
+    one = lambda: {"texts": ["zwei hunde"], "search": Greedy()}  # noqa: E731
+    yield Target("Translator.translate", translator.translate, one)
+    yield Target("Translator.stream", lambda **said: list(translator.stream(**said)), one)
+    scored = {"references": ["a b c d e"], "language": None, "tokenize": None, "lowercase": False}
+    yield Target("Scorer()", Scorer, lambda: dict(scored))
+    yield Target("score", score, lambda: scored | {"hypotheses": ["a b c d e"]})
+
+
 def _looks() -> Iterator[Target]:
     yield Target("record", lambda model: regard.record(model).__enter__(), lambda: {"model": bert()})
     yield Target("Seen[]", lambda index: seen()[index], lambda: {"index": 0})
@@ -584,6 +670,10 @@ def targets() -> list[Target]:
         *_caches(),
         *_models(),
         *_searches(),
+        *_masks(),
+        *_positions(),
+        *_training(),
+        *_translating(),
         *_texts(),
         *_looks(),
     ]

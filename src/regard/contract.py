@@ -17,10 +17,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arrays import Array
-from regard.errors import LARGEST_COUNT, check_count
+from regard.errors import LARGEST_LENGTH, check_count
 
 
-def check_length(name: str, length: object, *, least: int = 0, most: int = LARGEST_COUNT) -> None:
+def check_length(name: str, length: object, *, least: int = 0, most: int = LARGEST_LENGTH) -> None:
     """Raise OptionError unless a number of tokens is an integer from ``least`` to ``most``, or a symbol of a trace."""
     if type(length) is int and least <= length <= most:  # which is nearly always so, and quick to see
         return

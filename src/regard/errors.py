@@ -132,6 +132,8 @@ LARGEST_SIZE = 2**24
 """No size may be larger: 16 million tokens, or a width of 16 million, is no model but a mistake."""
 LARGEST_COUNT = 2**62
 """No count is larger, so that sums and differences of two of them fit into 64 bits."""
+LARGEST_LENGTH = 2**31
+"""No sequence is longer: the index of its tokens alone would take 16 GB."""
 _LARGEST_WEIGHT = 2**34
 _LARGEST_FLOAT = sys.float_info.max
 

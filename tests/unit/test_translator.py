@@ -221,7 +221,7 @@ class TestWhatCannotBeRead:
     @pytest.mark.usefixtures("as_users_call")
     @pytest.mark.parametrize("texts", ["Ein Hund", 7, None])
     def test_what_is_no_list_of_texts(self, translator, texts):
-        with pytest.raises(OptionError, match="translate takes texts"):
+        with pytest.raises(OptionError, match="texts is no list of texts"):
             translator.translate(texts)
 
     def test_what_is_no_text(self, translator, as_users_call):

@@ -28,7 +28,7 @@ def as_tensor(given: Any, name: str, expected: str) -> Tensor:
         raise DtypeError(
             f"{name} cannot be made a tensor",
             expected=expected,
-            got=f"{type(given).__name__}: {described(given)}",
+            got=described(given),
             do="give a tensor, an array, or a list of rows of one length",
         ) from error
     check_dense(name, tensor)
@@ -53,18 +53,21 @@ def is_of_integers(tensor: Tensor) -> bool:
 
 
 def as_device(device: Any) -> torch.device | None:
-    """A device as torch has it. Raises DeviceError for what is none."""
+    """A device as torch has it. Raises DeviceError for what is none, and for one that this torch cannot use."""
     if device is None or isinstance(device, torch.device):
         return device
     try:
-        return torch.device(device)
-    except (RuntimeError, TypeError, ValueError) as error:
+        named = torch.device(device)
+        torch.empty(0, device=named)
+    # torch raises RuntimeError, AssertionError or NotImplementedError for a device it lacks, and others for none.
+    except (RuntimeError, AssertionError, NotImplementedError, TypeError, ValueError) as error:
         raise DeviceError(
             "there is no such device",
             expected="a torch.device, or its name",
             got=described(device),
             do='for example device="cpu"',
         ) from error
+    return named
 
 
 def on_device(tensor: Tensor, device: torch.device | str | None) -> Tensor:

@@ -68,7 +68,7 @@ class Learned(AbsolutePosition):
         check_size("width", width)
         check_number("deviation", deviation, least=0.0)
         self.weight = nn.Parameter(torch.empty(max_length, width))
-        nn.init.normal_(self.weight, std=deviation)
+        nn.init.normal_(self.weight, std=float(deviation))
 
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
         """The vectors of positions ``offset`` to ``offset + length - 1``; ShapeError beyond the last."""

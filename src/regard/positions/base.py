@@ -101,12 +101,12 @@ class DistanceBias(PairBias):
 
 
 FARTHEST = 2**53
-"""Positions and lengths up to here are exact in float64, in which angles are computed."""
+"""Positions up to here are exact in float64, in which angles are computed."""
 
 
 def check_positions(length: object, offset: object) -> None:
     """Raise OptionError unless ``length`` tokens may stand from ``offset`` on."""
-    check_length("length", length, most=FARTHEST)
+    check_length("length", length)
     check_length("offset", offset, least=-FARTHEST, most=FARTHEST)
 
 

@@ -14,6 +14,7 @@ Sources, in that order: Chen et al. 2023, "Position interpolation"; Peng et al. 
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
@@ -56,7 +57,7 @@ class LinearScaling(Scaling):
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
         """All frequencies divided by the factor."""
         del length
-        return plain_frequencies(base, head_dim) / self.factor
+        return plain_frequencies(base, head_dim) / float(self.factor)
 
 
 @final
@@ -78,7 +79,7 @@ class DynamicScaling(Scaling):
         """The frequencies of the grown base."""
         if head_dim == 2:  # one pair, and it is the fastest, which this scaling keeps
             return plain_frequencies(base, head_dim)
-        stretch = max(1.0, self.factor * length / self.trained_length - (self.factor - 1.0))
+        stretch = max(1.0, float(self.factor) * length / self.trained_length - (self.factor - 1.0))
         return plain_frequencies(base * stretch ** (head_dim / (head_dim - 2)), head_dim)
 
 
@@ -108,7 +109,7 @@ class YarnScaling(Scaling):
         low, high = max(math.floor(low), 0), min(math.ceil(high), head_dim - 1)
         ramp = (torch.arange(head_dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)
         interpolated = ramp.clamp(0, 1)
-        return plain / self.factor * interpolated + plain * (1 - interpolated)
+        return plain / float(self.factor) * interpolated + plain * (1 - interpolated)
 
     @property
     def magnitude(self) -> float:
@@ -117,7 +118,9 @@ class YarnScaling(Scaling):
 
     def _pair_that_turns(self, turns: float, base: float, head_dim: int) -> float:
         """The (fractional) pair that turns so often within the trained length."""
-        return head_dim * math.log(self.trained_length / (turns * 2 * math.pi)) / (2 * math.log(base))
+        wavelength = self.trained_length / (turns * 2 * math.pi)
+        finite = min(max(wavelength, sys.float_info.min), sys.float_info.max)  # where the division left the floats
+        return head_dim * math.log(finite) / (2 * math.log(base))
 
 
 @final
@@ -140,8 +143,9 @@ class Llama3Scaling(Scaling):
         del length
         plain = plain_frequencies(base, head_dim)
         turns = self.trained_length * plain / (2 * math.pi)
-        kept = ((turns - self.low) / (self.high - self.low)).clamp(0, 1)
-        return plain * kept + plain / self.factor * (1 - kept)
+        low, high = float(self.low), float(self.high)
+        kept = ((turns - low) / (high - low)).clamp(0, 1)
+        return plain * kept + plain / float(self.factor) * (1 - kept)
 
 
 def _check_factor(factor: object) -> None:

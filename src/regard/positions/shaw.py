@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.contract import Frame
-from regard.errors import LARGEST_SIZE, ShapeError, check_count, check_size
+from regard.errors import LARGEST_SIZE, ShapeError, check_count, check_flag, check_size
 from regard.positions.base import PairBias, distances
 
 
@@ -36,6 +36,7 @@ class ShawRelative(PairBias):
         check_size("head_dim", head_dim)
         check_size("value_dim", value_dim)
         check_count("max_distance", max_distance, least=0, most=LARGEST_SIZE)
+        check_flag("values", values)
         self.max_distance = max_distance
         count = 2 * max_distance + 1
         self.key_vectors = nn.Parameter(torch.randn(count, head_dim) * head_dim**-0.5)

@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from regard.errors import OptionError, check_size
+from regard.errors import OptionError, check_flag, check_size
 from regard.positions.base import DistanceBias
 
 
@@ -29,6 +29,7 @@ class T5Buckets(DistanceBias):
         super().__init__()
         for name, number in (("heads", heads), ("buckets", buckets), ("max_distance", max_distance)):
             check_size(name, number)
+        check_flag("bidirectional", bidirectional)
         exact = buckets // (4 if bidirectional else 2)
         if exact < 1 or max_distance <= exact:
             raise OptionError(

@@ -237,6 +237,16 @@ def each_text(texts: Any) -> Iterator[Any]:
     )
 
 
+def check_texts(name: str, texts: object) -> None:
+    """Raise OptionError for what is no list of texts, and what ``check_text`` raises of each, counted from 1."""
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        raise OptionError(
+            f"{name} is no list of texts", expected="a list of strings", got=described(texts), do=f'{name}=["..."]'
+        )
+    for number, text in enumerate(texts, start=1):
+        check_text(text, number)
+
+
 def check_text(text: object, index: int) -> None:
     """Raise OptionError for what is no text, DataError for half a character; ``index`` says which of several."""
     if not isinstance(text, str):

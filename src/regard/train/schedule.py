@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from regard.errors import OptionError, check_choice, check_count
+from regard.errors import OptionError, check_choice, check_count, check_number
 
 SCHEDULES = ("inverse_sqrt", "cosine", "constant")
 
@@ -33,8 +33,10 @@ class Schedule:
     def __post_init__(self) -> None:
         check_choice("schedule of the learning rate", self.name, SCHEDULES)
         check_count("warmup", self.warmup, least=0)
-        if not 0 < self.peak < math.inf:
-            raise OptionError("wrong learning rate", expected="more than 0", got=str(self.peak), do="try 1e-3")
+        check_number("learning rate", self.peak, above=0.0)
+        check_number("floor", self.floor, least=0.0)
+        if self.steps is not None:
+            check_count("steps", self.steps)
         if self.name == "cosine" and (self.steps is None or self.steps <= self.warmup):
             raise OptionError(
                 "a cosine has an end",

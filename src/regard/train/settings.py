@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import final
 
-from regard.errors import OptionError, check_choice, check_count
+from regard.errors import OptionError, check_choice, check_count, check_kind, check_number
 from regard.layers.precision import PRECISIONS
 from regard.train.schedule import Schedule
 
@@ -46,6 +46,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_choice("precision", self.precision, PRECISIONS)
+        check_count("seed", self.seed, least=0)
+        check_kind("schedule", self.schedule, Schedule, do="regard.train.schedule.Schedule(peak=...)")
         check_count("accumulate", self.accumulate)
         check_count("average", self.average)
         check_count("patience", self.patience, least=0)
@@ -53,14 +55,9 @@ class Settings:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         for name in ("clip", "weight_decay", "save_seconds"):
-            _check_not_negative(name, getattr(self, name))
-        if self.minutes is not None and not 0 < self.minutes < float("inf"):
-            raise OptionError(
-                "wrong minutes",
-                expected="a finite number, more than 0",
-                got=str(self.minutes),
-                do="leave it out for no bound on time",
-            )
+            check_number(name, getattr(self, name), least=0.0)
+        if self.minutes is not None:
+            check_number("minutes", self.minutes, above=0.0)
         if (self.epochs, self.steps, self.minutes) == (None, None, None) and self.patience == 0:
             raise OptionError(
                 "this training would never end",
@@ -68,8 +65,3 @@ class Settings:
                 got="none of them",
                 do="set one of them",
             )
-
-
-def _check_not_negative(name: str, number: float) -> None:
-    if not 0 <= number < float("inf"):
-        raise OptionError(f"wrong {name}", expected="0 or more", got=str(number), do="choose another number")

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from regard.errors import DataError, MissingPackageError, check_choice
+from regard.errors import DataError, MissingPackageError, check_choice, check_flag, check_kind
+from regard.text.tokenizer import check_texts
 
 TOKENIZATIONS = ("13a", "char", "intl", "ja-mecab", "ko-mecab", "none", "zh")
 """How BLEU finds words, by the names of sacrebleu. "none" takes what stands between spaces."""
@@ -106,6 +107,10 @@ class Scorer:
         tokenize: str | None = None,
         lowercase: bool = False,
     ) -> None:
+        check_texts("references", references)
+        if language is not None:
+            check_kind("language", language, str, do='language="de"')
+        check_flag("lowercase", lowercase)
         tokenize = tokenization_of(language, references) if tokenize is None else tokenize
         check_choice("tokenization of BLEU", tokenize, TOKENIZATIONS)
         self._references = list(references)
@@ -113,6 +118,7 @@ class Scorer:
 
     def score(self, hypotheses: Sequence[str]) -> Scores:
         """How near they are. Raises DataError where there are not as many as references, or none."""
+        check_texts("hypotheses", hypotheses)
         _check_counts(len(hypotheses), len(self._references))
         words, characters = (
             metric.corpus_score(list(hypotheses), [self._references]) for metric in (self._bleu, self._chrf)
@@ -155,7 +161,7 @@ def _metrics(tokenize: str, lowercase: bool) -> tuple[Any, Any]:
         ) from None
     try:
         # force: without it, texts that look like tokens are warned of, and here they may be meant.
-        return BLEU(tokenize=tokenize, lowercase=lowercase, force=True), CHRF(lowercase=lowercase)
+        return BLEU(tokenize=tokenize, lowercase=bool(lowercase), force=True), CHRF(lowercase=bool(lowercase))
     except RuntimeError:  # so sacrebleu says that a dictionary is not installed
         raise MissingPackageError(
             f"the tokenization {tokenize} needs a dictionary",

@@ -18,13 +18,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import CheckpointError, DataError, OptionError, RefusedError, check_count
+from regard.errors import CheckpointError, DataError, RefusedError, check_count, check_kind
 from regard.models import SequenceToSequence
 from regard.models.load import load_translator
 from regard.search import Beam, Hypothesis, Search
 from regard.text.alignments import Alignment, links, spread, word_weights
 from regard.text.placeholders import Protected, ProtectedPair, protect
-from regard.text.tokenizer import check_text
+from regard.text.tokenizer import check_text, check_texts, each_text
 from regard.text.words import Splitter, word_spans
 from regard.translation.attended import attended_weights
 from regard.translation.batches import by_length, padded
@@ -115,6 +115,7 @@ class Translator:
 
     def __init__(self, model: SequenceToSequence, *, tokens: int = BATCH) -> None:
         check_count("tokens", tokens)
+        check_kind("model", model, SequenceToSequence, do="Translator.load(folder), or regard.load(folder)")
         if model.subwords is None:
             raise CheckpointError(
                 "this model has no subwords, so it reads no text",
@@ -137,11 +138,8 @@ class Translator:
         A text without words has itself as its only rendering. Raises DataError for a text that is too long for the
         model, OptionError for what is no list of texts.
         """
-        if isinstance(texts, str) or not isinstance(texts, Sequence):
-            raise OptionError(
-                "translate takes texts", expected="a list of strings", got=repr(texts)[:60], do='translate(["..."])'
-            )
-        return self._translated(texts, search or Beam(), first=1)
+        check_texts("texts", texts)
+        return self._translated(texts, _search_of(search), first=1)
 
     def stream(
         self, texts: Iterable[str], *, search: Search | None = None, names: Sequence[str] = ()
@@ -150,7 +148,7 @@ class Translator:
 
         ``names`` are what messages call the texts; without them they are numbered.
         """
-        rest, chosen, first = iter(texts), search or Beam(), 1
+        rest, chosen, first = each_text(texts), _search_of(search), 1
         while chunk := list(islice(rest, CHUNK)):
             yield from self._translated(chunk, chosen, first=first, names=names)
             first += len(chunk)
@@ -306,3 +304,11 @@ class Translator:
             finished=one.finished,
             missing=protected.missing(written),
         )
+
+
+def _search_of(given: Search | None) -> Search:
+    """How to search. Raises OptionError for what is no search."""
+    if given is None:
+        return Beam()
+    check_kind("search", given, Search, do="regard.search.Beam(), Greedy() or Sampling(seed=1)")
+    return given
