@@ -44,7 +44,7 @@ def test_building(make, facts):
 @pytest.mark.parametrize("base", [float("nan"), float("inf"), -1, 0, 10**400])
 def test_a_base_is_a_finite_number(base, as_users_call):
     for make in (positions.Rotary, positions.Sinusoidal):
-        with pytest.raises(OptionError, match=r"(?s)wrong base.*finite number of 1 or more.*got.*choose another base"):
+        with pytest.raises(OptionError, match=r"(?s)wrong base.*finite number of 1 or more.*got.*leave base out"):
             make(4, base=base)
 
 
