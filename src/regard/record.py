@@ -23,12 +23,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Observation
-from regard.errors import (
-    MissingLayerError,
-    OptionError,
-    check_kind,
-    described,
-)
+from regard.errors import MissingLayerError, OptionError, check_kind, described
 from regard.kernels.request import Bias
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism

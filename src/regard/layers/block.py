@@ -12,13 +12,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    OptionError,
-    check_choice,
-    check_flag,
-    check_number,
-    check_size,
-)
+from regard.errors import OptionError, check_choice, check_flag, check_number, check_size
 from regard.layers.cache import KeyValueCache
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head import MultiHeadAttention

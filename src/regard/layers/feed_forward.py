@@ -14,13 +14,7 @@ from typing import final
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    ShapeError,
-    check_choice,
-    check_flag,
-    check_size,
-    check_weights,
-)
+from regard.errors import ShapeError, check_choice, check_flag, check_size, check_weights
 from regard.layers.dropout import Dropout
 from regard.layers.projection import project
 from regard.shapes import check_tokens

@@ -17,14 +17,7 @@ from typing import Any, final
 import torch
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    DtypeError,
-    RefusedError,
-    check_count,
-    check_size,
-    check_weights,
-    described,
-)
+from regard.errors import DtypeError, RefusedError, check_count, check_size, check_weights, described
 from regard.shapes import FLOATS, device_of
 
 

@@ -15,13 +15,7 @@ from typing import NamedTuple, final
 import torch
 
 from regard.arguments import explain_arguments
-from regard.errors import (
-    CheckpointError,
-    DtypeError,
-    MissingPackageError,
-    OptionError,
-    described,
-)
+from regard.errors import CheckpointError, DtypeError, MissingPackageError, OptionError, described
 from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
 from regard.models.recurrent import Recurrent

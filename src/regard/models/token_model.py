@@ -14,14 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.errors import (
-    OptionError,
-    check_choice,
-    check_count,
-    check_kind,
-    check_size,
-    check_weights,
-)
+from regard.errors import OptionError, check_choice, check_count, check_kind, check_size, check_weights
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.text.subword_training import END_ID, PAD_ID, START_ID
 

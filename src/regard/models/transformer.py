@@ -22,12 +22,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import (
-    check_choice,
-    check_count,
-    check_number,
-    check_size,
-)
+from regard.errors import check_choice, check_count, check_number, check_size
 from regard.layers import DecoderBlock, Dropout, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
 from regard.layers.projection import project
 from regard.masks import Mask

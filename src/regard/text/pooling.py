@@ -19,12 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from regard.errors import (
-    CheckpointError,
-    OptionError,
-    RefusedError,
-    described,
-)
+from regard.errors import CheckpointError, OptionError, RefusedError, described
 
 MODES = ("mean", "cls")
 _FLAGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}

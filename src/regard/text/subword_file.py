@@ -13,10 +13,7 @@ from typing import Any
 
 import tokenizers
 
-from regard.errors import (
-    CheckpointError,
-    described,
-)
+from regard.errors import CheckpointError, described
 from regard.text.subword_training import FIXED, SPECIAL, assembled, merging, weighing
 
 _LEAST_SCORE = -1e4

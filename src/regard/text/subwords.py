@@ -17,11 +17,7 @@ from typing import NamedTuple, final
 
 import tokenizers
 
-from regard.errors import (
-    DataError,
-    check_kind,
-    described,
-)
+from regard.errors import DataError, check_kind, described
 from regard.text.subword_file import read_subwords
 from regard.text.subword_training import BYTES, SPECIAL, checked, learnt, normalized
 from regard.text.words import Splitter, grouped, word_spans

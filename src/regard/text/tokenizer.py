@@ -21,13 +21,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import (
-    CheckpointError,
-    DataError,
-    OptionError,
-    check_flag,
-    described,
-)
+from regard.errors import CheckpointError, DataError, OptionError, check_flag, described
 from regard.masks import Mask, padding
 
 

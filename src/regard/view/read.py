@@ -7,10 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from regard.errors import (
-    CheckpointError,
-    check_kind,
-)
+from regard.errors import CheckpointError, check_kind
 from regard.record import record
 from regard.view.reading import Reading, Tokens
 from regard.view.seen_layer import array, layers_of

@@ -16,10 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import (
-    DataError,
-    check_kind,
-)
+from regard.errors import DataError, check_kind
 from regard.record import record
 from regard.text.placeholders import protect
 from regard.text.subwords import Subwords
