@@ -1,4 +1,4 @@
-"""Options that several verbs share, each declared once, and what they mean, read from the shell's words."""
+"""Options that several verbs share, each declared once, and the checks and parsers of their values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Dtype = Annotated[
     typer.Option(
         "--dtype",
         metavar="DTYPE",
-        help="What to compute in: float32, or bfloat16, the faster on processors that multiply it.",
+        help="Precision to compute in: float32, or bfloat16, faster on processors that multiply it.",
         autocompletion=one_of(PRECISIONS),
     ),
 ]

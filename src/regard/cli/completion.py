@@ -1,4 +1,4 @@
-"""What a shell offers behind an option: names of models, formats and the like. Without any, it offers files."""
+"""Shell completion of values: names of models, formats and the like. Without a completer, a shell offers files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 Completer = Callable[[str], list[str]]
-"""What may stand there, by what has been typed of it."""
+"""The values that begin with what was typed."""
 
 
 def one_of(names: Iterable[str]) -> Completer:

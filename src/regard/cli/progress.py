@@ -34,7 +34,7 @@ def counting(total: int, things: str) -> Iterator[Callable[[int], None]]:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """A bar that moves while something is done of which no part can be counted."""
+    """A progress bar without a count, for work whose parts cannot be counted."""
     with _bar("", None, what=what):
         yield
 

@@ -1,4 +1,4 @@
-"""A command as all verbs are: a file is read or refused, a word belongs to an option, and flags show no type.
+"""``Verb``, the class of all commands: it refuses a second ``--data`` and stray words, and shows no type of flags.
 
 Of ``--data a.txt --data b.txt`` a verb that reads one file would read the last, and say nothing of the other. Of other
 options the last counts, as everywhere: an alias of the shell may hold a ``--model`` that is named anew.
@@ -44,8 +44,8 @@ class Verb(TyperCommand):
             raise OptionError(
                 f"--data is given {'twice' if files == 2 else f'{files} times'}",
                 expected="one file",
-                got=f"{files} of them, of which only the last would be read",
-                do="put them into one, such as cat a.txt b.txt | regard ... --data -",
+                got=f"{files} files, of which only the last would be read",
+                do="join them: cat a.txt b.txt | regard ... --data -",
             )
 
     def _unexpected(self, words: list[str]) -> OptionError:
@@ -53,8 +53,8 @@ class Verb(TyperCommand):
         of_files = any("--data" in one.opts for one in self.params)
         return OptionError(
             f"no option takes {', '.join(words)}",
-            expected="each file after an option of its own" if of_files else "options alone",
-            got="a word without one",
+            expected="--data before each file" if of_files else "options only",
+            got="a word without an option",
             do="such as --data train.de --data train.en" if of_files else "leave it out; --help lists the options",
         )
 

@@ -1,4 +1,4 @@
-"""Where a kernel has a first derivative and no second, a refusal in words in place of torch's error.
+"""A RefusedError in place of torch's error for second derivatives of kernels that have only first ones.
 
 ``refuse_second`` goes around a kernel's inputs. It is the identity; in a backward pass that is itself to be
 differentiated, the gradient that leaves the kernel is marked where torch has no derivative for it.
@@ -70,7 +70,7 @@ class _Mark(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> NoReturn:
-        """There is none."""
+        """Refuse."""
         del gradients
         raise RefusedError(
             f"impl {ctx.impl!r} has no second derivatives",

@@ -23,7 +23,7 @@ from regard.text.subword_training import BYTES, SPECIAL, checked, learnt, normal
 from regard.text.words import Splitter, grouped, word_spans
 
 _WRITTEN = dict.fromkeys(SPECIAL, b"") | {token: bytes([byte]) for byte, token in enumerate(BYTES)}
-"""What tokens write that do not write their name."""
+"""The bytes of tokens that do not stand for their own name."""
 
 
 @final

@@ -15,7 +15,7 @@ ADVICE = (
     "Use a model that knows the language: a BERT trained on it, or a multilingual one such as "
     "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2."
 )
-"""Which kind of model would serve."""
+"""The kind of model to use instead."""
 
 
 def mostly_unknown(text: TokenizedText) -> bool:
@@ -31,7 +31,7 @@ def mostly_unknown(text: TokenizedText) -> bool:
 
 
 def vocabulary_lacks(texts: int, where: str) -> str:
-    """Says that a vocabulary lacks most words of so many texts, ``where`` they are, and what that means."""
+    """The warning that a vocabulary lacks most words of some texts; ``where`` names them."""
     which, vectors = ("1 text", "its vector tells") if texts == 1 else (f"{texts:,} texts", "their vectors tell")
     return (
         f"most words of {which} ({where}) are not in this model's vocabulary: "
@@ -40,5 +40,5 @@ def vocabulary_lacks(texts: int, where: str) -> str:
 
 
 def _with_letters(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Those in which there is a letter or a digit."""
+    """The spans that hold a letter or a digit."""
     return [(start, end) for start, end in spans if any(category(one)[0] in "LN" for one in text[start:end])]
