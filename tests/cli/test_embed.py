@@ -477,7 +477,8 @@ class TestResume:
         assert "goes on from there" not in result.stderr
         assert Parts(Path("out.npy")).begun
 
-    def test_after_a_bad_line_the_same_command_is_not_advised(self, tiny, small_chunks):
+    def test_after_a_bad_line_the_same_command_is_not_advised(self, tiny, small_chunks, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
         write([*LINES, "x" * 99])
         result = CliRunner().invoke(app, ["embed", "--model", tiny, "--data", "in.txt", "-o", "out.npy"])
         assert isinstance(result.exception, DataError)
