@@ -101,7 +101,7 @@ def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
     function = torch.ops.regard.attention.default if way == "operator" else ops._Attention.apply
 
     def both(query, key, value, *rest):
-        output, lse, _, _ = function(query, key, value, *given._replace(**dict(zip(trained, rest, strict=True))))
+        output, lse, *_ = function(query, key, value, *given._replace(**dict(zip(trained, rest, strict=True))))
         return output, lse.masked_fill(lse == -torch.inf, 0.0)
 
     leaves = [getattr(given, kind).detach().requires_grad_() for kind in trained]

@@ -70,15 +70,17 @@ def out_of_reach(*tensors: Tensor) -> str | None:
     Raises OptionError where REGARD_ISA names an instruction set that does not run here. Warns, once, where tensors of a
     CPU have to do without kernels, or these with one thread.
     """
-    if tensors[0].is_cpu:
+    on_cpu = tensors[0].is_cpu
+    if on_cpu:
         warn_once()
     if missing is not None:
         return missing
     check_isa()
-    if not tensors[0].is_cpu:
+    if not on_cpu:
         return f"native runs on a CPU, and the tensors are on {tensors[0].device}"
-    if not all(tensor.layout is torch.strided for tensor in tensors):
-        return "native takes dense tensors, neither sparse nor nested"
+    for tensor in tensors:
+        if tensor.layout is not torch.strided:
+            return "native takes dense tensors, neither sparse nor nested"
     if transformed():
         return "torch.func and forward-mode derivatives cannot look into a kernel"
     return None
@@ -143,7 +145,12 @@ def _in_functorch() -> bool:
 
 def any_requires_grad(*tensors: Tensor | None) -> bool:
     """Whether autograd has to know of the call."""
-    return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
+    if not torch.is_grad_enabled():
+        return False
+    for tensor in tensors:  # noqa: SIM110  (as in untraced)
+        if tensor is not None and tensor.requires_grad:
+            return True
+    return False
 
 
 def stored_by_token(like: Tensor, length: int, width: int) -> Tensor:
@@ -151,7 +158,7 @@ def stored_by_token(like: Tensor, length: int, width: int) -> Tensor:
 
     It is stored as (batch, length, heads, width): joining the heads again, as every layer does, then copies nothing.
     """
-    batch, heads = like.shape[0], like.shape[1]
+    batch, heads, _, _ = like.shape
     return like.new_empty_strided((batch, heads, length, width), (length * heads * width, width, heads * width, 1))
 
 

@@ -55,7 +55,7 @@ class Native(Implementation):
         Raises OptionError where REGARD_ISA names an instruction set that does not run here.
         """
         query, value = request.query, request.value
-        if query.is_cpu and (query.shape[3] > LARGEST_HEAD or value.shape[3] > LARGEST_HEAD):
+        if query.is_cpu and (query.size(3) > LARGEST_HEAD or value.size(3) > LARGEST_HEAD):
             sizes = f"{query.shape[3]} and {value.shape[3]}"
             return f"native takes a head_dim and value_dim of at most {LARGEST_HEAD}, and these are {sizes}"
         return out_of_reach(request)

@@ -84,17 +84,16 @@ class _Attention(torch.autograd.Function):
     """The short way, differentiable."""
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Results:
-        """The results."""
+    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
+        """The output, and lse. The other results are for the backward pass alone, and are given to it."""
         results = _attention(*given)
-        ctx.mark_non_differentiable(*results[2:])
         _remember(ctx, given, results)
-        return results
+        return results[:2]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         """A gradient for each input."""
-        return _differentiate(ctx, *gradients)
+        return _differentiate(ctx, *gradients, None, None)
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:

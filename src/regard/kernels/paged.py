@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.kernels import library
 from regard.kernels.library import LARGEST_HEAD, LIBRARY, TAGS, native, stored_by_token, untraced
-from regard.kernels.request import moderate_scale
+from regard.kernels.request import is_moderate, moderate_scale
 
 _LARGEST_GROUP = 64  # query heads to a key head
 
@@ -47,11 +47,12 @@ def attend(
     high: int | None = None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output, by the operator where torch traces, and else by the kernel itself."""
-    if query.dtype == torch.float16:
-        # Scores are multiples of 2^-48: beyond 2^64 a scale only tells equal ones from others.
-        scale = min(max(scale, -(2.0**64)), 2.0**64)
-    else:
-        query, scale = moderate_scale(query, scale)
+    if not is_moderate(scale):
+        if query.dtype == torch.float16:
+            # Scores are multiples of 2^-48: beyond 2^64 a scale only tells equal ones from others.
+            scale = min(max(scale, -(2.0**64)), 2.0**64)
+        else:
+            query, scale = moderate_scale(query, scale)
     if untraced(query, *paged):
         return _attend(query, *paged, scale, low, high)
     return cast(Tensor, torch.ops.regard.paged_attention.default(query, *paged, scale, low, high))
@@ -87,10 +88,14 @@ def _attend(
     """regard::paged_attention on a CPU."""
     output = _result(query, key_pages, value_pages, page_table, lengths, scale, low, high)
     if output.numel() > 0:
-        options = {name: bound for name, bound in (("low", low), ("high", high)) if bound is not None}
+        band = {}
+        if low is not None:
+            band["low"] = low
+        if high is not None:
+            band["high"] = high
         threads = torch.get_num_threads()
         native.paged(
-            query, key_pages, value_pages, page_table, lengths, output, None, scale=scale, threads=threads, **options
+            query, key_pages, value_pages, page_table, lengths, output, None, scale=scale, threads=threads, **band
         )
     return output
 

@@ -86,11 +86,10 @@ def describe(request: Request) -> str:
 
 def _first(request: Request) -> Implementation:
     """The implementation that "auto" takes. The reference refuses nothing, so there is one."""
-    return next(
-        impl
-        for name, impl in IMPLEMENTATIONS.items()
-        if impl.refuses(request) is None and _passed_over(name, request) is None
-    )
+    for name, impl in IMPLEMENTATIONS.items():
+        if impl.refuses(request) is None and _passed_over(name, request) is None:
+            return impl
+    return IMPLEMENTATIONS["reference"]  # which refuses nothing
 
 
 def _first_to_observe(request: Request) -> Implementation:

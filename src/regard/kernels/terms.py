@@ -50,10 +50,42 @@ class Terms(NamedTuple):
 
     def options(self) -> dict[str, Any]:
         """The terms as keyword arguments of a kernel, with the number of threads."""
-        options = {name: part for name, part in zip(self._fields, self, strict=True) if part is not None}
-        if self.seed is not None:
-            options["seed"] = int(self.seed)
-        options["threads"] = torch.get_num_threads()
+        (
+            low,
+            high,
+            start,
+            stop,
+            row_start,
+            key_tile,
+            bitmap,
+            bitmaps,
+            dense,
+            scale,
+            bias,
+            table,
+            lowest,
+            dropout,
+            seed,
+        ) = self
+        options: dict[str, Any] = {"scale": scale, "threads": torch.get_num_threads()}
+        if low is not None:
+            options["low"] = low
+        if high is not None:
+            options["high"] = high
+        if start is not None:
+            options["start"] = start
+        if stop is not None:
+            options["stop"] = stop
+        if row_start is not None:
+            options |= {"row_start": row_start, "key_tile": key_tile, "bitmap": bitmap, "bitmaps": bitmaps}
+        if dense is not None:
+            options["dense"] = dense
+        if bias is not None:
+            options["bias"] = bias
+        if table is not None:
+            options |= {"table": table, "table_lowest": lowest}
+        if seed is not None:
+            options |= {"dropout": dropout, "seed": int(seed)}
         return options
 
 

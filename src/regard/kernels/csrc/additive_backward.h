@@ -62,7 +62,7 @@ struct AdditiveBackward {
 
     static void pack_keys(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile,
                           const BackwardTiles& into, char* scratch) {
-        BackwardSizes s = sizes(p);
+        const BackwardSizes& s = *into.size;
         typename PackAdditive<A>::Rows rows(p, batch, key_head, key_tile, into.key + s.key * (size_t)key_tile, scratch);
         transpose(rows.values, padded<A>(p.value_dim), rows.height, p.value_dim,
                   (number*)(into.value + s.value * (size_t)key_tile));
@@ -71,7 +71,7 @@ struct AdditiveBackward {
     // One tile of queries: decay and pull, dO, the normalizer, delta, and which rows take part.
     static void pack_queries(const Problem& p, const BackwardGiven& g, int64_t batch, int64_t head,
                              int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
-        BackwardSizes s = sizes(p);
+        const BackwardSizes& s = *into.size;
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         int64_t first = query_tile * tile, rows = smaller(p.queries - first, tile);
         int64_t stride = padded<A>(p.head_dim), output_stride = padded<A>(p.value_dim);
@@ -113,7 +113,7 @@ struct AdditiveBackward {
     static void add_to_delta(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
                              int64_t head, int64_t in_group, int64_t query_tile, char*) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
-        number* delta = (number*)(tiles.delta + sizes(p).row_numbers * at);
+        number* delta = (number*)(tiles.delta + tiles.size->row_numbers * at);
         uint64_t active = ((const uint64_t*)tiles.active)[at];
         for (; active; active &= active - 1) {
             int64_t i = __builtin_ctzll(active);
@@ -126,7 +126,7 @@ struct AdditiveBackward {
     const Problem& p;
     const BackwardTiles& tiles;
     const BackwardResults& results;
-    BackwardSizes size;
+    const BackwardSizes& size;
     DotProduct shared;  // the buffers of weights and dV, and the gradients of biases
     ScoreVector<A> vector;
     ExactPair<A> pair;
@@ -161,7 +161,7 @@ struct AdditiveBackward {
 
     AdditiveBackward(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles,
                      const BackwardResults& results, int64_t batch, char* scratch)
-        : p(p), tiles(tiles), results(results), size(sizes(p)), shared(p, g, tiles, results, batch, scratch),
+        : p(p), tiles(tiles), results(results), size(*tiles.size), shared(p, g, tiles, results, batch, scratch),
           batch(batch), stride(padded<A>(p.head_dim)) {
         Carver c{scratch + (DotProduct::sizes(p).scratch + 63) / 64 * 64};
         carve(c, p, this);

@@ -192,6 +192,13 @@ void borrow(const DlpackExchange& exchange, nb::handle object, const char* name,
     nb::raise_from(reason, PyExc_ValueError, "%s: its memory cannot be reached", name);
 }
 
+// What is to be written was made by torch.empty or its like, and is what it seems; and no view of a complex tensor, whose
+// imaginary part alone can be negative, holds whole numbers.
+bool may_be_negative(const Array& array) {
+    return array.dtype == Dtype::float32 || array.dtype == Dtype::float64 || array.dtype == Dtype::float16 ||
+           array.dtype == Dtype::bfloat16;
+}
+
 // Whether the values are the negatives of what memory holds, as of the imaginary part of a conjugate tensor.
 bool is_negative(const ArrayType& type, nb::handle object) {
     if (!type.is_neg.is_valid()) return false;
@@ -265,11 +272,6 @@ const char* name_of(Dtype dtype) {
 Array Borrowed::take(nb::handle object, const char* name, For use) {
     if (object.is_none()) return {};
     const ArrayType type = array_type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
-    // What is to be written was made by torch.empty or its like, and is what it seems.
-    if (use == For::reading && is_negative(type, object)) {
-        held_.push_back(object.attr("detach")().attr("resolve_neg")());
-        object = held_.back();
-    }
     Array array;
     if (type.exchange != nullptr) {
         DlpackTensor tensor;
@@ -279,7 +281,17 @@ Array Borrowed::take(nb::handle object, const char* name, For use) {
             borrow(*type.exchange, held_.back(), name, &tensor);
         }
         array = array_of(tensor, name);  // sizes and strides are copied: the tensor owns them
+        // Asking takes as long as borrowing does, so it is asked only where the answer can be yes.
+        if (use == For::reading && may_be_negative(array) && is_negative(type, object)) {
+            held_.push_back(object.attr("detach")().attr("resolve_neg")());
+            borrow(*type.exchange, held_.back(), name, &tensor);
+            array = array_of(tensor, name);
+        }
     } else {
+        if (use == For::reading && is_negative(type, object)) {
+            held_.push_back(object.attr("detach")().attr("resolve_neg")());
+            object = held_.back();
+        }
         nb::object capsule = capsule_of(object, name);
         array = array_of_capsule(capsule, name, use);
         held_.push_back(std::move(capsule));

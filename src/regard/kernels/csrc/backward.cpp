@@ -93,14 +93,16 @@ struct Split {
     bool by_range_ = false;
 };
 
-// Where the packed tokens of one (batch, key head) lie.
+// Where the packed tokens of one (batch, key head) lie, and the weights, where they are kept.
 struct Layout {
     BackwardSizes size;
     size_t key_tiles, query_tiles;  // query tiles of all heads of the group
+    size_t kept_tiles;              // of weights: those of a key tile, for each head of the group
 
-    Layout(const Problem& p, const Kernels& k)
+    Layout(const Problem& p, const Kernels& k, bool keeps_weights)
         : size(k.backward_sizes(p)), key_tiles((size_t)p.key_tiles()),
-          query_tiles((size_t)(p.group() * p.query_tiles())) {}
+          query_tiles((size_t)(p.group() * p.query_tiles())),
+          kept_tiles(keeps_weights ? (size_t)p.group() * key_tiles : 0) {}
 
     BackwardTiles at(char* base) const {
         BackwardTiles t;
@@ -121,13 +123,16 @@ struct Layout {
         t.log_sum = take(size.row_numbers * query_tiles);
         t.delta = take(size.row_numbers * query_tiles);
         t.active = take(8 * query_tiles);
+        t.weights = kept_tiles ? take(size.weights * kept_tiles) : nullptr;
+        t.size = &size;
         return t;
     }
     size_t bytes() const {
         return rounded(size.key * key_tiles) + rounded(size.key_rows * key_tiles) + rounded(size.value * key_tiles) +
                rounded(size.query * query_tiles) + rounded(size.query_rows * query_tiles) +
                rounded(size.output * query_tiles) + rounded(size.output_rows * query_tiles) +
-               3 * rounded(size.row_numbers * query_tiles) + rounded(8 * query_tiles);
+               3 * rounded(size.row_numbers * query_tiles) + rounded(8 * query_tiles) +
+               (kept_tiles ? rounded(size.weights * kept_tiles) : 0);
     }
     size_t grad_query_bytes() const { return size.grad_query * query_tiles; }
 };
@@ -189,15 +194,16 @@ struct Run {
     const BackwardGiven& given;
     const Gradients& g;
     const Split split;
+    const bool was_decoded;  // by the forward pass
     const Layout layout;
     int threads;
-    bool was_decoded;  // by the forward pass
     SharedGradient bias, table;
     size_t work;
 
     Run(const Problem& p, const Kernels& k, const BackwardGiven& given, const Gradients& g, int threads)
-        : p(p), k(k), given(given), g(g), split(p, g), layout(p, k), threads(threads),
-          was_decoded(!p.vector && decode_suits(p)), bias(g.bias, split.copies), table(g.table, split.copies) {
+        : p(p), k(k), given(given), g(g), split(p, g), was_decoded(!p.vector && decode_suits(p)),
+          layout(p, k, was_decoded), threads(threads), bias(g.bias, split.copies),
+          table(g.table, split.copies) {
         work = rounded(larger_of(layout.size.scratch, layout.size.pack_scratch));
     }
 

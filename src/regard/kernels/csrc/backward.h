@@ -47,6 +47,7 @@ struct Backward {
         s.output_rows = of_paired_rows(p.value_dim);
         s.row_numbers = sizeof(number) * (size_t)tile;
         s.grad_query = sizeof(number) * (size_t)(tile * padded<A>(p.head_dim));
+        s.weights = sizeof(number) * (size_t)(p.queries * tile + tile + width);  // and a largest score each, whole vectors
         s.number = sizeof(number);
         Carver c{nullptr};
         carve(c, p, nullptr);
@@ -60,7 +61,7 @@ struct Backward {
 
     static void pack_keys(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile,
                           const BackwardTiles& into, char* scratch) {
-        BackwardSizes s = sizes(p);
+        const BackwardSizes& s = *into.size;
         int64_t first = key_tile * tile, count = smaller(p.keys - first, tile), height = Pack::whole_height(count);
         int64_t key_stride = Pack::number_stride(p.head_dim), value_stride = Pack::number_stride(p.value_dim);
         char* packed_rows = into.key_rows + s.key_rows * (size_t)key_tile;
@@ -77,7 +78,7 @@ struct Backward {
     // One tile of queries, of head `in_group` of those that share the key head: q, dO, the normalizer and delta.
     static void pack_queries(const Problem& p, const BackwardGiven& g, int64_t batch, int64_t head,
                              int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
-        BackwardSizes s = sizes(p);
+        const BackwardSizes& s = *into.size;
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         int64_t first = query_tile * tile, rows = smaller(p.queries - first, tile), height = Pack::whole_height(rows);
         int64_t query_stride = Pack::number_stride(p.head_dim), output_stride = Pack::number_stride(p.value_dim);
@@ -92,9 +93,12 @@ struct Backward {
         number* log_sum = (number*)(into.log_sum + s.row_numbers * at);
         number* delta = (number*)(into.delta + s.row_numbers * at);
         uint64_t active = 0;
-        for (int64_t i = 0; i < tile; ++i) {
-            largest[i] = 0, log_sum[i] = infinity, delta[i] = 0;  // weights of 0
-            if (i >= rows) continue;
+        for (int64_t i = 0; i < tile; i += width) {  // weights of 0
+            store(largest + i, vec<number>{});
+            store(log_sum + i, broadcast(infinity));
+            store(delta + i, vec<number>{});
+        }
+        for (int64_t i = 0; i < rows; ++i) {
             const Normalizer<number> normalizer = Normalizer<number>::read(g.normalizer, batch, head, first + i);
             if (!normalizer.takes_part()) {
                 memset(query + i * query_stride, 0, sizeof(stored) * (size_t)query_stride);
@@ -147,15 +151,17 @@ struct Backward {
 
     // ---- one range of key tiles ----
 
+    static constexpr int together = 4;  // key tiles whose largest score is taken at once by `normalize`
+
     const Problem& p;
     const BackwardGiven& g;
     const BackwardTiles& tiles;
     const BackwardResults& results;
-    BackwardSizes size;
+    const BackwardSizes& size;
     int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
     number factor, keep_scale;
     uint32_t threshold;
-    number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed;
+    number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed, *sums;
     unit *paired_weights, *paired_inner, *inner_rows;
     uint64_t* bits;
 
@@ -171,16 +177,17 @@ struct Backward {
         unit* paired_weights = c.take<unit>(A::per_unit == 1 ? 0 : unit_tile * tile);
         unit* paired_inner = c.take<unit>(A::per_unit == 1 ? 0 : unit_tile * tile);
         unit* inner_rows = c.take<unit>(A::per_unit == 1 ? 0 : tile * unit_tile);
-        uint64_t* bits = c.take<uint64_t>(tile);
+        uint64_t* bits = c.take<uint64_t>(together * tile);
+        number* sums = c.take<number>(decoded_rows * width);
         if (!b) return;
         b->grad_key = grad_key, b->grad_value = grad_value, b->weights = weights, b->inner = inner;
         b->bias_rows = bias_rows, b->exponents = exponents, b->extra = extra, b->skewed = skewed;
-        b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits;
+        b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits, b->sums = sums;
     }
 
     Backward(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, const BackwardResults& results,
              int64_t batch, char* scratch)
-        : p(p), g(g), tiles(tiles), results(results), size(sizes(p)), batch(batch) {
+        : p(p), g(g), tiles(tiles), results(results), size(*tiles.size), batch(batch) {
         head_stride = padded<A>(p.head_dim), value_stride = padded<A>(p.value_dim);
         query_units = Pack::unit_stride(p.head_dim), output_units = Pack::unit_stride(p.value_dim);
         factor = (number)(p.scale * log2_e);
@@ -269,6 +276,7 @@ struct Backward {
     template <int n>
     REGARD_INLINE void weigh(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                              int32_t stop, bool partial) {
+        if (tiles.weights && !g.watched()) return recall_weights<n>(key_tile, at, first, from, stop, partial);
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
         const Normalizers normalizers(*this, at, first);
@@ -324,6 +332,29 @@ struct Backward {
                 });
         }
     };
+
+    // The same from weights that `normalize` left, relative to the largest score that it had seen by then.
+    template <int n>
+    REGARD_INLINE void recall_weights(int64_t key_tile, size_t at, int64_t first, int32_t from, int32_t stop,
+                                      bool partial) {
+        const KeptWeights kept(*this, key_tile);
+        const Exponents in(*this);
+        const number* largest = (const number*)(tiles.largest + size.row_numbers * at) + first;
+        const number* log_sum = (const number*)(tiles.log_sum + size.row_numbers * at) + first;
+        number share[padded_strip], *to = weights + first * tile;
+        for (int r = 0; r < n; r += width) {
+            const vec<number> older = load(kept.largest + first + r), now = load(largest + r) * broadcast(in.sign);
+            store(share + r, exp2<A::degree>((older - now) * broadcast(in.times) - load(log_sum + r)));
+        }
+        if (partial) clear_outside<n>(to, from, stop);
+        for (int r = 0; r < n; ++r)
+            for (int64_t v = from; v < stop; ++v) {
+                vec<number> w = load(kept.rows + (first + r) * tile + v * width) * broadcast(share[r]);
+                if (partial) w = select((uint32_t)(bits[first + r] >> (v * width)), w, vec<number>{});
+                store(to + r * tile + v * width, w);
+            }
+    }
+    static constexpr int padded_strip = (strip + width - 1) / width * width;
 
     template <int n>
     static REGARD_INLINE void clear_outside(number* rows, int32_t from, int32_t stop) {
@@ -569,32 +600,41 @@ struct Backward {
                 if (active >> i & 1)
                     delta[i] -= ((const number*)g.grad_lse.data)[g.grad_lse.at(0, batch, head, first_query + i)];
         if (!g.watched()) return;
-        for_strips_of_keys(query_tile, active, [&](int64_t key_tile, int64_t first, auto n, int32_t from, int32_t stop) {
-            watch_strip<decltype(n)::value>(first_query + first, key_tile, at, first, from, stop, delta + first);
+        for_strips_of_keys<1>(query_tile, active, [&](const int64_t* key_tile, int, int64_t first, auto n,
+                                                      const int32_t* from, const int32_t* stop) {
+            watch_strip<decltype(n)::value>(first_query + first, *key_tile, at, first, *from, *stop, delta + first);
         });
     }
 
-    // One tile of queries and all its keys: body(key tile, first row, Constant, from, stop) with the bits of what the rows
-    // that take part may see, and the vectors that hold it.
-    template <class Body>
+    // One tile of queries and all its keys, up to `most` tiles at a time: body(key tiles, their number, first row, Constant,
+    // from, stop) with the bits of what the rows that take part may see, and the vectors of each tile that hold it.
+    template <int most, class Body>
     REGARD_INLINE void for_strips_of_keys(int64_t query_tile, uint64_t active, Body body) {
         const int64_t rows = smaller(p.queries - query_tile * tile, tile);
         MaskView view(p, batch, head);
         TilesOfQuery of_query(view, query_tile);
-        TileOfKeys key_tile;
-        while (of_query.next(1, &key_tile, bits)) {
-            for (int64_t r = 0; r < tile; ++r)
-                bits[r] = active >> r & 1 ? (key_tile.partial ? bits[r] : ~(uint64_t)0) : 0;
+        TileOfKeys found[most];
+        while (int count = of_query.next(most, found, bits)) {
+            int64_t key_tiles[most];
+            for (int t = 0; t < count; ++t) {
+                key_tiles[t] = found[t].index;
+                uint64_t* seen = bits + t * tile;
+                for (int64_t r = 0; r < rows; ++r)
+                    seen[r] = active >> r & 1 ? (found[t].partial ? seen[r] : ~(uint64_t)0) : 0;
+            }
             for_strips(rows, [&](int64_t first, auto n) {
-                int32_t from, stop;
-                Forward<A>::template vectors_seen<decltype(n)::value>({key_tile.index, true}, bits + first, &from, &stop);
-                body(key_tile.index, first, n, from, stop);
+                int32_t from[most], stop[most];
+                for (int t = 0; t < count; ++t)
+                    Forward<A>::template vectors_seen<decltype(n)::value>({key_tiles[t], true}, bits + t * tile + first,
+                                                                          &from[t], &stop[t]);
+                body(key_tiles, count, first, n, from, stop);
             });
         }
     }
 
     // The normalizers of one tile of queries again, where the forward pass was by decoding (decode.cpp): it adds products
-    // in another order, and the difference of two roundings of one large score could be anything.
+    // in another order, and the difference of two roundings of one large score could be anything. Such calls have few
+    // queries, so the weights that this takes are kept for the gradients, and no product is computed twice.
     static void normalize(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
                           int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
         BackwardResults none = {};
@@ -606,45 +646,98 @@ struct Backward {
     void normalize_queries(int64_t query_tile) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         number* largest = (number*)(tiles.largest + size.row_numbers * at);
-        number* sums = (number*)(tiles.log_sum + size.row_numbers * at);
+        number* log_sum = (number*)(tiles.log_sum + size.row_numbers * at);
         uint64_t& active = ((uint64_t*)tiles.active)[at];
-        // As in Forward: scores are products of queries that a negative scale negates, or final.
-        const bool biased = p.bias || p.table;
-        const number of_product = biased ? factor : factor > 0 ? 1 : factor < 0 ? -1 : 0;
-        const number times = biased || factor == 0 ? 1 : of_product * factor;
-        for (int64_t r = 0; r < tile; ++r) largest[r] = -infinity, sums[r] = 0;
-        for_strips_of_keys(query_tile, active, [&](int64_t key_tile, int64_t first, auto n, int32_t from, int32_t stop) {
-            normalize_strip<decltype(n)::value>(query_tile * tile + first, key_tile, at, first, from, stop, of_product, times,
-                                                largest + first, sums + first);
+        const Exponents in(*this);
+        const int64_t rows = smaller(p.queries - query_tile * tile, tile);  // of the others the weights are 0 already
+        for (int64_t r = 0; r < rows; ++r) largest[r] = -infinity;
+        memset(sums, 0, sizeof(number) * (size_t)(rows * width));
+        for_strips_of_keys<together>(query_tile, active, [&](const int64_t* key_tiles, int count, int64_t first, auto n,
+                                                             const int32_t* from, const int32_t* stop) {
+            normalize_strip<decltype(n)::value>(query_tile * tile + first, key_tiles, count, at, first, from, stop, in,
+                                                largest + first);
         });
         const uint64_t before = active;
-        for (int64_t r = 0; r < tile; ++r) {
+        for (int64_t r = 0; r < rows; ++r) {
             if (!(before >> r & 1)) {
-                largest[r] = 0, sums[r] = infinity;
+                largest[r] = 0, log_sum[r] = infinity;
                 continue;
             }
-            const Normalizer<number> found = {biased ? largest[r] : of_product * largest[r],
-                                              (number)(log((double)sums[r]) * log2_e)};
+            const double sum = sum_of_lanes<number>(load(sums + r * width));
+            const Normalizer<number> found = {in.sign * largest[r], (number)(log(sum) * log2_e)};
             const bool takes_part = found.takes_part() && largest[r] < infinity;
             if (!takes_part) active &= ~((uint64_t)1 << r);
-            largest[r] = takes_part ? found.largest : 0, sums[r] = takes_part ? found.log_sum : infinity;
+            largest[r] = takes_part ? found.largest : 0, log_sum[r] = takes_part ? found.log_sum : infinity;
         }
     }
 
+    // As in Forward: scores are products of queries that a negative scale negates, or final.
+    struct Exponents {
+        number of_product, sign, times;  // score = of_product * product + bias; a difference of scores in the exponent
+        explicit REGARD_INLINE Exponents(const Backward& b) {
+            const bool biased = b.p.bias || b.p.table;
+            sign = biased || b.factor > 0 ? 1 : b.factor < 0 ? -1 : 0;
+            of_product = biased ? b.factor : sign;
+            times = biased || b.factor == 0 ? 1 : sign * b.factor;
+        }
+    };
+
+    // Where a tile's weights lie, and for which largest score of each query.
+    struct KeptWeights {
+        number *rows, *largest;
+        REGARD_INLINE KeptWeights(const Backward& b, int64_t key_tile) {
+            rows = (number*)(b.tiles.weights + b.size.weights * (size_t)(b.in_group * b.p.key_tiles() + key_tile));
+            largest = rows + b.p.queries * tile;
+        }
+    };
+
+    // A strip of queries and a few tiles of keys: their weights, relative to the largest score so far, into `tiles.weights`,
+    // and that score beside them.
     template <int n>
-    REGARD_INLINE void normalize_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
-                                       int32_t stop, number of_product, number times, number* largest,
-                                       number* sums) {
+    REGARD_INLINE void normalize_strip(int64_t first_query, const int64_t* key_tiles, int count, size_t at, int64_t first,
+                                       const int32_t* from, const int32_t* stop, const Exponents& in, number* largest) {
+        vec<number> highest[n];
+        for (int r = 0; r < n; ++r) highest[r] = broadcast(-infinity);
+        for (int t = 0; t < count; ++t)
+            score_strip<n>(first_query, key_tiles[t], at, first, from[t], stop[t], bits + t * tile + first, in, highest);
+        number shrink[padded_strip] = {};
+        for (int r = 0; r < n; ++r) {
+            const number highest_of_row = largest_lane<number>(highest[r]), old = largest[r];
+            largest[r] = highest_of_row > old ? highest_of_row : old;
+            shrink[r] = largest[r] == -infinity ? 0 : (old - largest[r]) * in.times;
+        }
+        for (int r = 0; r < n; r += width) store(shrink + r, exp2<A::degree>(load(shrink + r)));
+        for (int r = 0; r < n; ++r) {
+            const vec<number> base = broadcast(largest[r] == -infinity ? 0 : largest[r]);  // 0: it has seen nothing yet
+            vec<number> sum = {};
+            for (int t = 0; t < count; ++t) {
+                number* weight = KeptWeights(*this, key_tiles[t]).rows + (first + r) * tile;
+                for (int64_t c = from[t] * width; c < stop[t] * width; c += width) {
+                    const vec<number> w = exp2<A::degree>((load(weight + c) - base) * broadcast(in.times));
+                    sum += w;
+                    store(weight + c, w);
+                }
+            }
+            number* total = sums + (first + r) * width;
+            store(total, multiply_add(load(total), broadcast(shrink[r]), sum));
+        }
+        for (int t = 0; t < count; ++t)
+            memcpy(KeptWeights(*this, key_tiles[t]).largest + first, largest, sizeof(number) * n);
+    }
+
+    // Scores of a strip and one tile of keys, where the weights will be; -infinity where `allowed` forbids.
+    template <int n>
+    REGARD_INLINE void score_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
+                                   int32_t stop, const uint64_t* allowed, const Exponents& in, vec<number>* highest) {
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
         BiasRows<number> bias{p, batch, head};
         const bool biased = bias.any();
         const number* added[n];
-        vec<number> highest[n];
-        for (int r = 0; r < n; ++r) {
-            if (biased) added[r] = bias.read(first_query + r, key_tile * tile, bias_rows + r * tile);
-            highest[r] = broadcast(-infinity);
-        }
+        if (biased)
+            for (int r = 0; r < n; ++r)
+                added[r] = bias.read(first_query + r, key_tile * tile, bias_rows + r * tile);
+        number* to = KeptWeights(*this, key_tile).rows + first * tile;
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
@@ -652,23 +745,12 @@ struct Backward {
             s.each([&](int r, int v, vec<number>& x) {
                 vec<number> plus = {};
                 if (biased) plus = load(added[r] + (v0 + v) * width);
-                x = multiply_add(x, broadcast(of_product), plus);
-                x = select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), x, broadcast(-infinity));
+                x = multiply_add(x, broadcast(in.of_product), plus);
+                x = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), x, broadcast(-infinity));
                 highest[r] = maximum(highest[r], x);
             });
-            s.store_to(exponents + v0 * width, tile);
+            s.store_to(to + v0 * width, tile);
         });
-        for (int r = 0; r < n; ++r) {
-            const number highest_of_row = largest_lane<number>(highest[r]);
-            const number most = highest_of_row > largest[r] ? highest_of_row : largest[r];
-            if (most == -infinity) continue;  // has seen nothing yet
-            vec<number> sum = {};
-            for (int64_t c = from * width; c < stop * width; c += width)
-                sum += exp2<A::degree>((load(exponents + r * tile + c) - broadcast(most)) * broadcast(times));
-            const number shrink = exp2<A::degree>(broadcast((largest[r] - most) * times))[0];
-            sums[r] = sums[r] * shrink + sum_of_lanes<number>(sum);
-            largest[r] = most;
-        }
     }
 
     template <int n>

@@ -14,7 +14,6 @@ namespace regard {
 
 namespace {
 
-constexpr int64_t most_rows = 64;        // rows of a chunk: they are counted in the bits of a word
 constexpr int64_t small_join = 1 << 16;  // numbers that one thread joins sooner than two
 
 size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -97,7 +96,7 @@ constexpr double largest_scale = 0x1p32;
 // fifth of the time but for 4 queries of 8 heads in bfloat16 (1.4).
 bool decode_suits(const Problem& p) {
     const int64_t rows = p.group() * p.queries, gain = p.query.dtype == Dtype::bfloat16 ? 16 : 4;
-    return p.dropout == 0 && rows <= most_rows && p.queries * rows * gain <= p.keys && fabs(p.scale) <= largest_scale;
+    return p.dropout == 0 && rows <= decoded_rows && p.queries * rows * gain <= p.keys && fabs(p.scale) <= largest_scale;
 }
 
 void decode(const Problem& p, const ForwardResults& results, int threads) {
@@ -105,8 +104,8 @@ void decode(const Problem& p, const ForwardResults& results, int threads) {
 }
 
 void paged(const Problem& p, const Pages& pages, const ForwardResults& results, int threads) {
-    if (p.group() > most_rows) throw std::invalid_argument("query: expected at most 64 heads to one of key_pages");
-    const int64_t step = most_rows / p.group();
+    if (p.group() > decoded_rows) throw std::invalid_argument("query: expected at most 64 heads to one of key_pages");
+    const int64_t step = decoded_rows / p.group();
     for (int64_t first = 0; first < p.queries; first += step) {
         Problem part = p;
         part.queries = p.queries - first < step ? p.queries - first : step;

@@ -31,18 +31,21 @@ struct BackwardGiven {
     REGARD_INLINE bool watched() const { return log_weight || column || top || rows_weights; }
 };
 
+// Bytes of one tile, under the names of BackwardTiles, and of what a task works with.
+struct BackwardSizes {
+    size_t key, key_rows, value, query, query_rows, output, output_rows, row_numbers, grad_query, weights;
+    size_t scratch, pack_scratch, number;
+};
+
 // Tokens of one (batch, key head) in the layout of the backward pass, tile after tile; queries of the heads that share
-// the key head one head after the other. Sizes in bytes of one tile are in BackwardSizes under the same names.
+// the key head one head after the other.
 struct BackwardTiles {
     char *key, *key_rows, *value;                      // columns for scores; rows for dQ; columns for D
     char *query, *query_rows, *output, *output_rows;   // rows for scores and D; paired rows for dK and dV
     char *largest, *log_sum;                           // the normalizer of each query
     char *delta, *active;                              // sum_j w D; bit i: query i takes part
-};
-
-struct BackwardSizes {
-    size_t key, key_rows, value, query, query_rows, output, output_rows, row_numbers, grad_query;
-    size_t scratch, pack_scratch, number;
+    char* weights;  // null, or those of each head and tile of keys, and what they are relative to: see normalize_strip
+    const BackwardSizes* size;
 };
 
 struct BackwardResults {
@@ -61,6 +64,7 @@ struct Observed {
     char* normals;
 };
 
+inline constexpr int64_t decoded_rows = 64;  // of a chunk of decoding, at most: they are counted in the bits of a word
 inline constexpr int64_t chunk_tiles = 64;  // key tiles in a chunk of decoding, at most
 inline constexpr int64_t dropped_together = 16384;  // numbers in a block: fewer would not be worth another thread
 
