@@ -220,8 +220,8 @@ def _unknown_id_of(backend: tokenizers.Tokenizer) -> int | None:
 
 def each_text(texts: Any) -> Iterator[Any]:
     """An iterator over several texts, each yet to be checked. Raises OptionError for what does not hold several."""
-    with suppress(TypeError, NotImplementedError):  # the latter of tensors in layouts of their own
-        if not isinstance(texts, str | bytes | Mapping):
+    with suppress(TypeError):
+        if not isinstance(texts, str | bytes | Mapping | Tensor):
             return iter(texts)
     raise OptionError(
         "these are no texts",
