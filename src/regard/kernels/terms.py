@@ -50,23 +50,8 @@ class Terms(NamedTuple):
 
     def options(self) -> dict[str, Any]:
         """The terms as keyword arguments of a kernel, with the number of threads."""
-        (
-            low,
-            high,
-            start,
-            stop,
-            row_start,
-            key_tile,
-            bitmap,
-            bitmaps,
-            dense,
-            scale,
-            bias,
-            table,
-            lowest,
-            dropout,
-            seed,
-        ) = self
+        low, high, start, stop, row_start, key_tile, bitmap, bitmaps, dense, *others = self
+        scale, bias, table, lowest, dropout, seed = others
         options: dict[str, Any] = {"scale": scale, "threads": torch.get_num_threads()}
         if low is not None:
             options["low"] = low
