@@ -305,6 +305,7 @@ def own(model):
     return found
 
 
+@pytest.mark.slow  # forms with random weights are compared number by number above
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_what_was_learned_is_kept_in_ctranslate2(tmp_path, reverser, norm):
     import ctranslate2
@@ -319,6 +320,7 @@ def test_what_was_learned_is_kept_in_ctranslate2(tmp_path, reverser, norm):
     assert own(model) == [" ".join(reversed(text.split())) for text in TEXTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("form", "norm"), [("marian", "post"), ("pegasus", "pre")])
 def test_what_was_learned_is_kept_in_transformers(tmp_path, reverser, form, norm):
     from transformers import AutoTokenizer
