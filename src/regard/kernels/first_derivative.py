@@ -30,19 +30,19 @@ class _Entry(torch.autograd.Function):
 
     @staticmethod
     def forward(tensor: Tensor, impl: str) -> Tensor:
-        """The tensor itself."""
+        """The identity; a view, since torch.func takes no output that is an input."""
         del impl
         return tensor.view_as(tensor)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the name."""
+        """Save the implementation's name for the error message."""
         del output
         _, ctx.impl = inputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """The gradient itself; a mark on one that torch cannot differentiate."""
+        """The gradient; through ``_Mark`` where torch has no derivative for it."""
         (gradient,) = gradients
         node = gradient.grad_fn if torch.is_grad_enabled() else None
         if node is None or type(node).__name__ != "NotImplemented":
@@ -58,19 +58,19 @@ class _Mark(torch.autograd.Function):
 
     @staticmethod
     def forward(gradient: Tensor, impl: str) -> Tensor:
-        """The gradient itself."""
+        """The identity on a gradient."""
         del impl
         return gradient.view_as(gradient)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the name."""
+        """Save the implementation's name for the error message."""
         del output
         _, ctx.impl = inputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> NoReturn:
-        """Refuse."""
+        """Raise RefusedError: a second derivative has reached the kernel."""
         del gradients
         raise RefusedError(
             f"impl {ctx.impl!r} has no second derivatives",

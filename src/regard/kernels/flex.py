@@ -32,11 +32,11 @@ class Flex(Implementation):
     name: ClassVar[str] = "flex"
 
     def unavailable(self) -> str | None:
-        """It needs a GPU."""
+        """Why there is no CUDA GPU to compute on; None if there is one."""
         return None if torch.cuda.is_available() else "torch sees no CUDA GPU"
 
     def details(self) -> str:
-        """The GPU's name."""
+        """Torch's version and the name of the GPU."""
         return f"torch {torch.__version__}, on {torch.cuda.get_device_name()}"
 
     def refuses(self, request: Request) -> str | None:

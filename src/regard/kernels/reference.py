@@ -26,11 +26,11 @@ class Reference(Implementation):
     name: ClassVar[str] = "reference"
 
     def unavailable(self) -> str | None:
-        """It is there wherever torch is."""
+        """None: plain torch runs on every device."""
         return None
 
     def details(self) -> str:
-        """Torch's version."""
+        """Torch's version, and that operations are not fused."""
         return f"torch {torch.__version__}, one operation after another"
 
     def refuses(self, request: Request) -> str | None:

@@ -52,7 +52,7 @@ class _ZeroWhere(torch.autograd.Function):
 
     @staticmethod
     def forward(tensor: Tensor, where: Tensor) -> Tensor:
-        """A copy with zeros."""
+        """A copy of the same layout, with zeros in the named elements."""
         return _copy(tensor, where, tensor.new_zeros(()))
 
     @staticmethod
@@ -74,7 +74,7 @@ class _ReplaceWhere(torch.autograd.Function):
 
     @staticmethod
     def forward(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
-        """A copy with the other elements."""
+        """A copy of the same layout, with the other tensor's elements in the named places."""
         return _copy(tensor, where, others)
 
     @staticmethod

@@ -41,7 +41,7 @@ class Sdpa(Implementation):
     name: ClassVar[str] = "sdpa"
 
     def unavailable(self) -> str | None:
-        """It is there wherever torch is."""
+        """None: every torch has the kernel."""
         return None
 
     def details(self) -> str:

@@ -89,7 +89,7 @@ def _first(request: Request) -> Implementation:
     for name, impl in IMPLEMENTATIONS.items():
         if impl.refuses(request) is None and _passed_over(name, request) is None:
             return impl
-    return IMPLEMENTATIONS["reference"]  # which refuses nothing
+    return IMPLEMENTATIONS["reference"]
 
 
 def _first_to_observe(request: Request) -> Implementation:
