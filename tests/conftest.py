@@ -1,4 +1,4 @@
-"""What the whole suite shares: the seed, calls without the shape checks, and the table of what was proved."""
+"""What the whole suite shares: each test's start, calls without the shape checks, and the table of what was proved."""
 
 import inspect
 import re
@@ -65,9 +65,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(autouse=True)
-def seed() -> None:
-    """The same random numbers for a test, whatever ran before it."""
+def same_start() -> None:
+    """The same random numbers and one thread for a test, whatever ran before it.
+
+    A translator of CTranslate2 sets the number of threads of the whole process. With two in each of pytest's workers,
+    which then wait for one another, everything after it took 5 to 10 times as long.
+    """
     torch.manual_seed(20_17)
+    torch.set_num_threads(1)
 
 
 @pytest.fixture
