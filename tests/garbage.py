@@ -33,7 +33,7 @@ from regard.layers import (
     encoder_block,
 )
 from regard.models import Bert, BertConfig, Recurrent, RecurrentConfig, Transformer, TransformerConfig
-from regard.models.luong_local import LocalPredictive
+from regard.mechanisms.local_p import LocalPredictive
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.search import Beam, Greedy, Sampling
 from regard.text import Embedder, Pooling, Tokenizer

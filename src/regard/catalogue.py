@@ -12,16 +12,25 @@ from typing import Any
 
 from regard.arguments import explain_arguments
 from regard.errors import check_choice, unknown
-from regard.mechanisms import Additive, DotProduct, LuongConcat, LuongDot, LuongGeneral, Mechanism
+from regard.mechanisms import (
+    Additive,
+    DotProduct,
+    Linear,
+    Linformer,
+    LocalPredictive,
+    LuongConcat,
+    LuongDot,
+    LuongGeneral,
+    Mechanism,
+)
 
 
 @dataclass(frozen=True)
 class Entry:
     """A mechanism: what it is, where it comes from, what it costs and what it can do.
 
-    ``cost`` counts time with n queries and keys and head_dim d; ``masks`` says which masks it has a form for;
-    ``exact`` whether it computes its equation without approximation; ``bias`` whether it adds a bias or
-    position to scores.
+    ``cost`` counts time with n queries and keys and head_dim d; ``masks`` says which masks it has a form for, and
+    ``bias`` whether it has one for a bias or position that is added to scores: ``Mechanism.refuses`` tells for a call.
     """
 
     name: str
@@ -30,8 +39,22 @@ class Entry:
     paper: str
     cost: str
     masks: str = "any"
-    exact: bool = True
     bias: bool = True
+
+    @property
+    def approximates(self) -> str | None:
+        """The mechanism whose output it comes near to; None computes an equation of its own, exactly."""
+        return self.mechanism.approximates
+
+    @property
+    def exact(self) -> bool:
+        """Whether it approximates nothing."""
+        return self.approximates is None
+
+    @property
+    def weights_are(self) -> str:
+        """What the weights of a query are: "distribution", "non-negative" or "signed"."""
+        return self.mechanism.weights_are
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -75,6 +98,31 @@ _TABLE = (
         equation="softmax(u . tanh(W [q ; k])) v",
         paper="Luong et al. 2015, equation 8",
         cost="n^2 d, with a tanh for each of the d",
+    ),
+    Entry(
+        name="local_p",
+        mechanism=LocalPredictive,
+        equation="softmax(q . W k) exp(-(s - p)^2 / 2 sigma^2) v, p = S sigmoid(u . tanh(W' q))",
+        paper="Luong et al. 2015, equations 9 and 10",
+        cost="n^2 d + n d^2",
+    ),
+    Entry(
+        name="linear",
+        mechanism=Linear,
+        equation="phi(q) sum(phi(k) v^T) / phi(q) sum(phi(k)), phi(x) = elu(x) + 1",
+        paper="Katharopoulos et al. 2020, Transformers are RNNs, equations 4 to 12",
+        cost="n d^2",
+        masks="causal, padding and others that hide keys from every query, and both",
+        bias=False,
+    ),
+    Entry(
+        name="linformer",
+        mechanism=Linformer,
+        equation="softmax(q . E k / sqrt(d)) F v",
+        paper="Wang et al. 2020, Linformer: self-attention with linear complexity, equation 7",
+        cost="n projected d",
+        masks="padding and others that hide keys from every query",
+        bias=False,
     ),
 )
 _BY_NAME = {entry.name: entry for entry in _TABLE}

@@ -59,8 +59,10 @@ class Observation(Generic[Array]):
     """What a mechanism looked at, in memory linear in the number of queries and keys.
 
     output       (batch, heads, queries, value_dim)  what attention gives
-    lse          (batch, heads, queries)             log of the sum of exp(score); -inf where nothing may be seen
-    entropy      (batch, heads, queries)             of the weights, in nats; 0 where nothing may be seen
+    lse          (batch, heads, queries)             log of the sum of exp(score); -inf where nothing may be seen; None
+                                                     where the mechanism has no scores
+    entropy      (batch, heads, queries)             of the weights, in nats; 0 where nothing may be seen; None where
+                                                     the weights of a query are no distribution
     received     (batch, heads, keys)                each key's weight summed over the queries
     top_keys     (batch, heads, queries, top)        the keys of the largest weights, largest first; -1: no more keys
     top_weights  (batch, heads, queries, top)        their weights; 0 where top_keys is -1
@@ -68,8 +70,8 @@ class Observation(Generic[Array]):
     """
 
     output: Float[Array, "batch heads queries value_dim"]
-    lse: Float[Array, "batch heads queries"]
-    entropy: Float[Array, "batch heads queries"]
+    lse: Float[Array, "batch heads queries"] | None
+    entropy: Float[Array, "batch heads queries"] | None
     received: Float[Array, "batch heads keys"]
     top_keys: Int[Array, "batch heads queries top"]
     top_weights: Float[Array, "batch heads queries top"]

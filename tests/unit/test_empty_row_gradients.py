@@ -5,7 +5,7 @@ import torch
 
 import regard
 from regard import masks, positions
-from regard.models.luong_local import LocalPredictive
+from regard.mechanisms.local_p import LocalPredictive
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 2, 3, 5, 7, 4
 EMPTY = 2

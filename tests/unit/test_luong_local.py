@@ -7,7 +7,7 @@ import torch
 from oracles import recurrent as oracle
 from regard import masks
 from regard.errors import OptionError, RefusedError, ShapeError
-from regard.models.luong_local import LocalPredictive
+from regard.mechanisms.local_p import LocalPredictive
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM, WINDOW = 2, 3, 5, 11, 7, 5, 2
 LENGTHS = [KEYS, 4]

@@ -19,7 +19,7 @@ import regard
 from regard import masks, positions
 from regard.errors import RefusedError
 from regard.kernels import statistics
-from regard.models.luong_local import LocalPredictive
+from regard.mechanisms.local_p import LocalPredictive
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 3, 5, 2
 IMPLS = ("auto", "native", "sdpa", "reference")

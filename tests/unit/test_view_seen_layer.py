@@ -11,7 +11,7 @@ from oracles.attention import attention
 from oracles.positions import alibi, t5_buckets
 from regard import masks, positions
 from regard.errors import RefusedError
-from regard.models.luong_local import LocalPredictive
+from regard.mechanisms.local_p import LocalPredictive
 from regard.view.seen_layer import layers_of
 
 HEADS, QUERIES, KEYS, HEAD_DIM = 3, 5, 7, 11

@@ -8,7 +8,7 @@ import regard
 from regard import masks, positions
 from regard.errors import DtypeError, RefusedError
 from regard.models import Bert, BertConfig, Recurrent, RecurrentConfig, Transformer, TransformerConfig
-from regard.models.luong_local import LocalPredictive
+from regard.mechanisms.local_p import LocalPredictive
 from regard.models.transformer import POSITIONS
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 3, 5, 7, 4, 6

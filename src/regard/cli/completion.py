@@ -20,6 +20,13 @@ def one_of(names: Iterable[str]) -> Completer:
     return complete
 
 
+def mechanism(incomplete: str) -> list[str]:
+    """Completes to a mechanism of the catalogue, or to "none"."""
+    from regard.catalogue import catalogue
+
+    return one_of([*(row.name for row in catalogue()), "none"])(incomplete)
+
+
 def model_or(names: Iterable[str] = ()) -> Completer:
     """Completes to one of these names, or to a folder that holds a model."""
     named = one_of(names)

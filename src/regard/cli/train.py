@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from regard.cli.asked import PRECISIONS, Columns, Fields, Overwrite, Resume, check_resume, columns_of, fields_of
-from regard.cli.completion import model_or, one_of
+from regard.cli.completion import mechanism, model_or, one_of
 from regard.cli.say import say
 from regard.cli.verb import Tasks, Verb
 from regard.errors import OptionError, OutputError, OutputExistsError, unwritable
@@ -106,15 +106,19 @@ def translate(
         str | None,
         typer.Option(
             "--attention",
-            help="Of gru and lstm: additive, luong_dot, luong_general, luong_concat, local_p or none; else additive.",
+            help="The attention mechanism, as `regard list` names them. Transformers: dot_product unless set; gru and "
+            "lstm: additive, luong_dot, luong_general, luong_concat, local_p or none, additive unless set.",
             show_default=False,
-            autocompletion=one_of(("additive", "luong_dot", "luong_general", "luong_concat", "local_p", "none")),
+            autocompletion=mechanism,
         ),
     ] = None,
     numbers: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="A number of the model, such as layers=4 or norm=pre; again for more.", show_default=False
+            "--set",
+            help="Override a model setting, for example layers=4, norm=pre or "
+            "mechanism_options.projected=64; repeat for more.",
+            show_default=False,
         ),
     ] = None,
     vocabulary: Annotated[

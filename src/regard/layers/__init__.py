@@ -1,13 +1,13 @@
 """Layers: multi-head attention, feed-forward, and the blocks that models are made of."""
 
 from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decoder_block, encoder_block
-from regard.layers.cache import KeyValueCache
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import ACTIVATIONS, FeedForward
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.page_pool import PagePool
 from regard.layers.paged_cache import PagedCache
 from regard.layers.residual import PostNorm, PreNorm, Residual
+from regard.mechanisms import KeyValueCache
 
 __all__ = [
     "ACTIVATIONS",

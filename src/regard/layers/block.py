@@ -5,20 +5,22 @@ Vaswani et al. 2017, section 3.1 and figure 1. A decoder block without cross-att
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import final, overload
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, final, overload
 
 from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_choice, check_flag, check_number, check_size
-from regard.layers.cache import KeyValueCache
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
+from regard.mechanisms.key_value_cache import KeyValueCache
+from regard.mechanisms.state import State
 from regard.positions.base import PairBias, Rotation
 
 _RESIDUALS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
@@ -53,13 +55,19 @@ class EncoderBlock(nn.Module):
 class DecoderCache:
     """What a decoder block remembers: its own tokens so far, and the memory it looks at."""
 
-    own: KeyValueCache = field(default_factory=KeyValueCache.empty)
+    own: State | None = None
+    """None before the first token."""
     memory: KeyValueCache | None = None
+
+    @property
+    def length(self) -> int:
+        """How many tokens of its own."""
+        return 0 if self.own is None else self.own.length
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> DecoderCache:
         """A cache of the given batch entries, in that order."""
         memory = None if self.memory is None else self.memory.reordered(entries)
-        return DecoderCache(self.own.reordered(entries), memory)
+        return DecoderCache(None if self.own is None else self.own.reordered(entries), memory)
 
 
 @final
@@ -141,7 +149,8 @@ class DecoderBlock(nn.Module):
                 do="start with cache=DecoderCache()",
             )
         old = DecoderCache() if cache is None else cache
-        offset, own, remembered = old.own.length, old.own, old.memory
+        own = self.attention.empty_cache() if old.own is None else old.own
+        offset, remembered = old.length, old.memory
 
         def attend(inner: Tensor) -> Tensor:
             nonlocal own
@@ -176,6 +185,7 @@ def encoder_block(
     epsilon: float = 1e-5,
     key_value_heads: int | None = None,
     mechanism: str | Mechanism = "dot_product",
+    mechanism_options: Mapping[str, Any] | None = None,
     position: Rotation | PairBias | None = None,
 ) -> EncoderBlock:
     """An encoder block from numbers.
@@ -190,6 +200,7 @@ def encoder_block(
             heads,
             key_value_heads=key_value_heads,
             mechanism=mechanism,
+            mechanism_options=mechanism_options,
             position=position,
             dropout=attention_dropout,
         ),
@@ -213,13 +224,14 @@ def decoder_block(
     epsilon: float = 1e-5,
     key_value_heads: int | None = None,
     mechanism: str | Mechanism = "dot_product",
+    mechanism_options: Mapping[str, Any] | None = None,
     position: Rotation | PairBias | None = None,
     cross_attention: bool = True,
 ) -> DecoderBlock:
     """A decoder block from numbers; ``cross_attention=False`` gives the block of a decoder-only model.
 
-    ``mechanism``, ``position`` and ``key_value_heads`` are those of self-attention; cross-attention is scaled dot
-    product with all heads.
+    ``mechanism``, its options, ``position`` and ``key_value_heads`` are those of self-attention; cross-attention is
+    scaled dot product with all heads.
     """
     check_flag("cross_attention", cross_attention)
     return DecoderBlock(
@@ -228,6 +240,7 @@ def decoder_block(
             heads,
             key_value_heads=key_value_heads,
             mechanism=mechanism,
+            mechanism_options=mechanism_options,
             position=position,
             dropout=attention_dropout,
         ),

@@ -25,15 +25,17 @@ from regard.errors import (
     ShapeError,
     check_count,
     check_flag,
+    check_kind,
     check_size,
     check_weights,
     described,
 )
 from regard.kernels.autocast import is_in_autocast
-from regard.layers.cache import KeyValueCache
 from regard.layers.projection import project
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
+from regard.mechanisms.key_value_cache import KeyValueCache
+from regard.mechanisms.state import State, wrong_state
 from regard.positions.base import PairBias, Rotation
 from regard.shapes import check_dropout, check_mask, check_tokens
 
@@ -48,6 +50,7 @@ class MultiHeadAttention(nn.Module):
         heads: query heads.
         key_value_heads: heads of keys and values, a divisor of ``heads``; None is as many.
         mechanism: a name in the catalogue, or a ``Mechanism`` made for ``heads`` of ``head_dim``.
+        mechanism_options: of a mechanism given by name, as ``regard.mechanism`` takes them.
         position: None, ``positions.Rotary`` (turns queries and keys), or ``ALiBi``, ``T5Buckets``,
             ``ShawRelative`` (bias of scores).
         dropout: of the weights, in training, where the mechanism is given by name.
@@ -68,6 +71,7 @@ class MultiHeadAttention(nn.Module):
         *,
         key_value_heads: int | None = None,
         mechanism: str | Mechanism = "dot_product",
+        mechanism_options: Mapping[str, Any] | None = None,
         position: Rotation | PairBias | None = None,
         dropout: float = 0.0,
         bias: bool = True,
@@ -93,23 +97,7 @@ class MultiHeadAttention(nn.Module):
         self.key_projection = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
         self.value_projection = nn.Linear(value_width, key_value_heads * self.head_dim, bias=bias)
         self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bias)
-        if isinstance(mechanism, Mechanism) and dropout != 0.0:
-            raise OptionError(
-                "dropout is given for a mechanism that was made already",
-                expected="dropout=0.0, or the mechanism's name",
-                got=f"dropout={dropout} and a {type(mechanism).__name__}",
-                do=f"give it to the mechanism: regard.mechanism(..., dropout={dropout})",
-            )
-        if isinstance(mechanism, str):
-            mechanism = mechanism_of(mechanism, heads=heads, head_dim=self.head_dim, dropout=dropout)
-        if not isinstance(mechanism, Mechanism):
-            raise OptionError(
-                "mechanism is neither a name nor a mechanism",
-                expected="a name in regard.catalogue(), or a module made by regard.mechanism(...)",
-                got=described(mechanism),
-                do='for example mechanism="dot_product"',
-            )
-        self.mechanism = mechanism
+        self.mechanism = _mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
         self.position = position
         nn.Module.register_load_state_dict_pre_hook(self, _split_fused)
         self._start()
@@ -133,8 +121,8 @@ class MultiHeadAttention(nn.Module):
         value: Tensor | None = ...,
         *,
         mask: Mask | None = ...,
-        cache: KeyValueCache,
-    ) -> tuple[Tensor, KeyValueCache]: ...
+        cache: State,
+    ) -> tuple[Tensor, State]: ...
 
     def forward(
         self,
@@ -143,8 +131,8 @@ class MultiHeadAttention(nn.Module):
         value: Tensor | None = None,
         *,
         mask: Mask | None = None,
-        cache: KeyValueCache | None = None,
-    ) -> Tensor | tuple[Tensor, KeyValueCache]:
+        cache: State | None = None,
+    ) -> Tensor | tuple[Tensor, State]:
         """Attend from ``query`` to ``key`` and ``value``.
 
         Args:
@@ -152,7 +140,8 @@ class MultiHeadAttention(nn.Module):
             key: (batch, keys, key_width); None is ``query``: self-attention.
             value: (batch, keys, value_width); None is ``key``.
             mask: from ``regard.masks``, over queries and keys, those in the cache included.
-            cache: keys and values of earlier tokens. The new ones follow them.
+            cache: what is known of earlier tokens: ``empty_cache()``, or what an earlier call returned. The new ones
+                follow them. For softmax mechanisms it is a ``KeyValueCache``.
 
         Returns:
             (batch, queries, width); with a cache, a pair of it and the longer cache.
@@ -162,8 +151,8 @@ class MultiHeadAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         check_mask(mask)
-        if cache is not None:
-            _check_cache(cache)
+        if cache is not None and not isinstance(cache, State):
+            raise wrong_state(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
         queries = self._heads_of(query, self.query_projection, "query")
         keys = self._heads_of(key, self.key_projection, "key")
         values = self._heads_of(value, self.value_projection, "value")
@@ -172,8 +161,12 @@ class MultiHeadAttention(nn.Module):
         keys = self._turned(keys, known)
         if cache is None:
             return self._mixed(queries, keys, values, mask)
-        cache = cache.extended(keys, values)
-        return self._mixed(queries, cache.key, cache.value, mask), cache
+        mixed, cache = self.mechanism.step(queries, keys, values, cache, mask, bias=self._bias)
+        return self._joined(mixed), cache
+
+    def empty_cache(self) -> State:
+        """What the layer knows before the first token, for ``cache=``: the empty state of its mechanism."""
+        return self.mechanism.empty_state()
 
     def remember(self, memory: Tensor) -> KeyValueCache:
         """Keys and values of ``memory`` (batch, keys, key_width), to be recalled at each step of decoding."""
@@ -274,9 +267,16 @@ class MultiHeadAttention(nn.Module):
         return turned
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
-        bias = self.position if isinstance(self.position, PairBias) else None
-        mixed: Tensor = self.mechanism(query, key, value, mask, bias=bias)
-        return project(mixed.transpose(1, 2).flatten(2), self.output_projection)
+        return self._joined(self.mechanism(query, key, value, mask, bias=self._bias))
+
+    @property
+    def _bias(self) -> PairBias | None:
+        """The position, where it is added to scores."""
+        return self.position if isinstance(self.position, PairBias) else None
+
+    def _joined(self, heads: Tensor) -> Tensor:
+        """(batch, heads, length, head_dim) -> (batch, length, width)."""
+        return project(heads.transpose(1, 2).flatten(2), self.output_projection)
 
     def _start(self) -> None:
         """Xavier, as Vaswani et al. and nn.MultiheadAttention do; biases start at 0."""
@@ -327,6 +327,35 @@ def _split_fused(module: MultiHeadAttention, state: dict[str, Any], prefix: str,
     for theirs, name in renamed.items():
         if prefix + theirs in state:
             state[prefix + name] = state.pop(prefix + theirs)
+
+
+def _mechanism(
+    mechanism: object, options: Mapping[str, Any] | None, heads: int, head_dim: int, dropout: float
+) -> Mechanism:
+    """The mechanism of a name, or the one that was given, which has its dropout and options already."""
+    if isinstance(mechanism, str):
+        given = {} if options is None else options
+        check_kind("mechanism_options", given, Mapping, do='for example {"window": 5}')
+        # A mechanism that forms no weights has no such option, and is asked for none.
+        return mechanism_of(
+            mechanism, heads=heads, head_dim=head_dim, **({"dropout": dropout} if dropout else {}), **given
+        )
+    if not isinstance(mechanism, Mechanism):
+        raise OptionError(
+            "mechanism is neither a name nor a mechanism",
+            expected="a name in regard.catalogue(), or a module made by regard.mechanism(...)",
+            got=described(mechanism),
+            do='for example mechanism="dot_product"',
+        )
+    for name, value in (("dropout", dropout or None), ("mechanism_options", options)):
+        if value is not None:
+            raise OptionError(
+                f"{name} is given for a mechanism that was made already",
+                expected=f"no {name}, or the mechanism's name",
+                got=f"{name}={value} and a {type(mechanism).__name__}",
+                do="give it to the mechanism: regard.mechanism(name, ...)",
+            )
+    return mechanism
 
 
 def _check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | None) -> None:

@@ -3,14 +3,25 @@
 from regard.mechanisms.additive import Additive
 from regard.mechanisms.base import Mechanism, ScoredMechanism
 from regard.mechanisms.dot_product import DotProduct
+from regard.mechanisms.key_value_cache import KeyValueCache
+from regard.mechanisms.linear import Linear, LinearState
+from regard.mechanisms.linformer import Linformer
+from regard.mechanisms.local_p import LocalPredictive
 from regard.mechanisms.luong import LuongConcat, LuongDot, LuongGeneral
+from regard.mechanisms.state import State
 
 __all__ = [
     "Additive",
     "DotProduct",
+    "KeyValueCache",
+    "Linear",
+    "LinearState",
+    "Linformer",
+    "LocalPredictive",
     "LuongConcat",
     "LuongDot",
     "LuongGeneral",
     "Mechanism",
     "ScoredMechanism",
+    "State",
 ]

@@ -3,25 +3,36 @@
     query (batch, heads, queries, head_dim), key and value (batch, key_heads, keys, head_dim) -> (batch, heads,
     queries, value_dim)
 
-Beside the output a mechanism can tell what it looks at: ``observe`` gives statistics in linear memory, ``weights`` the
-exact weights of some or all queries, when asked.
+A mechanism computes ``attend`` and says what it has no form for (``refuses``). The rest follows:
+
+    weights     every mechanism here is linear in its values, o_i = sum_j w_ij v_j, so row i of its weights is the
+                gradient of o_i with respect to the values (``weights_by_gradient``), whether it ever forms them or not
+    observe     statistics of those rows, a few at a time, in linear memory
+    step        one call of decoding, on top of what ``empty_state`` grew to: keys and values, unless it says otherwise
+
+A subclass overrides these where it has a faster way.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, final
+from typing import ClassVar, Literal, final
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Observation
-from regard.errors import ShapeError, check_size
+from regard.errors import RefusedError, ShapeError, check_size
 from regard.kernels import scored, statistics
 from regard.kernels.request import Bias, Request
+from regard.kernels.select import describe
 from regard.masks.base import Mask
+from regard.mechanisms.key_value_cache import KeyValueCache
+from regard.mechanisms.state import State, wrong_state
+from regard.mechanisms.weights import observe_by_weights, weights_by_gradient
 from regard.shapes import check_dropout, check_tokens, check_top, checked, query_rows
 
 
@@ -34,6 +45,10 @@ class Mechanism(nn.Module, ABC):
 
     implementations: ClassVar[tuple[str, ...]] = ()
     """What its option ``impl`` may name, beside "auto"; empty where it has no such option."""
+    weights_are: ClassVar[Literal["distribution", "non-negative", "signed"]] = "distribution"
+    """What the weights of a query are: 0 or more with a sum of 1, 0 or more with any sum, or of either sign."""
+    approximates: ClassVar[str | None] = None
+    """The mechanism in the catalogue whose output it comes near to; None computes an equation of its own, exactly."""
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -42,13 +57,55 @@ class Mechanism(nn.Module, ABC):
         check_dropout(dropout)
         self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
 
+    @property
+    def scale(self) -> float:
+        """What scores are multiplied with; a position's bias may need to know."""
+        return 1.0
+
+    def refuses(self, request: Request) -> str | None:
+        """Why it has no form for a call, in one clause, such as for a mask or a bias; None if it has."""
+        del request
+        return None
+
+    @final
+    def refuses_mask(self, mask: Mask) -> str | None:
+        """Why it has no form for a mask of any lengths, such as ``masks.causal()``; None if it has."""
+        tokens = torch.empty(1, self.heads, 2, self.head_dim, device="meta")
+        return self.refuses(Request(tokens, tokens, tokens, mask, None, self.scale))
+
     @abstractmethod
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """The output of a call that was checked and is not refused."""
+
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
     ) -> Tensor:
-        """The output (batch, heads, queries, value_dim). Raises as ``regard.attention`` does."""
+        """The output (batch, heads, queries, value_dim).
 
-    @abstractmethod
+        Raises as ``regard.attention`` does, and RefusedError for what the mechanism has no form for.
+        """
+        return self.attend(self.request(query, key, value, mask, bias))
+
+    def weights(
+        self,
+        query: Tensor,
+        key: Tensor,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+        rows: Sequence[int] | Tensor | None = None,
+    ) -> Tensor:
+        """Exact weights (batch, heads, rows, keys) of the queries ``rows``; of all queries if None. Before dropout."""
+        request = self.request(query, key, no_values(key), mask, bias)
+        asked = query_rows(rows, query.shape[2], query.device)
+        return self.row_weights(request, request.frame.all_rows(query.device) if asked is None else asked)
+
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """The weights of the queries ``rows``, in float32 for half precision; NaN where a query that may see something
+        cannot be computed. The values of the request do not matter.
+        """
+        return weights_by_gradient(self.attend, request, rows)
+
     def observe(
         self,
         query: Tensor,
@@ -60,31 +117,52 @@ class Mechanism(nn.Module, ABC):
         top: int = 8,
         rows: Sequence[int] | Tensor | None = None,
     ) -> Observation:
-        """Output and statistics of the weights, before dropout; as ``regard.observe``."""
+        """Output and statistics of the weights, before dropout; as ``regard.observe``.
 
-    @abstractmethod
-    def weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        mask: Mask | None = None,
-        *,
-        bias: Bias | None = None,
-        rows: Sequence[int] | Tensor | None = None,
-    ) -> Tensor:
-        """Exact weights (batch, heads, rows, keys) of the queries ``rows``; of all queries if None. Before dropout."""
+        The entropy is None where the weights are no distribution, and lse where there are no scores.
+        """
+        request = self.request(query, key, value, mask, bias)
+        check_top(top, request.frame.keys)
+        asked = query_rows(rows, request.frame.queries, request.device)
+        return observe_by_weights(
+            self.attend, self.row_weights, request, top=top, rows=asked, entropy=self.weights_are == "distribution"
+        )
 
-    def checked(
+    def empty_state(self) -> State:
+        """What it carries before the first step of decoding."""
+        return KeyValueCache.empty()
+
+    def step(
         self,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        mask: Mask | None,
-        bias: Bias | None,
-        scale: float | None,
-    ) -> Request:
-        """The arguments, checked against each other and against ``heads`` and ``head_dim``."""
-        request = checked(query, key, value, mask=mask, bias=bias, scale=scale, dropout=self.active_dropout)
+        state: State,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+    ) -> tuple[Tensor, State]:
+        """The output for new queries at the end of all tokens, and the state that holds the new keys and values too.
+
+        Args:
+            query, key, value: those of the new tokens.
+            state: what ``empty_state`` or an earlier step gave.
+            mask, bias: over the new queries and all keys, those in the state included.
+
+        Raises OptionError for a state of another kind.
+        """
+        if not isinstance(state, KeyValueCache):
+            raise wrong_state(state, KeyValueCache, type(self).__name__)
+        state = state.extended(key, value)
+        output: Tensor = self(query, state.key, state.value, mask, bias=bias)
+        return output, state
+
+    def request(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: Bias | None) -> Request:
+        """A call, its arguments checked against each other and against the mechanism.
+
+        Raises ShapeError, DtypeError, DeviceError, OptionError, and RefusedError for what ``refuses`` names.
+        """
+        request = checked(query, key, value, mask=mask, bias=bias, scale=self.scale, dropout=self.active_dropout)
         if query.shape[1] != self.heads or query.shape[3] != self.head_dim:
             raise ShapeError(
                 f"query does not fit {type(self).__name__}",
@@ -92,7 +170,19 @@ class Mechanism(nn.Module, ABC):
                 got=f"{tuple(query.shape)}",
                 do="build the mechanism with the heads and head_dim of the query",
             )
+        reason = self.refuses(request)
+        if reason is not None:
+            raise self.refused(reason, request)
         return request
+
+    def refused(self, reason: str, request: Request) -> RefusedError:
+        """The error for a call that there is no form for."""
+        return RefusedError(
+            f"{type(self).__name__} refuses: {reason}",
+            expected="a call that it has a form for",
+            got=describe(request),
+            do="regard.catalogue() tells which masks each mechanism takes; dot_product takes all",
+        )
 
     @property
     def active_dropout(self) -> float:
@@ -122,34 +212,27 @@ class ScoredMechanism(Mechanism):
     ) -> Float[Tensor, "batch heads rows keys"]:
         """The scores of some queries, in the dtype of ``query``."""
 
-    @property
-    def scale(self) -> float:
-        """What a position's bias takes as the scale of scores."""
-        return 1.0
-
     @final
-    def problem(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: Bias | None
-    ) -> scored.Problem:
+    def problem(self, request: Request) -> scored.Problem:
         """The call in the form that plain torch computes."""
-        self.checked(query, key, value, mask, bias, self.scale)
         return scored.pose(
             self.score,
-            query,
-            key,
-            value,
-            mask=mask,
-            bias=bias,
+            request.query,
+            request.key,
+            request.value,
+            mask=request.mask,
+            bias=request.bias,
             scale=self.scale,
             trained=tuple(self.parameters()),
         )
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
-    ) -> Tensor:
-        """The output (batch, heads, queries, value_dim)."""
-        problem = self.problem(query, key, value, mask, bias)
-        return scored.attend(problem, dropout=self.active_dropout, dtype=query.dtype)
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """The output, in plain torch."""
+        return scored.attend(self.problem(request), dropout=request.dropout, dtype=request.query.dtype)
+
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """The softmax of the scores of some queries."""
+        return scored.weights_of(self.problem(request), rows)
 
     def observe(
         self,
@@ -163,21 +246,7 @@ class ScoredMechanism(Mechanism):
         rows: Sequence[int] | Tensor | None = None,
     ) -> Observation:
         """Output and statistics of the weights, before dropout."""
-        problem = self.problem(query, key, value, mask, bias)
-        check_top(top, problem.frame.keys)
-        return statistics.observe(
-            problem, top=top, rows=query_rows(rows, query.shape[2], query.device), dtype=query.dtype
-        )
-
-    def weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        mask: Mask | None = None,
-        *,
-        bias: Bias | None = None,
-        rows: Sequence[int] | Tensor | None = None,
-    ) -> Tensor:
-        """Exact weights of some or all queries."""
-        problem = self.problem(query, key, no_values(key), mask, bias)
-        return scored.weights_of(problem, query_rows(rows, query.shape[2], query.device))
+        request = self.request(query, key, value, mask, bias)
+        check_top(top, request.frame.keys)
+        asked = query_rows(rows, request.frame.queries, request.device)
+        return statistics.observe(self.problem(request), top=top, rows=asked, dtype=query.dtype)

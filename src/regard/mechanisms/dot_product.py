@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.contract import Observation
 from regard.errors import check_choice
-from regard.kernels.request import Bias
+from regard.kernels.request import Bias, Request
 from regard.kernels.select import IMPLEMENTATIONS, implementation
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
@@ -59,11 +59,8 @@ class DotProduct(ScoredMechanism):
         """scale * q . k."""
         return (query * self.factor) @ key.transpose(-2, -1)
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
-    ) -> Tensor:
-        """The output (batch, heads, queries, value_dim), by the chosen implementation."""
-        request = self.checked(query, key, value, mask, bias, self.factor)
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """The output, by the chosen implementation."""
         return implementation(self.impl, request).attention(request)
 
     def observe(
@@ -77,15 +74,14 @@ class DotProduct(ScoredMechanism):
         top: int = 8,
         rows: Sequence[int] | Tensor | None = None,
     ) -> Observation:
-        """Output and statistics of the weights, before dropout.
+        """Output and statistics of the weights, before dropout, by the chosen implementation.
 
-        By the chosen implementation; "sdpa" and "flex" keep their weights to themselves, so in their place by "auto".
+        Raises RefusedError where it was named and keeps its weights to itself, as "sdpa" and "flex" do.
         """
-        request = self.checked(query, key, value, mask, bias, self.factor)
+        request = self.request(query, key, value, mask, bias)
         check_top(top, request.frame.keys)
-        name = "auto" if self.impl in ("sdpa", "flex") else self.impl
         asked = query_rows(rows, request.frame.queries, request.device)
-        return implementation(name, request, observing=True).observe(request, top, asked)
+        return implementation(self.impl, request, observing=True).observe(request, top, asked)
 
     def extra_repr(self) -> str:
         """For printing."""

@@ -103,14 +103,21 @@ class HiddenLayer(ScoredMechanism):
 
         ``prepared`` is ``self.prepared(key)``, where it was computed before. Raises as ``regard.attention`` does.
         """
-        request = self.checked(query, key, value, mask, bias, self.scale)
+        request = self.request(query, key, value, mask, bias)
         self._check_prepared(prepared, request)
+        return self._attend(request, prepared)
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """The output, by the chosen implementation."""
+        return self._attend(request, None)
+
+    def _attend(self, request: Request, prepared: Tensor | None) -> Float[Tensor, "batch heads queries value_dim"]:
         if self._is_for_native(request):
             return self._fused(request, prepared)
-        problem = self.problem(query, key, value, mask, bias)
+        problem = self.problem(request)
         if prepared is not None:
             problem = replace(problem, score=lambda queries, _: self._scores(queries, prepared))
-        return scored.attend(problem, dropout=self.active_dropout, dtype=query.dtype)
+        return scored.attend(problem, dropout=request.dropout, dtype=request.query.dtype)
 
     def _scores(
         self,

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_weights
-from regard.kernels.request import Bias
+from regard.kernels.request import Request
 from regard.kernels.select import implementation
-from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.by_head import by_head
 from regard.mechanisms.hidden_layer import HiddenLayer
@@ -40,11 +39,8 @@ class LuongDot(ScoredMechanism):
         """q . k."""
         return query @ key.transpose(-2, -1)
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
-    ) -> Tensor:
-        """The output (batch, heads, queries, value_dim)."""
-        request = self.checked(query, key, value, mask, bias, 1.0)
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """The output, by the implementation that "auto" takes."""
         return implementation("auto", request).attention(request)
 
 
@@ -66,13 +62,11 @@ class LuongGeneral(ScoredMechanism):
         """q . W k."""
         return by_head(query, self.weight.to(query).mT) @ key.transpose(-2, -1)
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
-    ) -> Tensor:
-        """The output (batch, heads, queries, value_dim)."""
-        if isinstance(bias, PairBias) and not isinstance(bias, DistanceBias):
-            return super().forward(query, key, value, mask, bias=bias)  # such a bias reads q, and not q W
-        request = self.checked(query, key, value, mask, bias, 1.0)
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """The output, by the implementation that "auto" takes."""
+        if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
+            return super().attend(request)  # such a bias reads q, and not q W
+        query = request.query
         # A query that is not finite is kept out of the product: its row would make the weight's gradient NaN.
         bad = ~query.isfinite().all(-1, keepdim=True)
         projected = by_head(query.masked_fill(bad, 0.0), self.weight.to(query).mT).masked_fill(bad, torch.nan).to(query)

@@ -9,13 +9,14 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, final, get_type_hints
+from typing import Any, TypeVar, final, get_origin, get_type_hints
 
 from regard.errors import LARGEST_SIZE, CheckpointError, RegardError
 
 MOST_LAYERS = 4096
 """Of a stack: more would take hours to be made."""
 _LARGEST_FILE = 2**24
+_PLAIN = (str, int, float, bool, type(None))
 
 Config = TypeVar("Config")
 
@@ -115,6 +116,10 @@ class ConfigFile:
             return self.number(field, default=0.0)
         if kind is bool:
             return self._truth(field)
+        if get_origin(kind) is Mapping:
+            return self._options(field)
+        if kind == str | None:
+            return None if self.fields[field] is None else self._string(field)
         return self._integer(field, lowest=0) if kind is int else self.optional(field)
 
     def _string(self, field: str) -> str:
@@ -126,6 +131,16 @@ class ConfigFile:
         if not isinstance(self.fields[field], bool):
             raise self._wrong(field, "true or false")
         return bool(self.fields[field])
+
+    def _options(self, field: str) -> dict[str, Any]:
+        """Named numbers, strings and truth values."""
+        options = self.fields[field]
+        if not isinstance(options, dict) or not all(isinstance(one, _PLAIN) for one in options.values()):
+            raise self._wrong(field, "an object of numbers, strings, true, false and null")
+        for name, value in options.items():
+            if isinstance(value, int | float) and not abs(value) <= LARGEST_SIZE:
+                raise self._wrong(field, f"numbers of at most {LARGEST_SIZE}, and {name!r} is one")
+        return dict(options)
 
     def _integer(self, field: str, *, lowest: int) -> int:
         if field not in self.fields:

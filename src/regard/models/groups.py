@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Bool, Int, Shaped
 from torch import Tensor
 
-from regard.layers.cache import take_rows
+from regard.mechanisms.key_value_cache import take_rows
 
 
 @final

@@ -11,10 +11,10 @@ its own. ids (batch, length) -> logits (batch, target length, vocabulary).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,10 +22,11 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import check_choice, check_count, check_number, check_size
+from regard.errors import OptionError, check_choice, check_count, check_number, check_size, described
 from regard.layers import DecoderBlock, Dropout, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
 from regard.layers.projection import project
 from regard.masks import Mask
+from regard.mechanisms import Mechanism, State
 from regard.models.config_file import MOST_LAYERS
 from regard.models.groups import Groups
 from regard.models.indices import check_indices, check_step
@@ -50,8 +51,9 @@ class TransformerConfig(TokenConfig):
 
     ``vocabulary`` and ``target_vocabulary`` (None: the same) count tokens; ``inner`` is the size inside the
     feed-forward; ``max_length`` is the number of positions, with learned ones. ``dropout`` falls on embeddings and on
-    what sublayers give. ``norm``, ``activation``, ``mechanism`` and the other two dropouts are those of
-    ``encoder_block``; cross-attention is always the scaled dot product.
+    what sublayers give. ``norm``, ``activation``, ``mechanism``, its options and the other two dropouts are those of
+    ``encoder_block``. The decoder's self-attention has a ``decoder_mechanism`` of its own where that is not None, which
+    mechanisms without a causal form need; cross-attention is always the scaled dot product.
     """
 
     vocabulary: int = 37000
@@ -67,6 +69,9 @@ class TransformerConfig(TokenConfig):
     position: str = "sinusoidal"
     max_length: int = 1024
     mechanism: str = "dot_product"
+    mechanism_options: Mapping[str, Any] = field(default_factory=dict)
+    decoder_mechanism: str | None = None
+    decoder_mechanism_options: Mapping[str, Any] = field(default_factory=dict)
     epsilon: float = 1e-5
 
     def __post_init__(self) -> None:
@@ -77,7 +82,26 @@ class TransformerConfig(TokenConfig):
         if self.decoder_layers is not None:
             check_count("decoder_layers", self.decoder_layers, most=MOST_LAYERS)
         check_number("epsilon", self.epsilon, above=0.0)
+        if self.decoder_mechanism is None and self.decoder_mechanism_options:
+            raise OptionError(
+                "decoder_mechanism_options are given, and no decoder_mechanism",
+                expected="both, or neither: the decoder then has the mechanism and options of the encoder",
+                got=described(self.decoder_mechanism_options),
+                do=f"decoder_mechanism={self.mechanism!r}",
+            )
         super().__post_init__()
+
+    @property
+    def of_encoder(self) -> tuple[str, Mapping[str, Any]]:
+        """Mechanism and options of the encoder's self-attention."""
+        return self.mechanism, self.mechanism_options
+
+    @property
+    def of_decoder(self) -> tuple[str, Mapping[str, Any]]:
+        """Mechanism and options of the decoder's self-attention."""
+        if self.decoder_mechanism is None:
+            return self.of_encoder
+        return self.decoder_mechanism, self.decoder_mechanism_options
 
 
 @final
@@ -110,7 +134,7 @@ class TransformerState:
     which count along the keys, ``seen`` is None, and each row has an entry of its own.
     """
 
-    written: tuple[KeyValueCache, ...]
+    written: tuple[State, ...]
     length: int
     groups: Groups
     sources: Sources
@@ -150,6 +174,7 @@ class Transformer(TokenModel):
         self.decoder = nn.ModuleList(
             _block(decoder_block, config, bidirectional=False) for _ in range(config.decoder_layers or config.layers)
         )
+        _check_causal(_own(self.decoder[0]).mechanism, config.of_decoder[0])
         self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
         self._start_words()
 
@@ -178,7 +203,7 @@ class Transformer(TokenModel):
             check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
         memory = self.encode(source, mask=None if lengths is None else masks.padding(lengths))
         sources = Sources(tuple(_cross(layer).remember(memory) for layer in self.decoder), lengths)
-        written = (KeyValueCache.empty(),) * len(self.decoder)
+        written = tuple(_own(layer).empty_cache() for layer in self.decoder)
         groups = Groups.alone(len(source), source.device)
         return TransformerState(written, 0, groups, sources, self._nothing_seen(source))
 
@@ -233,7 +258,7 @@ class Transformer(TokenModel):
 
     def _nothing_seen(self, source: Tensor) -> Bool[Tensor, "rows 0"] | None:
         """What rows have seen before the first step; None where each needs keys of its own."""
-        apart = self.config.position in _IN_HEADS or self.config.mechanism != "dot_product"
+        apart = self.config.position in _IN_HEADS or self.config.of_decoder[0] != "dot_product"
         return None if apart else torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
 
     def _embedded(self, ids: Tensor, words: nn.Embedding, offset: int) -> Tensor:
@@ -268,6 +293,7 @@ def _last_norm(config: TransformerConfig) -> nn.Module:
 
 def _block(make: Callable[..., nn.Module], config: TransformerConfig, *, bidirectional: bool) -> nn.Module:
     """A block of the encoder or of the decoder."""
+    mechanism, options = config.of_encoder if bidirectional else config.of_decoder
     return make(
         config.width,
         config.heads,
@@ -278,14 +304,27 @@ def _block(make: Callable[..., nn.Module], config: TransformerConfig, *, bidirec
         attention_dropout=config.attention_dropout,
         inner_dropout=config.inner_dropout,
         epsilon=config.epsilon,
-        mechanism=config.mechanism,
+        mechanism=mechanism,
+        mechanism_options=options,
         position=_in_heads(config, bidirectional=bidirectional),
     )
 
 
+def _check_causal(mechanism: Mechanism, name: str) -> None:
+    """Raise OptionError for a decoder that cannot write one token after the other."""
+    reason = mechanism.refuses_mask(masks.causal())
+    if reason is not None:
+        raise OptionError(
+            f"the decoder's self-attention is causal, and {name} has no form for that: {reason}",
+            expected="a decoder_mechanism with a causal form",
+            got=name,
+            do='decoder_mechanism="dot_product", and mechanism=... is that of the encoder',
+        )
+
+
 def _stepped(
     layer: nn.Module, tokens: Tensor, state: TransformerState, number: int, mask: Mask
-) -> tuple[Float[Tensor, "rows 1 width"], KeyValueCache]:
+) -> tuple[Float[Tensor, "rows 1 width"], State]:
     """A block of the decoder on one token of each row; ``mask`` is that of self-attention."""
     assert isinstance(layer, DecoderBlock)
     assert layer.cross_attention_residual is not None
@@ -304,6 +343,12 @@ def _stepped(
 
     tokens = layer.cross_attention_residual(layer.attention_residual(tokens, attend), look)
     return layer.feed_forward_residual(tokens, layer.feed_forward), written
+
+
+def _own(layer: nn.Module) -> MultiHeadAttention:
+    """What a block of the decoder looks at its own tokens with."""
+    assert isinstance(layer, DecoderBlock)
+    return layer.attention
 
 
 def _cross(layer: nn.Module) -> MultiHeadAttention:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from types import NoneType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from regard.errors import OptionError, unknown
 from regard.models import Recurrent, RecurrentConfig, SequenceToSequence, Transformer, TransformerConfig
@@ -53,6 +54,7 @@ def _config(plan: Plan, size: Size, of_subwords: dict[str, Any]) -> TransformerC
         return _with_own(RecurrentConfig, {**of_subwords, **shared, **numbers}, plan)
     names = ("width", "layers", "heads", "inner", "dropout", "attention_dropout", "inner_dropout", "norm")
     numbers = {name: getattr(size, name) for name in names}
+    numbers |= {} if plan.attention is None else {"mechanism": plan.attention}
     return _with_own(TransformerConfig, {**of_subwords, **shared, **numbers}, plan)
 
 
@@ -60,19 +62,31 @@ def _with_own(kind: type[Config], numbers: dict[str, Any], plan: Plan) -> Config
     """The config with the plan's own numbers. Raises OptionError for one that it does not have, or that is not free."""
     free = [one.name for one in dataclasses.fields(kind) if one.name not in _OF_SUBWORDS]
     types = get_type_hints(kind)
+    own: dict[str, Any] = {}
     for name, value in plan.numbers.items():
+        name, dot, option = name.partition(".")
         if name in _OF_SUBWORDS:
             raise OptionError(
                 f"{name} is decided by the subwords", expected="no --set of it", got=repr(value), do="use --vocabulary"
             )
         if name not in free:
             raise unknown(f"number of a {kind.__name__.removesuffix('Config')}", name, free)
+        if (get_origin(types[name]) is Mapping) != bool(dot and option):
+            raise OptionError(
+                f"wrong {name}",
+                expected=f"{name}.OPTION=value" if not dot else f"{name}=value",
+                got=f"{name}{dot}{option}={value!r}",
+                do="such as mechanism_options.projected=64",
+            )
+        if dot:
+            own[name] = {**own.get(name, {}), option: value}
+            continue
         wanted = get_args(types[name]) or (types[name],)
         if type(value) not in wanted and not (float in wanted and type(value) is int):
             words = " or ".join("nothing" if one is NoneType else one.__name__ for one in wanted)
             raise OptionError(f"wrong {name}", expected=words, got=repr(value), do="correct it")
-    given = {name: float(value) if types[name] is float else value for name, value in plan.numbers.items()}
-    return kind(**{**numbers, **given})
+        own[name] = float(value) if types[name] is float else value
+    return kind(**{**numbers, **own})
 
 
 def described(plan: Plan, size: Size, model: SequenceToSequence) -> str:
@@ -82,4 +96,5 @@ def described(plan: Plan, size: Size, model: SequenceToSequence) -> str:
         return f"{plan.model}, attention {model.config.attention}, {count:.1f} million weights"
     config = model.config
     layers = f"{config.layers} layers of {config.width}, {config.norm}-norm"
+    layers += "" if config.mechanism == "dot_product" else f", attention {config.mechanism}"
     return f"Transformer {size.name}, {layers}, {count:.1f} million weights"

@@ -28,7 +28,8 @@ class Plan:
         model: a size of ``SIZES``, a cell of ``CELLS`` for a recurrent model, a folder to start from, or None for the
             size that suits the data.
         numbers: of the model's config, in place of the size's.
-        attention: of a recurrent model; None is additive.
+        attention: the mechanism: of a Transformer's self-attention, by default dot_product, or of a recurrent model, by
+            default additive.
         vocabulary: subwords; None is what suits the data. algorithm: how they are found; None is bpe. sharing: one
             vocabulary for both languages, or one each; None is by their letters.
         most_tokens: a pair with a longer side is left out.
@@ -67,7 +68,7 @@ class Plan:
         starts = self.start is not None
         given = {
             "--set": starts and bool(self.numbers),
-            "--attention": self.attention is not None and self.model not in CELLS,
+            "--attention": starts and self.attention is not None,
             "--vocabulary": starts and self.vocabulary is not None,
             "--subwords": starts and self.algorithm is not None,
             "--sharing": starts and self.sharing is not None,
@@ -75,10 +76,10 @@ class Plan:
         names = ", ".join(name for name, useless in given.items() if useless)
         if names:
             raise OptionError(
-                f"{names} has no effect on {self.start or 'a Transformer'}",
-                expected="a model that goes on as it is" if starts else "--model gru or lstm with --attention",
+                f"{names} has no effect on {self.start}",
+                expected="a model that goes on as it is",
                 got=names,
-                do=f"leave out {names}" if starts else f"leave out {names}, or add --model gru",
+                do=f"leave out {names}",
             )
 
 

@@ -16,7 +16,7 @@ from regard.masks import Mask
 from regard.mechanisms import DotProduct, LuongDot, LuongGeneral, Mechanism
 from regard.mechanisms.by_head import by_head
 from regard.mechanisms.hidden_layer import HiddenLayer
-from regard.models.luong_local import LocalPredictive
+from regard.mechanisms.local_p import LocalPredictive
 from regard.positions import ShawRelative
 from regard.positions.base import DistanceBias
 from regard.record import SeenLayer

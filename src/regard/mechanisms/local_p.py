@@ -11,25 +11,24 @@ are counted from 0. query (batch, heads, queries, head_dim), key (batch, heads, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NoReturn, final
+from dataclasses import replace
+from typing import ClassVar, Literal, final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import RefusedError, check_size
+from regard.errors import check_size
 from regard.kernels.autocast import without_autocast
 from regard.kernels.library import wide
-from regard.kernels.request import Bias
+from regard.kernels.request import Request
 from regard.kernels.scored import Problem, full_precision, weights_of
 from regard.masks import Mask
-from regard.mechanisms import LuongGeneral, Mechanism
-from regard.mechanisms.base import no_values
+from regard.mechanisms.base import Mechanism
 from regard.mechanisms.by_head import by_head
-from regard.shapes import query_rows
+from regard.mechanisms.luong import LuongGeneral
 
 
 @final
@@ -40,6 +39,8 @@ class LocalPredictive(Mechanism):
     ``position_weight`` (heads, head_dim, head_dim) and ``position_vector`` (heads, head_dim) are W_p and v_p.
     """
 
+    weights_are: ClassVar[Literal["non-negative"]] = "non-negative"
+
     def __init__(self, *, heads: int, head_dim: int, window: int = 10, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
         check_size("window", window)
@@ -48,36 +49,22 @@ class LocalPredictive(Mechanism):
         self.position_weight = nn.Parameter(torch.randn(heads, head_dim, head_dim) * head_dim**-0.5)
         self.position_vector = nn.Parameter(torch.randn(heads, head_dim) * head_dim**-0.5)
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
-    ) -> Tensor:
-        """The output (batch, heads, queries, value_dim)."""
-        self.checked(query, key, value, mask, bias, 1.0)
-        distances = self._distances(query, key, mask)
-        problem = self.align.problem(query, key, value, self._seen(distances, mask), bias)
-        rows = problem.frame.all_rows(query.device)
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """The output."""
+        distances = self._distances(request)
+        problem = self.align.problem(self._in_window(request, distances))
+        rows = problem.frame.all_rows(request.device)
         with full_precision(problem):
             weights, broken = _weighed(problem, rows, self._gaussian(distances))
             empty = (weights == 0.0).all(-1)
-            output = problem.mix(nn.functional.dropout(weights, self.active_dropout), empty, rows)
-            return output.masked_fill(broken.any(-1, keepdim=True), torch.nan).to(query.dtype)
+            output = problem.mix(nn.functional.dropout(weights, request.dropout), empty, rows)
+            return output.masked_fill(broken.any(-1, keepdim=True), torch.nan).to(request.query.dtype)
 
-    def weights(
-        self,
-        query: Tensor,
-        key: Tensor,
-        mask: Mask | None = None,
-        *,
-        bias: Bias | None = None,
-        rows: Sequence[int] | Tensor | None = None,
-    ) -> Tensor:
-        """The weights a_t of some or all queries, before dropout; in float32 for half precision."""
-        self.checked(query, key, key, mask, bias, 1.0)
-        distances = self._distances(query, key, mask)
-        problem = self.align.problem(query, key, no_values(key), self._seen(distances, mask), bias)
-        asked = query_rows(rows, query.shape[2], query.device)
-        asked = problem.frame.all_rows(query.device) if asked is None else asked
-        weights, broken = _weighed(problem, asked, self._gaussian(distances)[:, :, asked])
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """The weights a_t of some queries."""
+        distances = self._distances(request)
+        problem = self.align.problem(self._in_window(request, distances))
+        weights, broken = _weighed(problem, rows, self._gaussian(distances)[:, :, rows])
         return weights.masked_fill(broken, torch.nan)
 
     def positions(self, query: Tensor, key: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch heads queries 1"]:
@@ -89,27 +76,19 @@ class LocalPredictive(Mechanism):
             share = torch.sigmoid(by_head(hidden, self.position_vector.to(query)[:, None]))
             return share * (key.shape[2] if mask is None else _shown(mask, query, key))
 
-    def observe(self, *_: object, **__: object) -> NoReturn:
-        """Refused: statistics are of weights that sum to 1."""
-        raise RefusedError(
-            "local-p has no statistics: its weights do not sum to 1",
-            expected="weights of a softmax",
-            got="a softmax times a Gaussian, as published",
-            do="take the weights themselves: .weights(query, key, mask)",
-        )
-
-    def _distances(self, query: Tensor, key: Tensor, mask: Mask | None) -> Float[Tensor, "batch heads queries keys"]:
+    def _distances(self, request: Request) -> Float[Tensor, "batch heads queries keys"]:
         """s - p_t."""
-        return torch.arange(key.shape[2], device=query.device) - self.positions(query, key, mask)
+        positions = self.positions(request.query, request.key, request.mask)
+        return torch.arange(request.frame.keys, device=request.device) - positions
 
     def _gaussian(self, distances: Float[Tensor, "batch heads queries keys"]) -> Tensor:
         """exp(-(s - p_t)^2 / (2 sigma^2))."""
         return torch.exp(-(distances**2) / (2 * (self.window / 2) ** 2))
 
-    def _seen(self, distances: Float[Tensor, "batch heads queries keys"], mask: Mask | None) -> Mask:
-        """The window, and the mask."""
+    def _in_window(self, request: Request, distances: Float[Tensor, "batch heads queries keys"]) -> Request:
+        """The request with its mask narrowed to the window of each query."""
         window = masks.keep(distances.detach().abs() <= self.window)
-        return window if mask is None else mask & window
+        return replace(request, mask=window if request.mask is None else request.mask & window)
 
     def extra_repr(self) -> str:
         """For printing."""

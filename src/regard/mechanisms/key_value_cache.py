@@ -19,6 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.errors import OptionError, ShapeError, described
+from regard.mechanisms.state import State
 from regard.shapes import check_tokens
 
 
@@ -37,7 +38,7 @@ class _Storage:
 
 @final
 @dataclass(frozen=True, eq=False)
-class KeyValueCache:
+class KeyValueCache(State):
     """Keys (batch, key_heads, length, head_dim) and values, likewise with value_dim, of ``length`` tokens."""
 
     length: int = 0

@@ -1,0 +1,242 @@
+"""Linear attention: a kernel in place of the softmax, so that keys are summed before queries come.
+
+    o_i = phi(q_i)^T S_i / phi(q_i)^T z_i        S_i = sum_j phi(k_j) v_j^T, z_i = sum_j phi(k_j), phi(x) = elu(x) + 1
+
+Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers with linear attention", equations 4,
+5 and 7. The sums run over the keys that query i may see: over all of them for every query, or causally over j <= i
+(equations 8 to 12), and then S and z are the state of a recurrent network (equations 16 to 20), which is what decoding
+carries. Time is n d^2 and memory n d; the causal form takes chunks of queries, in each of which pairs are multiplied
+out, with the state before the chunk for all earlier keys.
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), S (batch, heads, head_dim, value_dim).
+It has no form for other masks, for a bias of scores, since there are no scores, or for dropout of weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.arguments import explain_arguments
+from regard.contract import Frame
+from regard.errors import ShapeError
+from regard.kernels.autocast import without_autocast
+from regard.kernels.library import wide
+from regard.kernels.request import Bias, Request
+from regard.masks.base import Mask
+from regard.masks.causal_parts import causal_parts
+from regard.mechanisms.base import Mechanism
+from regard.mechanisms.key_value_cache import take_rows
+from regard.mechanisms.state import State, wrong_state
+from regard.shapes import check_mask
+
+_CHUNK = 64
+_LARGEST = {torch.float32: 2.0**40, torch.float64: 2.0**300}
+"""Tokens beyond these are handled as those that are not finite: products of three would overflow."""
+_SMALLEST = 2.0**-100
+"""The least that phi gives: where every feature of every key were 0 there would be no mean."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LinearState(State):
+    """S and z side by side (batch, heads, head_dim, value_dim + 1); whether a key so far was not finite, and whether
+    one was shown (batch, heads each). None before the first token.
+    """
+
+    length: int = 0
+    sums: Tensor | None = None
+    broken: Tensor | None = None
+    shown: Tensor | None = None
+
+    def check(self, request: Request) -> None:
+        """Raise ShapeError unless a request continues what was summed."""
+        given = (*request.query.shape[:2], request.query.shape[3], request.value.shape[3] + 1)
+        if self.sums is not None and tuple(self.sums.shape) != given:
+            raise ShapeError(
+                "new tokens do not fit the state",
+                expected=f"batch, heads, head_dim and value_dim + 1 of {tuple(self.sums.shape)}",
+                got=f"{given}",
+                do="start from the empty state for another batch or model",
+            )
+
+    def reordered(self, entries: Int[Tensor, " batch"]) -> LinearState:
+        """A state of the given batch entries, in that order."""
+        sums, broken, shown = (
+            None if part is None else take_rows(part, entries) for part in (self.sums, self.broken, self.shown)
+        )
+        return LinearState(self.length, sums, broken, shown)
+
+
+class _Tokens(NamedTuple):
+    """phi of queries and keys, values with a 1 behind them, all finite; hidden keys are 0."""
+
+    query: Float[Tensor, "batch heads queries head_dim"]
+    key: Float[Tensor, "batch heads keys head_dim"]
+    value: Float[Tensor, "batch heads keys value_and_one"]
+    bad_query: Bool[Tensor, "batch heads queries"]
+    bad_key: Bool[Tensor, "batch heads keys"]
+    shown: Bool[Tensor, "batch heads keys"]
+
+
+@final
+@explain_arguments
+class Linear(Mechanism):
+    """phi(q)^T sum phi(k) v^T / phi(q)^T sum phi(k), with phi(x) = elu(x) + 1."""
+
+    def __init__(self, *, heads: int, head_dim: int) -> None:
+        super().__init__(heads=heads, head_dim=head_dim)
+
+    def refuses(self, request: Request) -> str | None:
+        """Anything but a causal mask, a mask that hides keys from every query, and both."""
+        if request.bias is not None:
+            return "a bias is added to scores, and linear attention has none"
+        if causal_parts(request.mask, request.frame) is None:
+            return "its sums serve every query, so a mask is causal, hides keys from all queries, or both"
+        return None
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """The output; half precision is computed in float32 and rounded once."""
+        parts = causal_parts(request.mask, request.frame)
+        assert parts is not None
+        with without_autocast(request.device):
+            tokens = _tokens(request, parts.shown(request.frame, request.device))
+            return _output(tokens, LinearState(), parts.high).to(request.query.dtype)
+
+    def empty_state(self) -> LinearState:
+        """Sums of no token."""
+        return LinearState()
+
+    def step(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+    ) -> tuple[Tensor, LinearState]:
+        """The output for new queries, and the state after them; neither time nor memory depends on ``state.length``.
+
+        ``mask`` is over the new queries and all keys. What it says of earlier keys was settled when they were summed.
+        Raises RefusedError where it keeps a query from a key of an earlier step that it did not hide then.
+        """
+        if not isinstance(state, LinearState):
+            raise wrong_state(state, LinearState, type(self).__name__)
+        request = self.request(query, key, value, None, bias)
+        state.check(request)
+        known, frame = state.length, Frame(query.shape[2], state.length + key.shape[2])
+        if mask is not None:
+            check_mask(mask)
+            mask.check(query.shape[0], self.heads, frame.queries, frame.keys)
+        parts = causal_parts(mask, frame)
+        if parts is None or (parts.high is not None and parts.high < known):
+            raise self.refused("earlier keys are summed already, so a mask is causal, hides new keys, or both", request)
+        shown = parts.shown(frame, request.device)
+        with without_autocast(request.device):
+            tokens = _tokens(request, None if shown is None else shown[..., known:])
+            output = _output(tokens, state, None if parts.high is None else parts.high - known)
+            return output.to(query.dtype), _after(tokens, state)
+
+
+def _tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _Tokens:
+    """What is multiplied. phi of a query is divided by its largest number, which the quotient does not notice."""
+    dtype, group = wide(request.query.dtype), request.group
+    query = request.query.to(dtype)
+    key, value = (side.to(dtype).repeat_interleave(group, dim=1) for side in (request.key, request.value))
+    bad_query, bad_key = ~_is_moderate(query), ~(_is_moderate(key) & _is_moderate(value))
+    shown = torch.ones_like(bad_key) if shown is None else shown.expand_as(bad_key)
+    query = query.masked_fill(bad_query[..., None], 0.0)
+    logarithms = torch.where(query > 0, query.clamp(min=0.0).log1p(), query)
+    key = key.masked_fill(bad_key[..., None], 0.0)
+    features = (key.clamp(max=0.0).exp() + key.clamp(min=0.0)).clamp(min=_SMALLEST)
+    kept = (shown & ~bad_key)[..., None]
+    value = torch.nn.functional.pad(value.masked_fill(~kept, 0.0), (0, 1), value=1.0)
+    return _Tokens(
+        query=(logarithms - logarithms.detach().amax(-1, keepdim=True)).exp(),
+        key=features.masked_fill(~kept, 0.0),
+        value=value,
+        bad_query=bad_query,
+        bad_key=bad_key & shown,
+        shown=shown,
+    )
+
+
+def _is_moderate(tokens: Float[Tensor, "batch heads length size"]) -> Bool[Tensor, "batch heads length"]:
+    """Which tokens are finite, and small enough that sums of their products are."""
+    return (tokens.abs() < _LARGEST[tokens.dtype]).all(-1)
+
+
+def _output(tokens: _Tokens, state: LinearState, high: int | None) -> Float[Tensor, "batch heads queries value_dim"]:
+    """The quotient; ``high`` is the last new key that query 0 sees, None where all queries see all keys."""
+    sums, broken, shown = _for_all(tokens, state) if high is None else _causally(tokens, state, high)
+    # A query that sees nothing has 0/0, which is computed as 0/1 so that its gradients are 0 too.
+    means = sums[..., :-1] / sums[..., -1:].masked_fill(~shown[..., None], 1.0)
+    bad = (tokens.bad_query | broken) & shown
+    return means.masked_fill(~shown[..., None], 0.0).masked_fill(bad[..., None], torch.nan)
+
+
+_Sums: TypeAlias = tuple[Tensor, Tensor, Tensor]
+"""phi(q)^T S beside phi(q)^T z (batch, heads, queries, value_dim + 1); for each query whether a key that it sees is not
+finite, and whether it sees one (batch, heads, queries)."""
+
+
+def _for_all(tokens: _Tokens, state: LinearState) -> _Sums:
+    """Every query sees every key that is shown."""
+    after = _after(tokens, state)
+    assert after.sums is not None
+    assert after.broken is not None
+    assert after.shown is not None
+    queries = tokens.query.shape[2]
+    broken, shown = (flag[..., None].expand(*flag.shape, queries) for flag in (after.broken, after.shown))
+    return tokens.query @ after.sums, broken, shown
+
+
+def _after(tokens: _Tokens, state: LinearState) -> LinearState:
+    """The state with these tokens too."""
+    sums, broken, shown = tokens.key.mT @ tokens.value, tokens.bad_key.any(-1), tokens.shown.any(-1)
+    length = state.length + tokens.key.shape[2]
+    if state.sums is None or state.broken is None or state.shown is None:
+        return LinearState(length, sums, broken, shown)
+    return LinearState(length, state.sums + sums, state.broken | broken, state.shown | shown)
+
+
+def _causally(tokens: _Tokens, state: LinearState, high: int) -> _Sums:
+    """Query i sees the keys up to i + high: those before ``high`` belong to the state, the others are in step."""
+    queries, first = tokens.query.shape[2], min(max(high, 0), tokens.key.shape[2])
+    before = _after(
+        tokens._replace(
+            key=tokens.key[:, :, :first],
+            value=tokens.value[:, :, :first],
+            bad_key=tokens.bad_key[..., :first],
+            shown=tokens.shown[..., :first],
+        ),
+        state,
+    )
+    assert before.sums is not None
+    assert before.broken is not None
+    assert before.shown is not None
+
+    def in_step(side: Tensor) -> Tensor:
+        """One key for each query, the last that it sees, in chunks: (batch, heads, chunks, chunk, ...)."""
+        side = side[:, :, first : queries + high] if queries + high > first else side[:, :, :0]
+        front = min(max(-high, 0), queries)
+        behind = -(-queries // _CHUNK) * _CHUNK - front - side.shape[2]
+        ends = (0, 0) * (side.dim() - 3) + (front, behind)
+        return torch.nn.functional.pad(side, ends).unflatten(2, (-1, _CHUNK))
+
+    query = torch.nn.functional.pad(tokens.query, (0, 0, 0, -queries % _CHUNK)).unflatten(2, (-1, _CHUNK))
+    key, value = in_step(tokens.key), in_step(tokens.value)
+    totals = (key.mT @ value).cumsum(2)
+    earlier = before.sums[:, :, None] + torch.nn.functional.pad(totals, (0, 0, 0, 0, 1, 0))[:, :, :-1]
+    sums = (query @ key.mT).tril() @ value + query @ earlier
+    broken, shown = (
+        (in_step(flags).flatten(2, 3)[..., :queries].cumsum(-1) > 0) | known[..., None]
+        for flags, known in ((tokens.bad_key, before.broken), (tokens.shown, before.shown))
+    )
+    return sums.flatten(2, 3)[:, :, :queries], broken, shown

@@ -1,0 +1,104 @@
+"""Linformer: keys and values are projected along their length to a few, before queries come.
+
+    output = softmax(scale * Q (E K)^T) F V        E, F (projected, length), scale = 1/sqrt(head_dim)
+
+Wang et al. 2020, "Linformer: self-attention with linear complexity", equation 7; E and F are shared by all heads of the
+layer, drawn as in theorem 2. Fewer keys than ``length`` take the first columns of E and F. Time and memory are
+n * projected. It approximates softmax attention: the weights of a query over keys are softmax(..) F, of either sign.
+
+query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). A key that is hidden from every query,
+such as padding, takes no part in the projection. There is no form for a mask that shows queries different keys, since
+keys are mixed before queries come: no causal one either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from regard.arguments import explain_arguments
+from regard.errors import check_size, check_weights
+from regard.kernels.autocast import without_autocast
+from regard.kernels.library import wide
+from regard.kernels.request import Request
+from regard.kernels.select import implementation
+from regard.masks.causal_parts import causal_parts
+from regard.mechanisms.base import Mechanism
+
+
+@final
+@explain_arguments
+class Linformer(Mechanism):
+    """softmax(scale * Q (E K)^T) F V, for at most ``length`` keys, projected to ``projected``."""
+
+    weights_are: ClassVar[Literal["signed"]] = "signed"
+    approximates: ClassVar[str] = "dot_product"
+
+    def __init__(
+        self, *, heads: int, head_dim: int, length: int = 512, projected: int = 128, dropout: float = 0.0
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        check_size("length", length)
+        check_size("projected", projected)
+        check_weights(projected=projected, length=length)
+        self.length, self.projected = length, projected
+        self.key_projection = nn.Parameter(torch.randn(projected, length) * projected**-0.5)
+        self.value_projection = nn.Parameter(torch.randn(projected, length) * projected**-0.5)
+
+    @property
+    def scale(self) -> float:
+        """1/sqrt(head_dim)."""
+        return float(self.head_dim**-0.5)
+
+    def refuses(self, request: Request) -> str | None:
+        """Masks that show queries different keys, a bias, and more keys than ``length``."""
+        if request.frame.keys > self.length:
+            return f"its projections were made for at most {self.length} keys, and there are {request.frame.keys}"
+        if request.bias is not None:
+            return "a bias is of pairs of a query and a key, and keys are projected before queries come"
+        parts = causal_parts(request.mask, request.frame)
+        if parts is None or (parts.high is not None and parts.high < request.frame.keys - 1):
+            return "keys are projected before queries come, so every query sees the same keys: no causal mask"
+        return None
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """The output; half precision is computed in float32 and rounded once."""
+        parts, dtype = causal_parts(request.mask, request.frame), wide(request.query.dtype)
+        assert parts is not None
+        shown = parts.shown(request.frame, request.device)
+        group = 1 if shown is None or shown.shape[1] == 1 else request.group
+        key, value = (side.to(dtype).repeat_interleave(group, dim=1) for side in (request.key, request.value))
+        bad = ~(key.isfinite().all(-1) & value.isfinite().all(-1))
+        kept = ~bad if shown is None else ~bad & shown
+        with without_autocast(request.device):
+            projected = replace(
+                request,
+                query=request.query.to(dtype),
+                key=self._projected(self.key_projection, key, kept),
+                value=self._projected(self.value_projection, value, kept),
+                mask=None,
+            )
+            output = implementation("auto", projected).attention(projected)
+        some = bad.new_ones(bad.shape[:2]) if shown is None else shown.any(-1).expand(bad.shape[:2])
+        some = some & (bad.shape[2] > 0)
+        broken = (bad if shown is None else bad & shown).any(-1)
+        some, broken = (flag.repeat_interleave(request.query.shape[1] // flag.shape[1], 1) for flag in (some, broken))
+        output = output.masked_fill(~some[..., None, None], 0.0).masked_fill(broken[..., None, None], torch.nan)
+        return output.to(request.query.dtype)
+
+    def _projected(
+        self,
+        weight: Float[Tensor, "projected length"],
+        tokens: Float[Tensor, "batch key_heads keys size"],
+        kept: Tensor,
+    ) -> Float[Tensor, "batch key_heads projected size"]:
+        """E K or F V, of the tokens that are kept."""
+        return weight[:, : tokens.shape[2]].to(tokens) @ tokens.masked_fill(~kept[..., None], 0.0)
+
+    def extra_repr(self) -> str:
+        """For printing."""
+        return f"{super().extra_repr()}, length={self.length}, projected={self.projected}"

@@ -1,0 +1,131 @@
+"""Weights of any mechanism that is linear in its values, and statistics of them, in memory linear in length.
+
+    o_i = sum_j w_ij v_j      so      w_ij = d o_i / d v_j,      whatever computes o
+
+Row i is one backward pass. Many rows share one: give the values a channel for each asked row, take channel c of the
+output at row_c alone, and the gradient of their sum with respect to the values holds row_c in channel c. So the exact
+weights of r queries cost a forward and a backward pass with value_dim = r, also where a mechanism never forms them:
+linear attention, Linformer, features, landmarks, hashing, recurrent states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from regard.contract import Observation
+from regard.kernels.request import Request
+
+Attend: TypeAlias = Callable[[Request], Tensor]
+"""A request -> its output (batch, heads, queries, value_dim)."""
+RowWeights: TypeAlias = Callable[[Request, Tensor], Tensor]
+"""A request and indices of queries (rows) -> their weights (batch, heads, rows, keys)."""
+
+_CHANNELS = 64
+"""Rows that share a backward pass: a head_dim that every mechanism and kernel takes."""
+
+
+def weights_by_gradient(
+    attend: Attend, request: Request, rows: Int[Tensor, " rows"]
+) -> Float[Tensor, "batch heads rows keys"]:
+    """The weights of the queries ``rows``, without dropout; float32 for half precision.
+
+    A query that sees something and whose output is NaN has NaN for the keys that it may see. Differentiable with
+    respect to query, key and parameters where the mechanism's own backward pass is.
+    """
+    batch, heads, _, _ = request.query.shape
+    dtype = torch.float64 if request.query.dtype == torch.float64 else torch.float32
+    request = replace(request, key=request.key.repeat_interleave(request.group, dim=1), dropout=0.0)
+    parts = [_some_weights(attend, request, some, dtype) for some in rows.split(_CHANNELS)]
+    return torch.cat(parts, dim=2) if parts else request.query.new_zeros(batch, heads, 0, request.frame.keys)
+
+
+def _some_weights(
+    attend: Attend, request: Request, rows: Int[Tensor, " rows"], dtype: torch.dtype
+) -> Float[Tensor, "batch heads rows keys"]:
+    """One backward pass."""
+    batch, heads, keys, _ = request.key.shape
+    differentiable = torch.is_grad_enabled()
+    query, key = request.query.to(dtype), request.key.to(dtype)
+    if not differentiable:
+        query, key = query.detach(), key.detach()
+    with torch.inference_mode(False), torch.enable_grad():
+        if query.is_inference() or key.is_inference():  # which autograd cannot keep for the backward pass
+            query, key = query.clone(), key.clone()
+        value = torch.zeros(batch, heads, keys, rows.shape[0], dtype=dtype, device=request.device, requires_grad=True)
+        output = attend(replace(request, query=query, key=key, value=value))
+        own = output[:, :, rows, torch.arange(rows.shape[0], device=rows.device)]
+        (gradient,) = torch.autograd.grad(own.sum(), value, create_graph=differentiable, materialize_grads=True)
+    allowed = _allowed(request, rows)
+    broken = own.detach().isnan()[..., None]
+    return gradient.transpose(2, 3).masked_fill(broken if allowed is None else broken & allowed, torch.nan)
+
+
+def observe_by_weights(
+    attend: Attend,
+    row_weights: RowWeights,
+    request: Request,
+    *,
+    top: int,
+    rows: Int[Tensor, " rows"] | None,
+    entropy: bool,
+) -> Observation:
+    """Output and statistics, from the weights of a few queries at a time.
+
+    ``entropy`` says whether there is one, which needs weights that are a distribution. The largest weights are those
+    of the largest size, whatever their sign.
+    """
+    request = replace(request, dropout=0.0)
+    batch, heads, _, _ = request.query.shape
+    keys, received, parts = request.frame.keys, None, []
+    for some in request.frame.all_rows(request.device).split(_CHANNELS):
+        weights = row_weights(request, some)
+        total = weights.sum(2)
+        received = total if received is None else received + total
+        parts.append((_entropy(weights), *_largest(weights, _allowed(request, some), top)))
+    if received is None:
+        like = request.query.new_zeros(batch, heads, 0, keys)
+        received, parts = like.sum(2), [(_entropy(like), *_largest(like, None, top))]
+    entropies, top_keys, top_weights = (torch.cat(column, dim=2) for column in zip(*parts, strict=True))
+    return Observation(
+        output=attend(request),
+        lse=None,
+        entropy=entropies if entropy else None,
+        received=received,
+        top_keys=top_keys,
+        top_weights=top_weights,
+        rows=None if rows is None else row_weights(request, rows),
+    )
+
+
+def _allowed(request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
+    """The mask for some queries."""
+    if request.mask is None:
+        return None
+    return request.mask.dense(request.frame.queries, request.frame.keys, device=request.device, rows=rows)
+
+
+def _entropy(weights: Float[Tensor, "batch heads rows keys"]) -> Float[Tensor, "batch heads rows"]:
+    """-sum_j w_ij ln w_ij, in nats; 0 where w is 0, and the 1 keeps its gradient finite too."""
+    return (weights * -weights.masked_fill(weights <= 0, 1.0).log()).sum(-1)
+
+
+def _largest(
+    weights: Float[Tensor, "batch heads rows keys"],
+    allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None,
+    top: int,
+) -> tuple[Int[Tensor, "batch heads rows top"], Float[Tensor, "batch heads rows top"]]:
+    """The keys of the largest weights, and these; -1 and 0 where there are no more, -1 and NaN in a row of NaN."""
+    broken = weights.isnan().any(-1, keepdim=True)
+    hidden = broken if allowed is None else broken | ~allowed
+    sizes = weights.detach().abs().masked_fill(hidden, -1.0)
+    best, keys = sizes.topk(min(top, weights.shape[-1]), dim=-1)
+    found = weights.gather(-1, keys).masked_fill(best < 0, 0.0).masked_fill(broken, torch.nan)
+    missing = (0, top - keys.shape[-1])
+    padded = torch.nn.functional.pad
+    return padded(keys.masked_fill(best < 0, -1), missing, value=-1), padded(found, missing, value=0.0)
