@@ -102,17 +102,17 @@ _TABLE = (
     Entry(
         name="local_p",
         mechanism=LocalPredictive,
-        equation="softmax(q . W k) exp(-(s - p)^2 / 2 sigma^2) v, p = S sigmoid(u . tanh(W' q))",
+        equation="softmax(q . W k) exp(-(j - p)^2 / 2 s^2) v",
         paper="Luong et al. 2015, equations 9 and 10",
         cost="n^2 d + n d^2",
     ),
     Entry(
         name="linear",
         mechanism=Linear,
-        equation="phi(q) sum(phi(k) v^T) / phi(q) sum(phi(k)), phi(x) = elu(x) + 1",
+        equation="phi(q) . phi(k) v / sum, phi = elu + 1",
         paper="Katharopoulos et al. 2020, Transformers are RNNs, equations 4 to 12",
         cost="n d^2",
-        masks="causal, padding and others that hide keys from every query, and both",
+        masks="causal, padding, both",
         bias=False,
     ),
     Entry(
@@ -121,7 +121,7 @@ _TABLE = (
         equation="softmax(q . E k / sqrt(d)) F v",
         paper="Wang et al. 2020, Linformer: self-attention with linear complexity, equation 7",
         cost="n projected d",
-        masks="padding and others that hide keys from every query",
+        masks="padding",
         bias=False,
     ),
 )

@@ -257,7 +257,7 @@ MESSAGES = {
         lambda: regard.mechanism("dotproduct", heads=2, head_dim=4),
         OptionError,
         "mechanism 'dotproduct'",
-        "additive, dot_product, luong_concat",
+        "additive, dot_product, linear",
         "",
         "'dot_product'?",
     ),

@@ -6,7 +6,7 @@ import torch
 
 from oracles import recurrent as oracle
 from regard import masks
-from regard.errors import OptionError, RefusedError, ShapeError
+from regard.errors import OptionError, ShapeError
 from regard.mechanisms.local_p import LocalPredictive
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM, WINDOW = 2, 3, 5, 11, 7, 5, 2
@@ -124,6 +124,16 @@ def test_what_does_not_fit_is_refused():
         built(window=0)
     with pytest.raises(ShapeError):
         mechanism(query[..., :3], key[..., :3], value)
-    with pytest.raises(RefusedError, match="do not sum to 1"):
-        mechanism.observe(query, key, value)
     assert "window=2" in repr(mechanism)
+
+
+def test_statistics_are_of_weights_that_do_not_sum_to_1():
+    mechanism, (query, key, value) = built(), given()
+    mask = masks.padding(LENGTHS)
+    weights = expected(mechanism, query, key)
+    seen = mechanism.observe(query, key, value, mask, top=2)
+    torch.testing.assert_close(seen.output, weights @ value, rtol=0, atol=1e-12)
+    torch.testing.assert_close(seen.received, weights.sum(2), rtol=0, atol=1e-12)
+    torch.testing.assert_close(seen.top_weights, weights.topk(2).values, rtol=0, atol=1e-12)
+    assert seen.entropy is None
+    assert seen.lse is None

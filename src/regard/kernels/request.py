@@ -39,6 +39,11 @@ class Request:
         return self.query.shape[1] // self.key.shape[1]
 
     @property
+    def key_of_all_heads(self) -> Tensor:
+        """Keys (batch, heads, keys, head_dim), one head for each of queries."""
+        return self.key if self.group == 1 else self.key.repeat_interleave(self.group, dim=1)
+
+    @property
     def device(self) -> torch.device:
         """Where the tensors are."""
         return self.query.device

@@ -32,6 +32,7 @@ from regard.kernels.select import describe
 from regard.masks.base import Mask
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.state import State, wrong_state
+from regard.mechanisms.steps import Steps
 from regard.mechanisms.weights import observe_by_weights, weights_by_gradient
 from regard.shapes import check_dropout, check_tokens, check_top, checked, query_rows
 
@@ -105,6 +106,11 @@ class Mechanism(nn.Module, ABC):
         cannot be computed. The values of the request do not matter.
         """
         return weights_by_gradient(self.attend, request, rows)
+
+    def steps(self, request: Request) -> Steps | None:
+        """What the weights of a call are made from, step by step; None where there is nothing but the weights."""
+        del request
+        return None
 
     def observe(
         self,

@@ -18,6 +18,7 @@ from regard.kernels.request import Bias, Request
 from regard.kernels.select import IMPLEMENTATIONS, implementation
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
+from regard.mechanisms.steps import Steps
 from regard.shapes import check_scale, check_top, query_rows
 
 
@@ -62,6 +63,10 @@ class DotProduct(ScoredMechanism):
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output, by the chosen implementation."""
         return implementation(self.impl, request).attention(request)
+
+    def steps(self, request: Request) -> Steps:
+        """The dot product, scaled."""
+        return Steps(request.query, request.key_of_all_heads, request.mask, scale=self.factor)
 
     def observe(
         self,

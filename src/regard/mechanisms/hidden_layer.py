@@ -28,6 +28,7 @@ from regard.kernels.select import describe
 from regard.kernels.terms import terms_of
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
+from regard.mechanisms.steps import Steps
 from regard.shapes import check_tokens
 
 
@@ -110,6 +111,11 @@ class HiddenLayer(ScoredMechanism):
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output, by the chosen implementation."""
         return self._attend(request, None)
+
+    def steps(self, request: Request) -> Steps:
+        """The hidden layer's two sides, and its vector."""
+        key = self.of_key(request.key_of_all_heads)
+        return Steps(self.of_query(request.query), key, request.mask, vector=self.vector)
 
     def _attend(self, request: Request, prepared: Tensor | None) -> Float[Tensor, "batch heads queries value_dim"]:
         if self._is_for_native(request):

@@ -29,6 +29,7 @@ from regard.masks import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.by_head import by_head
 from regard.mechanisms.luong import LuongGeneral
+from regard.mechanisms.steps import Gaussian, Steps
 
 
 @final
@@ -66,6 +67,12 @@ class LocalPredictive(Mechanism):
         problem = self.align.problem(self._in_window(request, distances))
         weights, broken = _weighed(problem, rows, self._gaussian(distances)[:, :, rows])
         return weights.masked_fill(broken, torch.nan)
+
+    def steps(self, request: Request) -> Steps:
+        """Those of the alignment in the window, under the Gaussian."""
+        narrowed = self._in_window(request, self._distances(request))
+        centre = self.positions(request.query, request.key, request.mask)[..., 0]
+        return replace(self.align.steps(narrowed), gate=Gaussian(centre, self.window / 2))
 
     def positions(self, query: Tensor, key: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch heads queries 1"]:
         """p_t of every query; not rounded."""

@@ -23,6 +23,7 @@ from regard.kernels.select import implementation
 from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.by_head import by_head
 from regard.mechanisms.hidden_layer import HiddenLayer
+from regard.mechanisms.steps import Steps
 from regard.positions.base import DistanceBias, PairBias
 
 
@@ -42,6 +43,10 @@ class LuongDot(ScoredMechanism):
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output, by the implementation that "auto" takes."""
         return implementation("auto", request).attention(request)
+
+    def steps(self, request: Request) -> Steps:
+        """The dot product."""
+        return Steps(request.query, request.key_of_all_heads, request.mask)
 
 
 @final
@@ -72,6 +77,11 @@ class LuongGeneral(ScoredMechanism):
         projected = by_head(query.masked_fill(bad, 0.0), self.weight.to(query).mT).masked_fill(bad, torch.nan).to(query)
         request = replace(request, query=projected)
         return implementation("auto", request).attention(request)
+
+    def steps(self, request: Request) -> Steps:
+        """The dot product of q W."""
+        query = by_head(request.query, self.weight.to(request.query).mT)
+        return Steps(query, request.key_of_all_heads, request.mask)
 
 
 @final

@@ -8,7 +8,6 @@ constant size. Whoever decodes asks the mechanism for an empty one (``Mechanism.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Self
 
 from jaxtyping import Int
 from torch import Tensor
@@ -23,7 +22,7 @@ class State(ABC):
     """How many tokens it holds."""
 
     @abstractmethod
-    def reordered(self, entries: Int[Tensor, " batch"]) -> Self:
+    def reordered(self, entries: Int[Tensor, " batch"]) -> State:
         """A state of the given batch entries, in that order: what beam search keeps. OptionError for others."""
 
 

@@ -40,7 +40,7 @@ def weights_by_gradient(
     """
     batch, heads, _, _ = request.query.shape
     dtype = torch.float64 if request.query.dtype == torch.float64 else torch.float32
-    request = replace(request, key=request.key.repeat_interleave(request.group, dim=1), dropout=0.0)
+    request = replace(request, key=request.key_of_all_heads, dropout=0.0)
     parts = [_some_weights(attend, request, some, dtype) for some in rows.split(_CHANNELS)]
     return torch.cat(parts, dim=2) if parts else request.query.new_zeros(batch, heads, 0, request.frame.keys)
 
