@@ -38,7 +38,7 @@ def attention(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The output and the weights."""
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
-    scores = np.full(visible.shape, -np.inf)
+    scores = np.full(visible.shape, -np.inf, dtype=np.result_type(query, key, query_weight, key_weight, score_vector))
     for batch, head, row, seen in rows(visible):
         keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
         hidden = np.tanh(query_weight[head] @ query[batch, head, row] + keys @ key_weight[head].T)

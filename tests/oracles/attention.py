@@ -139,7 +139,7 @@ def _scores(
     query: np.ndarray, key: np.ndarray, visible: np.ndarray, bias: np.ndarray | None, scale: float | None
 ) -> np.ndarray:
     """Scores of the visible pairs; -inf elsewhere."""
-    scores = np.full(visible.shape, -np.inf)
+    scores = np.full(visible.shape, -np.inf, dtype=np.result_type(query, key, 0.0 if bias is None else bias))
     added = np.broadcast_to(0.0 if bias is None else bias, visible.shape)
     for batch, head, row, seen in rows(visible):
         keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]

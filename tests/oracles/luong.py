@@ -39,7 +39,7 @@ def general(
     def score(head: int, this_query: np.ndarray, keys: np.ndarray) -> np.ndarray:
         return keys @ (this_query @ weight[head])
 
-    return _attend(query, key, value, allowed, score)
+    return _attend(query, key, value, allowed, score, weight)
 
 
 def concat(
@@ -56,14 +56,19 @@ def concat(
         joined = np.stack([np.concatenate([this_query, this_key]) for this_key in keys])
         return np.tanh(joined @ weight[head].T) @ score_vector[head]
 
-    return _attend(query, key, value, allowed, score)
+    return _attend(query, key, value, allowed, score, weight, score_vector)
 
 
 def _attend(
-    query: np.ndarray, key: np.ndarray, value: np.ndarray, allowed: np.ndarray | None, score: Score
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    allowed: np.ndarray | None,
+    score: Score,
+    *trained: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
-    scores = np.full(visible.shape, -np.inf)
+    scores = np.full(visible.shape, -np.inf, dtype=np.result_type(query, key, *trained))
     for batch, head, row, seen in rows(visible):
         keys = key[batch, key_head(head, query.shape[1], key.shape[1]), seen]
         scores[batch, head, row, seen] = score(head, query[batch, head, row], keys)

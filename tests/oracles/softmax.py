@@ -7,7 +7,7 @@ Only the keys that a query may see are ever read, so NaN or infinity at any othe
 may see nothing gets weights of 0 and an output of 0.
 
 Shapes: scores, weights, visible (batch, heads, queries, keys); value (batch, key heads, keys, value_dim);
-output (batch, heads, queries, value_dim).
+output (batch, heads, queries, value_dim). Complex numbers pass through it, for ``oracles.complex_step``.
 """
 
 from collections.abc import Iterator
@@ -35,17 +35,17 @@ def key_head(head: int, heads: int, key_heads: int) -> int:
 
 def softmax(scores: np.ndarray, visible: np.ndarray) -> np.ndarray:
     """Weights that sum to 1 over the visible keys of each row."""
-    weights = np.zeros(visible.shape)
+    weights = np.zeros(visible.shape, dtype=scores.dtype)
     for batch, head, query, seen in rows(visible):
         row = scores[batch, head, query, seen]
-        exponentials = np.exp(row - row.max())
+        exponentials = np.exp(row - np.real(row).max())
         weights[batch, head, query, seen] = exponentials / exponentials.sum()
     return weights
 
 
 def weighted_sum(weights: np.ndarray, value: np.ndarray, visible: np.ndarray) -> np.ndarray:
     """The mean of the visible values under the weights."""
-    output = np.zeros((*visible.shape[:3], value.shape[-1]))
+    output = np.zeros((*visible.shape[:3], value.shape[-1]), dtype=np.result_type(weights, value))
     for batch, head, query, seen in rows(visible):
         values = value[batch, key_head(head, visible.shape[1], value.shape[1]), seen]
         output[batch, head, query] = weights[batch, head, query, seen] @ values

@@ -1,0 +1,38 @@
+"""Linformer (Wang 2020, equation 7), one head and one query at a time.
+
+    output[i] = softmax(q_i . (E K) / sqrt(head_dim)) (F V)
+
+E and F have a column for each key; the keys that no query may see are left out, and so are their columns. Shapes: query
+(batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...); key_projection and value_projection
+(projected, length), of which the first columns belong to the keys. The mask is the same for all queries.
+"""
+
+import numpy as np
+
+from oracles.softmax import key_head, visible_keys
+
+
+def attention(
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    key_projection: np.ndarray,
+    value_projection: np.ndarray,
+    allowed: np.ndarray | None = None,
+) -> np.ndarray:
+    """The output; there are no weights of keys in the paper."""
+    visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
+    assert (visible == visible[:, :, :1]).all(), "a query sees other keys than its neighbour"
+    dtype = np.result_type(query, key, value, key_projection, value_projection)
+    output = np.zeros((*query.shape[:3], value.shape[3]), dtype=dtype)
+    for batch, head, row in np.ndindex(query.shape[:3]):
+        seen, group = np.flatnonzero(visible[batch, head, row]), key_head(head, query.shape[1], key.shape[1])
+        if seen.size:
+            keys, values = (
+                key_projection[:, seen] @ key[batch, group, seen],
+                value_projection[:, seen] @ value[batch, group, seen],
+            )
+            scores = keys @ query[batch, head, row] / np.sqrt(query.shape[3])
+            exponentials = np.exp(scores - np.real(scores).max())
+            output[batch, head, row] = exponentials / exponentials.sum() @ values
+    return output
