@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import math
 import sys
 import tempfile
@@ -32,8 +33,8 @@ from regard.layers import (
     decoder_block,
     encoder_block,
 )
+from regard.mechanisms import DotProduct
 from regard.models import Bert, BertConfig, Recurrent, RecurrentConfig, Transformer, TransformerConfig
-from regard.mechanisms.local_p import LocalPredictive
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.search import Beam, Greedy, Sampling
 from regard.text import Embedder, Pooling, Tokenizer
@@ -264,13 +265,21 @@ def state_of(model: SequenceToSequence) -> Any:
 
 
 def _catalogue() -> Iterator[Target]:
-    """Each mechanism: constructor, forward, observe, weights."""
+    """Each mechanism: constructor, forward, observe, weights, and a step; and rows for more of them."""
+    row = {
+        "name": "dot_product",
+        "mechanism": DotProduct,
+        "equation": "",
+        "paper": "",
+        "cost": "",
+        "masks": "any",
+        "bias": True,
+    }
+    yield Target("register_mechanism", regard.register_mechanism, lambda: {"row": regard.CatalogueRow(**row)})
     for entry in regard.catalogue():
         made = entry.mechanism(heads=3, head_dim=7)
-        defaults = {"heads": 3, "head_dim": 7, "dropout": 0.0} | dict.fromkeys(
-            name for name in entry.options if name not in ("dropout", "impl")
-        )
-        defaults |= {"impl": "auto"} if "impl" in entry.options else {}
+        parameters = inspect.signature(entry.mechanism.__init__).parameters
+        defaults = {"heads": 3, "head_dim": 7} | {name: parameters[name].default for name in entry.options}
         yield Target(f"{entry.name}()", entry.mechanism, lambda defaults=defaults: dict(defaults))
         plain = lambda: triple() | {"mask": None, "bias": None}  # noqa: E731
         yield Target(f"{entry.name}.forward", made, plain)
@@ -279,6 +288,11 @@ def _catalogue() -> Iterator[Target]:
             f"{entry.name}.weights",
             made.weights,
             lambda plain=plain: {name: part for name, part in plain().items() if name != "value"} | {"rows": None},
+        )
+        yield Target(
+            f"{entry.name}.step",
+            made.step,
+            lambda made=made: triple() | {"state": made.empty_state(), "mask": None, "bias": None},
         )
         if hasattr(made, "prepared"):
             yield Target(f"{entry.name}.prepared", made.prepared, lambda: {"key": tokens(2, 3, 11, 7)})
@@ -493,14 +507,6 @@ def _models() -> Iterator[Target]:
         yield Target(f"{name}.save", model.save, lambda: {"folder": folder(), "overwrite": False, "keep_others": False})
     yield Target("Transformer.encode", transformer().encode, lambda: {"source": ids(), "mask": None})
     yield Target("load", regard.load, lambda: {"folder_or_name": "no/such/model", "device": None, "dtype": None})
-    local = LocalPredictive(heads=3, head_dim=7, window=2)
-    yield Target("LocalPredictive()", LocalPredictive, lambda: {"heads": 3, "head_dim": 7, "window": 2, "dropout": 0.0})
-    yield Target("LocalPredictive.forward", local, lambda: triple() | {"mask": None, "bias": None})
-    yield Target(
-        "LocalPredictive.weights",
-        local.weights,
-        lambda: {"query": tokens(2, 3, 5, 7), "key": tokens(2, 3, 11, 7), "mask": None, "bias": None, "rows": None},
-    )
 
 
 def _searches() -> Iterator[Target]:

@@ -4,7 +4,7 @@ from importlib.metadata import version as _version
 
 from regard import masks, positions
 from regard.attention import attention, why
-from regard.catalogue import catalogue, mechanism
+from regard.catalogue import CatalogueRow, catalogue, mechanism, register_mechanism
 from regard.contract import Observation
 from regard.kernels.select import Choice
 from regard.layers import MultiHeadAttention
@@ -15,6 +15,7 @@ from regard.record import record
 __version__ = _version("regard")
 
 __all__ = [
+    "CatalogueRow",
     "Choice",
     "MultiHeadAttention",
     "Observation",
@@ -26,5 +27,6 @@ __all__ = [
     "observe",
     "positions",
     "record",
+    "register_mechanism",
     "why",
 ]

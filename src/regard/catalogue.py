@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.arguments import explain_arguments
-from regard.errors import check_choice, unknown
+from regard.errors import OptionError, check_choice, check_kind, described, unknown
 from regard.mechanisms import (
     Additive,
     DotProduct,
@@ -26,7 +26,7 @@ from regard.mechanisms import (
 
 
 @dataclass(frozen=True)
-class Entry:
+class CatalogueRow:
     """A mechanism: what it is, where it comes from, what it costs and what it can do.
 
     ``cost`` counts time with n queries and keys and head_dim d; ``masks`` says which masks it has a form for, and
@@ -64,49 +64,49 @@ class Entry:
 
 
 _TABLE = (
-    Entry(
+    CatalogueRow(
         name="dot_product",
         mechanism=DotProduct,
         equation="softmax(q . k / sqrt(d)) v",
         paper="Vaswani et al. 2017, Attention is all you need, equation 1",
         cost="n^2 d",
     ),
-    Entry(
+    CatalogueRow(
         name="additive",
         mechanism=Additive,
         equation="softmax(u . tanh(W q + U k)) v",
         paper="Bahdanau et al. 2015, Neural machine translation by jointly learning to align and translate, A.1.2",
         cost="n^2 d, with a tanh for each of the d",
     ),
-    Entry(
+    CatalogueRow(
         name="luong_dot",
         mechanism=LuongDot,
         equation="softmax(q . k) v",
         paper="Luong et al. 2015, Effective approaches to attention-based neural machine translation, equation 8",
         cost="n^2 d",
     ),
-    Entry(
+    CatalogueRow(
         name="luong_general",
         mechanism=LuongGeneral,
         equation="softmax(q . W k) v",
         paper="Luong et al. 2015, equation 8",
         cost="n^2 d + n d^2",
     ),
-    Entry(
+    CatalogueRow(
         name="luong_concat",
         mechanism=LuongConcat,
         equation="softmax(u . tanh(W [q ; k])) v",
         paper="Luong et al. 2015, equation 8",
         cost="n^2 d, with a tanh for each of the d",
     ),
-    Entry(
+    CatalogueRow(
         name="local_p",
         mechanism=LocalPredictive,
         equation="softmax(q . W k) exp(-(j - p)^2 / 2 s^2) v",
         paper="Luong et al. 2015, equations 9 and 10",
         cost="n^2 d + n d^2",
     ),
-    Entry(
+    CatalogueRow(
         name="linear",
         mechanism=Linear,
         equation="phi(q) . phi(k) v / sum, phi = elu + 1",
@@ -115,7 +115,7 @@ _TABLE = (
         masks="causal, padding, both",
         bias=False,
     ),
-    Entry(
+    CatalogueRow(
         name="linformer",
         mechanism=Linformer,
         equation="softmax(q . E k / sqrt(d)) F v",
@@ -125,12 +125,38 @@ _TABLE = (
         bias=False,
     ),
 )
-_BY_NAME = {entry.name: entry for entry in _TABLE}
+_BY_NAME = {row.name: row for row in _TABLE}
 
 
-def catalogue() -> tuple[Entry, ...]:
-    """Every mechanism: name, equation, paper, cost and capabilities."""
-    return _TABLE
+def catalogue() -> tuple[CatalogueRow, ...]:
+    """Every mechanism: name, equation, paper, cost and capabilities; those that were registered come last."""
+    return tuple(_BY_NAME.values())
+
+
+def register_mechanism(row: CatalogueRow) -> None:
+    """Add a mechanism of your own to the catalogue of this process.
+
+    Layers, configs, ``record``, the views and the shell's list then know it by its name, as any other. Raises
+    OptionError for a name that is taken, and for what is no class of mechanisms.
+    """
+    check_kind(
+        "row", row, CatalogueRow, do="regard.CatalogueRow(name=..., mechanism=..., equation=..., paper=..., cost=...)"
+    )
+    if not (isinstance(row.mechanism, type) and issubclass(row.mechanism, Mechanism)):
+        raise OptionError(
+            f"{described(row.name)} cannot be registered",
+            expected="a subclass of regard.mechanisms.Mechanism",
+            got=described(row.mechanism),
+            do="derive the class from Mechanism, and define attend",
+        )
+    if not isinstance(row.name, str) or not row.name.isidentifier() or row.name in _BY_NAME:
+        raise OptionError(
+            f"{described(row.name)} cannot be the name of another mechanism",
+            expected="an identifier that is not one of " + ", ".join(_BY_NAME),
+            got=described(row.name),
+            do="choose another name",
+        )
+    _BY_NAME[row.name] = row
 
 
 @explain_arguments
@@ -140,8 +166,8 @@ def mechanism(name: str, *, heads: int, head_dim: int, **options: Any) -> Mechan
     ``options`` are the mechanism's own; an unknown name or option is an OptionError that lists the valid ones.
     """
     check_choice("mechanism", name, _BY_NAME)
-    entry = _BY_NAME[name]
+    row = _BY_NAME[name]
     for option in options:
-        if option not in entry.options:
-            raise unknown(f"option of mechanism {name!r}:", option, entry.options)
-    return entry.mechanism(heads=heads, head_dim=head_dim, **options)
+        if option not in row.options:
+            raise unknown(f"option of mechanism {name!r}:", option, row.options)
+    return row.mechanism(heads=heads, head_dim=head_dim, **options)

@@ -238,7 +238,7 @@ def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:
     near = get_close_matches(name, options, n=1) if isinstance(name, str) and len(name) < 80 else []
     return OptionError(
         f"unknown {kind} {described(name)}",
-        expected="one of " + ", ".join(options) if options else f"no {kind} at all",
+        expected="one of " + ", ".join(options) if options else "none: there are no such names",
         got=described(name),
-        do=f"did you mean {near[0]!r}?" if near else "choose one from the list",
+        do=f"did you mean {near[0]!r}?" if near else "choose one from the list" if options else "leave it out",
     )

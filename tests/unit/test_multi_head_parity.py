@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import regard
+from capabilities import causal_or_none
 from oracles import blocks as oracle
 from regard import masks, positions
 from regard.layers import MultiHeadAttention
@@ -94,18 +95,24 @@ def test_fused_weights_load_inside_a_larger_model():
 
 @pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
 def test_is_a_module_like_any_other(mechanism):
-    layer = MultiHeadAttention(WIDTH, HEADS, mechanism=mechanism, position=positions.ALiBi(HEADS))
-    tokens = torch.randn(2, 5, WIDTH)
-    expected, buffer = layer(tokens, mask=masks.causal()), io.BytesIO()
+    make = lambda: MultiHeadAttention(WIDTH, HEADS, mechanism=mechanism, position=_position(mechanism))  # noqa: E731
+    layer, tokens = make(), torch.randn(2, 5, WIDTH)
+    mask = causal_or_none(layer.mechanism)
+    expected, buffer = layer(tokens, mask=mask), io.BytesIO()
     torch.save(layer.state_dict(), buffer)
     buffer.seek(0)
-    fresh = MultiHeadAttention(WIDTH, HEADS, mechanism=mechanism, position=positions.ALiBi(HEADS))
+    fresh = make()
     fresh.load_state_dict(torch.load(buffer, weights_only=True))
     for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer)), fresh):
-        assert torch.equal(other(tokens, mask=masks.causal()), expected)
+        assert torch.equal(other(tokens, mask=mask), expected)
         other.load_state_dict(layer.state_dict())
         nn.init.zeros_(other.output_projection.weight)
-        assert torch.equal(layer(tokens, mask=masks.causal()), expected)
+        assert torch.equal(layer(tokens, mask=mask), expected)
+
+
+def _position(mechanism):
+    """One that is trained or made of tensors, where the mechanism adds a bias."""
+    return positions.ALiBi(HEADS) if next(row for row in regard.catalogue() if row.name == mechanism).bias else None
 
 
 def test_a_copy_loads_fused_weights_too():
@@ -118,9 +125,11 @@ def test_a_copy_loads_fused_weights_too():
 @pytest.mark.parametrize("position", [None, positions.Rotary(4), positions.ALiBi(3)])
 @pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
 def test_autocast(mechanism, position):
-    layer = MultiHeadAttention(12, 3, mechanism=mechanism, position=position)
+    takes_bias = next(row for row in regard.catalogue() if row.name == mechanism).bias
+    layer = MultiHeadAttention(12, 3, mechanism=mechanism, position=position if takes_bias else None)
     tokens = torch.randn(2, 5, 12)
-    mask = masks.causal() & masks.padding([5, 3])
+    causal = causal_or_none(layer.mechanism)
+    mask = masks.padding([5, 3]) if causal is None else causal & masks.padding([5, 3])
     exact = layer(tokens, mask=mask)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output = layer(tokens, mask=mask)

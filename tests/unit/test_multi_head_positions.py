@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 import regard
+from capabilities import causal_or_none
 from oracles import blocks as oracle
 from oracles import positions as position_oracle
 from regard import masks, positions
@@ -76,8 +77,8 @@ def test_what_learns_is_a_parameter(position):
 @pytest.mark.parametrize("name", [entry.name for entry in regard.catalogue()])
 def test_hidden_tokens_change_nothing(name):
     layer = regard.MultiHeadAttention(WIDTH, HEADS, mechanism=name).eval()
-    tokens, mask = torch.randn(2, 7, WIDTH), masks.padding([7, 4])
-    mask = mask if layer.mechanism.refuses_mask(masks.causal()) else masks.causal() & mask
+    tokens, causal = torch.randn(2, 7, WIDTH), causal_or_none(layer.mechanism)
+    mask = masks.padding([7, 4]) if causal is None else causal & masks.padding([7, 4])
     moved = tokens.clone()
     moved[1, 4:] = torch.nan
     before, after = (layer(given, mask=mask) for given in (tokens, moved))

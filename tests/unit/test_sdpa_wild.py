@@ -117,7 +117,7 @@ def test_a_bias_that_is_not_finite_stays_in_its_row(wrong):
     assert all(gradient.isfinite().all() for gradient in gradients)
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in regard.catalogue()])
+@pytest.mark.parametrize("name", [row.name for row in regard.catalogue() if row.bias])
 @pytest.mark.parametrize(
     "bias", [positions.ALiBi(2), positions.T5Buckets(2), positions.ShawRelative(HEAD_DIM), torch.randn(1, 2, 1, LENGTH)]
 )

@@ -16,10 +16,10 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp,
 from torch.utils.checkpoint import checkpoint
 
 import regard
+from capabilities import causal_or_none
 from regard import masks, positions
 from regard.errors import RefusedError
 from regard.kernels import statistics
-from regard.mechanisms.local_p import LocalPredictive
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 3, 5, 2
 IMPLS = ("auto", "native", "sdpa", "reference")
@@ -259,7 +259,6 @@ def test_second_derivatives_where_the_first_upstream_is_a_constant():
 
 
 MECHANISMS = {entry.name: partial(regard.mechanism, entry.name) for entry in regard.catalogue()}
-MECHANISMS["local-p"] = LocalPredictive
 MIXING = ("vmap", "grad", "jvp", "hessian", "vmap of grad", "is_grads_batched")
 
 
@@ -270,7 +269,7 @@ def test_mechanisms(name, transform):
     """With the options that they have by default, against the same mechanism's outputs, one input after the other."""
     mechanism = MECHANISMS[name](heads=HEADS, head_dim=HEAD_DIM).double()
     key, value = (torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=torch.float64) for _ in range(2))
-    case = Case(*[lambda query: mechanism(query, key, value, masks.causal())] * 2)
+    case = Case(*[lambda query: mechanism(query, key, value, causal_or_none(mechanism))] * 2)
     ours, exact = TRANSFORMS[transform]
     torch.testing.assert_close(ours(case), exact(case), rtol=0, atol=1e-7)
 

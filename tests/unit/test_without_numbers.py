@@ -5,6 +5,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import regard
+from capabilities import causal_or_none
 from regard import masks, positions
 from regard.errors import DtypeError, RefusedError
 from regard.models import Bert, BertConfig, Recurrent, RecurrentConfig, Transformer, TransformerConfig
@@ -84,8 +85,8 @@ def test_mechanisms(row):
     dropout = {"dropout": 0.1} if "dropout" in row.options else {}
     mechanism = regard.mechanism(row.name, heads=HEADS, head_dim=HEAD_DIM, **dropout).to("meta")
     query, key, value = tokens(**NO_NUMBERS)
-    mask = masks.padding([3, 7])
-    mask = mask if mechanism.refuses_mask(masks.causal()) else masks.causal() & mask
+    causal = causal_or_none(mechanism)
+    mask = masks.padding([3, 7]) if causal is None else causal & masks.padding([3, 7])
     assert mechanism(query, key, value, mask).shape == (BATCH, HEADS, QUERIES, VALUE_DIM)
     assert mechanism.weights(query, key, mask, rows=[0, -1]).shape == (BATCH, HEADS, 2, KEYS)
 

@@ -64,8 +64,10 @@ class LuongGeneral(ScoredMechanism):
         query: Float[Tensor, "batch heads rows head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """q . W k."""
-        return by_head(query, self.weight.to(query).mT) @ key.transpose(-2, -1)
+        """q W . k; NaN where q W overflowed, which is kept out of the product: 0 times it would be NaN in gradients."""
+        projected = by_head(query, self.weight.to(query).mT)
+        bad = ~projected.detach().isfinite().all(-1, keepdim=True)
+        return (projected.masked_fill(bad, 0.0) @ key.transpose(-2, -1)).masked_fill(bad, torch.nan)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output, by the implementation that "auto" takes."""
