@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 import regard
-from conformance.claims import DTYPES, Claim
+from conformance.claims import DTYPES, ROWS, Claim
+from conformance.oracle_of import ORACLES
 from conformance.trials import Layout
 
 Named = dict[str, Tensor]
@@ -22,7 +23,7 @@ def device_of(claim: Claim) -> str:
 def build(claim: Claim, at: Layout) -> regard.mechanisms.Mechanism:
     """The mechanism of a claim, in its dtype."""
     torch.manual_seed(3)
-    options = {} if claim.impl == "its own" else {"impl": claim.impl}
+    options = dict(ORACLES[claim.mechanism].options) | ({} if claim.impl == "its own" else {"impl": claim.impl})
     made = regard.mechanism(claim.mechanism, heads=at.heads, head_dim=at.head_dim, **options)
     for parameter in made.parameters():
         parameter.data = _sixteenths(parameter.data)
@@ -30,14 +31,14 @@ def build(claim: Claim, at: Layout) -> regard.mechanisms.Mechanism:
 
 
 def tensors(claim: Claim, at: Layout, *, bias: bool = False) -> Named:
-    """query, key, value, and if asked a bias that broadcasts over the batch."""
+    """query, key, value, and if asked a bias that broadcasts over the batch, where the mechanism takes one."""
     generator = torch.Generator().manual_seed(17)
     shapes = {
         "query": (at.batch, at.heads, at.queries, at.head_dim),
         "key": (at.batch, at.key_heads, at.keys, at.head_dim),
         "value": (at.batch, at.key_heads, at.keys, at.value_dim),
     }
-    if bias:
+    if bias and ROWS[claim.mechanism].bias:
         shapes["bias"] = (1, at.heads, at.queries, at.keys)
     return {name: _randn(claim, generator, *shape) for name, shape in shapes.items()}
 

@@ -1,18 +1,29 @@
 """The oracle of each mechanism, under its name in the catalogue. A new row needs one here; the rest follows.
 
-Each takes (query, key, value, allowed, parameters) in float64, parameters by their names in the module, and gives the
-output. Gradients are the hand-derived ones of the dot product and of additive attention, and two that follow from them:
-luong_general is the dot product of the queries q W, and luong_concat is additive attention with W cut in two.
+An oracle is the forward equation alone: (query, key, value, allowed, parameters) in float64, parameters by their names
+in the module, to the output. Gradients are derivatives of it by complex steps (``oracles.complex_step``), so nothing is
+derived by hand. ``options`` are what the mechanism is built with here, where its own are too large.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from oracles import additive, attention, luong
+from oracles import additive, attention, linear, linformer, local_p, luong
+from oracles.complex_step import slope
 
-Parameters = dict[str, np.ndarray]
-Forward = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Parameters], np.ndarray]
+Arrays = Mapping[str, np.ndarray]
+
+
+class Oracle(NamedTuple):
+    """``forward(query, key, value, allowed, parameters)``, and the options of the mechanism that it is of."""
+
+    forward: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Arrays], np.ndarray]
+    options: Mapping[str, Any] = {}
+
+
+_WINDOW = 3
 
 
 def _dot_product(query, key, value, allowed, parameters):
@@ -36,54 +47,36 @@ def _luong_concat(query, key, value, allowed, parameters):
     return luong.concat(query, key, value, parameters["weight"], parameters["score_vector"], allowed)[0]
 
 
-FORWARD: dict[str, Forward] = {
-    "dot_product": _dot_product,
-    "additive": _additive,
-    "luong_dot": _luong_dot,
-    "luong_general": _luong_general,
-    "luong_concat": _luong_concat,
+def _local_p(query, key, value, allowed, parameters):
+    weights = (parameters[name] for name in ("align.weight", "position_weight", "position_vector"))
+    return local_p.attention(query, key, value, *weights, _WINDOW, allowed)[0]
+
+
+def _linear(query, key, value, allowed, parameters):
+    return linear.attention(query, key, value, allowed)[0]
+
+
+def _linformer(query, key, value, allowed, parameters):
+    weights = (parameters[name] for name in ("key_projection", "value_projection"))
+    return linformer.attention(query, key, value, *weights, allowed)
+
+
+ORACLES: dict[str, Oracle] = {
+    "dot_product": Oracle(_dot_product),
+    "additive": Oracle(_additive),
+    "luong_dot": Oracle(_luong_dot),
+    "luong_general": Oracle(_luong_general),
+    "luong_concat": Oracle(_luong_concat),
+    "local_p": Oracle(_local_p, {"window": _WINDOW}),
+    "linear": Oracle(_linear),
+    "linformer": Oracle(_linformer, {"length": 17, "projected": 5}),
 }
 
 
-def gradients(name, query, key, value, allowed, parameters, upstream) -> dict[str, np.ndarray]:
-    """Of sum(output * upstream), by name: query, key, value, and each parameter."""
-    return BACKWARD[name](query, key, value, allowed, parameters, upstream)
+def slope_of(name: str, given: Arrays, allowed: np.ndarray, upstream: np.ndarray, of: str, along: np.ndarray) -> float:
+    """How fast sum(output * upstream) grows when an input or parameter moves: its gradient times the direction."""
 
+    def weighted(moved: Arrays) -> np.ndarray:
+        return ORACLES[name].forward(moved["query"], moved["key"], moved["value"], allowed, moved) * upstream
 
-def _dot_product_backward(query, key, value, allowed, parameters, upstream, scale=None):
-    found = attention.backward(query, key, value, upstream, allowed, scale=scale)
-    return {"query": found.query, "key": found.key, "value": found.value}
-
-
-def _luong_dot_backward(query, key, value, allowed, parameters, upstream):
-    return _dot_product_backward(query, key, value, allowed, parameters, upstream, scale=1.0)
-
-
-def _luong_general_backward(query, key, value, allowed, parameters, upstream):
-    weight = parameters["weight"]
-    found = _luong_dot_backward(np.einsum("bhid,hde->bhie", query, weight), key, value, allowed, {}, upstream)
-    of_weight = np.einsum("bhid,bhie->hde", query, found["query"])
-    return {**found, "query": np.einsum("bhie,hde->bhid", found["query"], weight), "weight": of_weight}
-
-
-def _additive_backward(query, key, value, allowed, parameters, upstream):
-    names = ("query_weight", "key_weight", "score_vector")
-    found = additive.backward(query, key, value, *(parameters[part] for part in names), upstream, allowed)
-    return dict(zip(("query", "key", "value", *names), found, strict=True))
-
-
-def _luong_concat_backward(query, key, value, allowed, parameters, upstream):
-    of_query, of_key = np.split(parameters["weight"], 2, axis=-1)
-    cut = {"query_weight": of_query, "key_weight": of_key, "score_vector": parameters["score_vector"]}
-    found = _additive_backward(query, key, value, allowed, cut, upstream)
-    weight = np.concatenate([found.pop("query_weight"), found.pop("key_weight")], axis=-1)
-    return {**found, "weight": weight}
-
-
-BACKWARD = {
-    "dot_product": _dot_product_backward,
-    "additive": _additive_backward,
-    "luong_dot": _luong_dot_backward,
-    "luong_general": _luong_general_backward,
-    "luong_concat": _luong_concat_backward,
-}
+    return slope(weighted, given, of, along)

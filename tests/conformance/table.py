@@ -1,9 +1,12 @@
 """The page of what was proved, made from the claims: ``pytest tests/conformance --write-table docs/conformance.md``."""
 
 from collections.abc import Sequence
+from functools import cache
 
+from conformance.calls import build, tensors
 from conformance.claims import Claim
-from conformance.trials import LAYOUTS, TRIALS
+from conformance.trials import LAYOUTS, TRIALS, Layout, Trial
+from regard.kernels.request import Request
 
 MEANING = {
     "hidden": "What the mask forbids has no influence: not one bit of the output or of a gradient changes, and its own "
@@ -23,8 +26,8 @@ HEAD = """\
 # What was proved
 
 This page is written by the test suite, and a test fails when it is out of date. To prove it all again:
-`make conformance`. Each dtype in a line of the table is one test. It tries every mask of the list below, at
-these {layouts} layouts (determinism at the last of them):
+`make conformance`. Each dtype in a line of the table is one test. It tries every mask of the list below that the
+mechanism does not refuse, at these {layouts} layouts (determinism at the last of them):
 
 {sizes}
 
@@ -44,6 +47,18 @@ How close is close is said, and derived from the dtypes, in `tests/conformance/t
 """
 
 
+@cache
+def refused_by(name: str) -> list[str]:
+    """The masks that a mechanism refuses at every layout."""
+    claim = Claim("", name, "its own", "float32")
+    return [trial.name for trial in TRIALS if all(_refuses(claim, at, trial) for at in LAYOUTS)]
+
+
+def _refuses(claim: Claim, at: Layout, trial: Trial) -> bool:
+    mechanism, given = build(claim, at), tensors(claim, at)
+    return mechanism.refuses(Request(*given.values(), trial.mask(at), None, mechanism.scale)) is not None
+
+
 def render(claims: Sequence[Claim]) -> str:
     """The page, in Markdown."""
     sizes = "\n".join(
@@ -58,7 +73,12 @@ def render(claims: Sequence[Claim]) -> str:
     for claim in claims:
         grouped.setdefault(claim[:3], []).append(claim.dtype)
     for (promise, mechanism, impl), dtypes in grouped.items():
-        masks = "-" if promise in WITHOUT_MASKS else str(len(TRIALS))
-        lines.append(f"| {promise} | `{mechanism}` | {impl} | {', '.join(dtypes)} | {masks} |")
+        kept = str(len(TRIALS) - len(refused_by(mechanism)))
+        one = "- | -" if promise in WITHOUT_MASKS else f"{', '.join(dtypes)} | {kept}"
+        lines.append(f"| {promise} | `{mechanism}` | {impl} | {one} |")
+    for mechanism in dict.fromkeys(claim.mechanism for claim in claims):
+        if refused := refused_by(mechanism):
+            names = "; ".join(f"`{name}`" for name in refused)
+            lines += ["", f"`{mechanism}` has no form for these masks, and refuses them in its own words: {names}."]
     lines += ["", "The masks: " + "; ".join(f"`{trial.name}`" for trial in TRIALS) + ".", ""]
     return "\n".join(lines)

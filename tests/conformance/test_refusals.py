@@ -5,8 +5,9 @@ import torch
 
 import regard
 from conformance.calls import build, tensors
-from conformance.claims import DTYPES, Claim, claims
-from conformance.trials import LAYOUTS
+from conformance.claims import DTYPES, ROWS, Claim, claims
+from conformance.refused import is_refused
+from conformance.trials import LAYOUTS, TRIALS
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 
 
@@ -15,7 +16,7 @@ def test_what_cannot_be_is_refused(claim: Claim, as_users_call, proved) -> None:
     at = LAYOUTS[1]
     mechanism, given = build(claim, at), tensors(claim, at)
     query, key, value = given.values()
-    with pytest.raises(OptionError, match=r"(?s)unknown option.*'temprature'.*expected: one of"):
+    with pytest.raises(OptionError, match=r"(?s)unknown option.*'temprature'.*expected: (one of|none)"):
         regard.mechanism(claim.mechanism, heads=at.heads, head_dim=at.head_dim, temprature=2.0)
     with pytest.raises(OptionError, match=r"(?s)not a regard mask.*got: .*bool.*to do: .*masks.keep"):
         mechanism(query, key, value, torch.ones(at.queries, at.keys, dtype=torch.bool))
@@ -28,6 +29,12 @@ def test_what_cannot_be_is_refused(claim: Claim, as_users_call, proved) -> None:
     other = next(dtype for dtype in DTYPES.values() if dtype != key.dtype)
     with pytest.raises(DtypeError, match=r"(?s)different dtypes.*one dtype.*key torch"):
         mechanism(query, key.to(other), value)
+    if not ROWS[claim.mechanism].bias:
+        bias = torch.zeros(1, 1, at.queries, at.keys)
+        with pytest.raises(RefusedError, match=r"(?s)refuses: a bias is .*to do: "):
+            mechanism(query, key, value, bias=bias)
+    for trial in TRIALS:
+        is_refused(mechanism, given, trial, at)
     if claim.impl != "its own":
         _refuses_by_impl(claim, mechanism, given)
     if claim.mechanism == "dot_product":

@@ -154,7 +154,7 @@ def _tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) 
     query = query.masked_fill(bad_query[..., None], 0.0)
     logarithms = torch.where(query > 0, query.clamp(min=0.0).log1p(), query)
     key = key.masked_fill(bad_key[..., None], 0.0)
-    features = (key.clamp(max=0.0).exp() + key.clamp(min=0.0)).clamp(min=_SMALLEST)
+    features = torch.where(key > 0, key + 1.0, key.clamp(max=0.0).exp()).clamp(min=_SMALLEST)
     kept = (shown & ~bad_key)[..., None]
     value = torch.nn.functional.pad(value.masked_fill(~kept, 0.0), (0, 1), value=1.0)
     return _Tokens(

@@ -105,9 +105,13 @@ class LocalPredictive(Mechanism):
 def _weighed(
     problem: Problem, rows: Tensor, gaussian: Float[Tensor, "batch heads rows keys"]
 ) -> tuple[Float[Tensor, "batch heads rows keys"], Bool[Tensor, "batch heads rows keys"]]:
-    """align(h_t, s) times the Gaussian; and where it is NaN, with 0 in its place so that gradients are not."""
-    align = weights_of(problem, rows)
-    return align.masked_fill(align.isnan(), 0.0) * gaussian, align.isnan()
+    """align(h_t, s) times the Gaussian; and where it is NaN, with 0 in its place so that gradients are not.
+
+    Weights of hidden keys are 0 already; setting them stops gradients, which a huge value could have made Inf.
+    """
+    align, allowed = weights_of(problem, rows), problem.allowed(rows)
+    weights = align.masked_fill(align.isnan(), 0.0) * gaussian
+    return weights if allowed is None else weights.masked_fill(~allowed, 0.0), align.isnan()
 
 
 def _shown(mask: Mask, query: Tensor, key: Tensor) -> Tensor:
