@@ -35,7 +35,7 @@ def cases(promise: str, layouts: Sequence[Layout] = LAYOUTS) -> Any:
     for number, claim in enumerate(claim for claim in ALL if claim.promise == promise):
         marks = [pytest.mark.gpu] if claim.impl == "flex" else []
         name = "-".join(claim[1:])
-        sample, everything = Case(claim, _sample(claim, number, layouts), False), Case(claim, _all(layouts), True)
+        sample, everything = Case(claim, sample_of(claim, number, layouts), False), Case(claim, _all(layouts), True)
         found.append(pytest.param(sample, id=f"{name}-sample", marks=marks))
         found.append(pytest.param(everything, id=f"{name}-everything", marks=[*marks, pytest.mark.slow]))
     return pytest.mark.parametrize("case", found)
@@ -45,7 +45,7 @@ def _all(layouts: Sequence[Layout]) -> tuple[Group, ...]:
     return tuple(Group(LAYOUTS.index(at), at, TRIALS) for at in layouts)
 
 
-def _sample(claim: Claim, number: int, layouts: Sequence[Layout]) -> tuple[Group, ...]:
+def sample_of(claim: Claim, number: int, layouts: Sequence[Layout]) -> tuple[Group, ...]:
     """In float32 each mask at one layout; in other dtypes a third of the masks. ``number`` turns both around."""
     every = len(layouts) * (1 if claim.dtype == "float32" else 3)
     firsts = (-(place + number) % every for place in range(len(layouts)))
