@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
+import torch
+
 from regard.errors import OptionError, unknown
 from regard.models import Recurrent, RecurrentConfig, SequenceToSequence, Transformer, TransformerConfig
 from regard.text.subwords import Subwords
@@ -25,14 +27,18 @@ Config = TypeVar("Config", TransformerConfig, RecurrentConfig)
 def new_model(plan: Plan, size: Size, subwords: BothSubwords) -> SequenceToSequence:
     """The model, its weights drawn. Raises OptionError for numbers that it does not have."""
     source, target = subwords
-    config = _config(plan, size, _of_subwords(source, target))
-    return Recurrent(config) if isinstance(config, RecurrentConfig) else Transformer(config)
+    return _model(_config(plan, size, _of_subwords(source, target)))
 
 
 def check_numbers(plan: Plan) -> None:
     """Raise OptionError for numbers that no new model has, before there is data to choose its size by."""
     of_subwords = {"vocabulary": 1000, "target_vocabulary": None}
-    _config(plan, size_for(0, plan.model if plan.model in SIZES else None), of_subwords)
+    with torch.device("meta"):
+        _model(_config(plan, size_for(0, plan.model if plan.model in SIZES else None), of_subwords))
+
+
+def _model(config: TransformerConfig | RecurrentConfig) -> SequenceToSequence:
+    return Recurrent(config) if isinstance(config, RecurrentConfig) else Transformer(config)
 
 
 def _of_subwords(source: Subwords, target: Subwords) -> dict[str, Any]:
