@@ -10,8 +10,13 @@ from oracles import recurrent as papers
 from oracles.attention import attention
 from oracles.positions import alibi, t5_buckets
 from regard import masks, positions
-from regard.errors import RefusedError
+from regard.errors import RefusedError, ShapeError
+from regard.masks import Mask
 from regard.mechanisms.local_p import LocalPredictive
+from regard.positions.base import PairBias
+from regard.view.attention_layer import AttentionLayer
+from regard.view.layer_reading import LayerReading
+from regard.view.layer_weights import LayerWeights
 from regard.view.seen_layer import layers_of
 
 HEADS, QUERIES, KEYS, HEAD_DIM = 3, 5, 7, 11
@@ -118,12 +123,74 @@ def test_steps_of_one_layer_are_joined_and_grouped_heads_repeated() -> None:
     assert found.value.shape == (2, KEYS, HEAD_DIM)
 
 
-def test_what_the_page_cannot_compute_again_is_refused() -> None:
+def test_relative_positions_under_an_unscaled_dot_product() -> None:
+    position = positions.ShawRelative(HEAD_DIM, 2, values=False)
+    layer, query, key = seen_by(regard.mechanism("luong_dot", heads=HEADS, head_dim=HEAD_DIM), bias=position)
+    assert isinstance(layer, LayerReading), "vectors by distance meet the query itself, as in the steps of the page"
+    _, expected = attention(query[None], key[None], key[None], bias=shaw(position, query)[None], scale=1.0)
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-5)
+
+
+def shaw(position: positions.ShawRelative, query: np.ndarray) -> np.ndarray:
+    """The query times the vector of each distance: Shaw et al. 2018, equation 4."""
+    distance = np.arange(KEYS)[None] - np.arange(QUERIES)[:, None] + QUERIES - KEYS
+    vectors = numbers(position.key_vectors)[distance.clip(-2, 2) + 2]
+    return np.einsum("hqd,qkd->hqk", query, vectors)
+
+
+def test_relative_positions_beside_a_projected_query_have_weights_alone() -> None:
+    mechanism = regard.mechanism("luong_general", heads=HEADS, head_dim=HEAD_DIM)
+    position = positions.ShawRelative(HEAD_DIM, 2, values=False)
+    layer, query, key = seen_by(mechanism, bias=position)
+    projected = np.einsum("hqd,hde->hqe", query, numbers(mechanism.weight))
+    _, expected = attention(projected[None], key[None], key[None], bias=shaw(position, query)[None], scale=1.0)
+    assert "vectors by distance" in alone(layer)
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-5)
+
+
+def alone(layer: AttentionLayer) -> str:
+    """Why a layer has nothing but its weights."""
+    assert isinstance(layer, LayerWeights)
+    assert layer.weights_are == "distribution"
+    return layer.reason
+
+
+def test_a_bias_that_does_not_go_by_distance_has_weights_alone() -> None:
+    bias = torch.randn(1, HEADS, QUERIES, KEYS)
+    layer, query, key = seen_by(regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM), bias=bias)
+    _, expected = attention(query[None], key[None], key[None], bias=bias.double().numpy())
+    assert "bias" in alone(layer)
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+
+
+def test_masks_that_differ_by_head_have_weights_alone() -> None:
+    allowed = torch.rand(1, HEADS, QUERIES, KEYS) < 0.5
+    mask = masks.keep(allowed)
+    layer, query, key = seen_by(regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM), mask=mask)
+    _, expected = attention(query[None], key[None], key[None], allowed.numpy())
+    assert "masks" in alone(layer)
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+
+
+def test_a_batch_is_refused() -> None:
     mechanism = regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM)
-    with pytest.raises(RefusedError, match=r"dot product under relative positions(.|\n)*LuongDot"):
-        seen_by(regard.mechanism("luong_dot", heads=HEADS, head_dim=HEAD_DIM), bias=positions.ShawRelative(HEAD_DIM, 2))
-    with pytest.raises(RefusedError, match="a bias of type Tensor"):
-        seen_by(mechanism, bias=torch.zeros(1, 1, QUERIES, KEYS))
-    heads_differ = masks.keep(torch.rand(1, HEADS, QUERIES, KEYS) < 0.5)
-    with pytest.raises(RefusedError, match="one mask for all heads"):
-        seen_by(mechanism, mask=heads_differ)
+    tokens = torch.randn(2, HEADS, KEYS, HEAD_DIM)
+    with regard.record(mechanism) as seen:
+        mechanism(tokens, tokens, tokens)
+    with pytest.raises(ShapeError, match="one text at a time"):
+        layers_of(seen)
+
+
+@pytest.mark.parametrize(
+    ("key", "mask", "bias"),
+    [(1, None, None), (0, masks.causal(), None), (0, None, positions.ALiBi(HEADS))],
+    ids=["other keys", "a mask by position", "a bias by position"],
+)
+def test_calls_that_are_no_steps_of_one_are_refused(key: int, mask: Mask | None, bias: PairBias | None) -> None:
+    mechanism = regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM)
+    keys = torch.randn(2, 1, HEADS, KEYS, HEAD_DIM)
+    with regard.record(mechanism) as seen:
+        for looked_at in (keys[0], keys[key]):
+            mechanism(torch.randn(1, HEADS, 1, HEAD_DIM), looked_at, looked_at, mask, bias=bias)
+    with pytest.raises(RefusedError, match="cannot be shown as one"):
+        layers_of(seen)

@@ -5,18 +5,24 @@
 ``terminal`` show it all.
 """
 
+from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import LayerReading
+from regard.view.layer_weights import LayerWeights
 from regard.view.page import write_page
 from regard.view.read import read
 from regard.view.read_pair import read_pair
 from regard.view.reading import PairReading, Reading, Tokens
+from regard.view.seen_layer import layers_of
 from regard.view.terminal import print_reading, print_readings
 
 __all__ = [
+    "AttentionLayer",
     "LayerReading",
+    "LayerWeights",
     "PairReading",
     "Reading",
     "Tokens",
+    "layers_of",
     "print_reading",
     "print_readings",
     "read",

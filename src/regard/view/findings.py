@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int
 
 from regard.view.reading import Reading
+from regard.view.shares import shares_of
 from regard.view.words import Word, by_words, mostly_unknown, words_of
 
 
@@ -123,7 +124,7 @@ def word_pairs(reading: Reading) -> WordPairs:
     proper = pairs.candidates(nearest=1)
     number = 0
     for layer in reading.layers:
-        token_weights = layer.weights()
+        token_weights = shares_of(layer)
         weights = by_words(token_weights, query_words, key_words)
         usual = by_words(_usual(token_weights, query_words, key_words), query_words, key_words)
         for weight, expected in zip(weights, usual, strict=True):
@@ -155,13 +156,13 @@ def attended_most(pairs: WordPairs) -> tuple[Finding, ...]:
 
 def weight_of_pair(reading: Reading, query_word: Word, key_word: Word, layer: int, head: int) -> float:
     """What one head gives from one word to another: mean over query pieces, sum over key pieces."""
-    rows = reading.layers[layer].weights()[head][list(query_word.pieces)]
+    rows = shares_of(reading.layers[layer])[head][list(query_word.pieces)]
     return float(rows[:, list(key_word.pieces)].sum(axis=1).mean())
 
 
 def strongest_pieces(reading: Reading, query_word: Word, key_word: Word, layer: int, head: int) -> tuple[int, int]:
     """The token of the query word that gives the key word most in one head, and the key's token it gives most."""
-    rows = reading.layers[layer].weights()[head][list(query_word.pieces)][:, list(key_word.pieces)]
+    rows = shares_of(reading.layers[layer])[head][list(query_word.pieces)][:, list(key_word.pieces)]
     query = int(rows.sum(axis=1).argmax())
     return query_word.pieces[query], key_word.pieces[int(rows[query].argmax())]
 

@@ -1,4 +1,4 @@
-"""One attention layer of a reading, as plain NumPy arrays, and the weights that follow from them.
+"""One attention layer of a reading by its steps: queries and keys as plain NumPy arrays, and the weights that follow.
 
     weights = softmax(scale * score + bias) * bell
 
@@ -13,13 +13,15 @@ never stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64
 
-from regard.errors import DataError, ShapeError
+from regard.errors import ShapeError
+from regard.view.attention_layer import AttentionLayer, check_finite
+from regard.view.pack import rounded_to_fixed
 
 
 @final
@@ -56,8 +58,9 @@ class Relative:
         return np.take_along_axis(by_distance, places, axis=2)
 
 
+@final
 @dataclass(frozen=True, eq=False)
-class LayerReading:
+class LayerReading(AttentionLayer):
     """What one attention layer saw: query (heads, queries, head_dim), key and value (heads, keys, head_dim).
 
     ``allowed`` is True where a query may attend to a key; None allows everything. ``vector`` (heads, head_dim) is that
@@ -90,13 +93,7 @@ class LayerReading:
             distances = len(self.relative.key)
             self._check("relative keys", self.relative.key, (distances | 1, head_dim))
             self._check("relative values", self.relative.value, (distances, self.value.shape[2]))
-        if not all(np.isfinite(array).all() for array in self._numbers):
-            raise DataError(
-                f"{self.name} holds numbers that are not finite",
-                expected="finite queries, keys and values",
-                got="NaN or Inf",
-                do="check the model's weights",
-            )
+        check_finite(self.name, *self._numbers, expected="finite queries, keys and values")
 
     def _check(self, part: str, array: np.ndarray | None, shape: tuple[int, ...]) -> None:
         if array is not None and array.shape != shape:
@@ -119,6 +116,26 @@ class LayerReading:
         """Number of heads."""
         return int(self.query.shape[0])
 
+    @property
+    def queries(self) -> int:
+        """Number of tokens that look."""
+        return int(self.query.shape[1])
+
+    @property
+    def keys(self) -> int:
+        """Number of tokens that are looked at."""
+        return int(self.key.shape[1])
+
+    @property
+    def signed(self) -> bool:
+        """False: they are shares of a softmax, under a bell curve smaller ones."""
+        return False
+
+    @property
+    def size(self) -> int:
+        """Numbers in queries, keys and values."""
+        return int(self.query.size + self.key.size + self.value.size)
+
     def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
         """Attention weights in float64; a query that may attend to nothing gets a row of zeros."""
         scores = self._scores()
@@ -131,6 +148,11 @@ class LayerReading:
         total = powers.sum(axis=-1, keepdims=True)
         weights = np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
         return weights if self.bell is None else np.asarray(weights * self.bell.heights(self.key.shape[1]))
+
+    def rounded(self, letters: int) -> LayerReading:
+        """The layer with queries and keys as a page has them that stores ``letters`` characters a number."""
+        query, key = rounded_to_fixed(self.query, letters), rounded_to_fixed(self.key, letters)
+        return replace(self, query=query, key=key)
 
     def _scores(self) -> Float64[np.ndarray, "heads queries keys"]:
         """scale * score + bias."""

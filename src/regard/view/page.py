@@ -3,7 +3,7 @@
 What makes it safe for text from anyone: the data stands in a JSON block with every less-than sign escaped, the
 script sets text only as text, and the content security policy allows this script and this style, by their
 hashes, and nothing else. What keeps it small: queries, keys and values are stored, linear in the length, and
-the page computes the weights of a head when it shows it.
+the page computes the weights of a head when it shows it. Only where there are no scores it stores weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from importlib import resources
 from pathlib import Path
 
 from regard.errors import DataError, OptionError, OutputExistsError, check_flag, check_kind, unwritable
-from regard.view.page_data import Json, data_of
+from regard.view.layer_data import Json
+from regard.view.page_data import data_of
 from regard.view.reading import PairReading, Reading
 from regard.view.visible import visible
 

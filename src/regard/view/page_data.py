@@ -1,33 +1,25 @@
-"""What a page carries, as JSON: each text, the attentions it was read by, and their queries, keys and values.
+"""What a page carries, as JSON: each text, and the attentions it was read by, layer by layer.
 
 A text alone has one attention. A translation has up to three: of the target to its source, and of each side to itself.
-All have the same form, queries x keys, and the page computes weights from any of them in the same way.
+All have the same form, queries x keys.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any
-
-import numpy as np
-from jaxtyping import Bool, Float32
 
 from regard.text.unknown_words import ADVICE
 from regard.view.compare import shared_words
 from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, weight_of_pair, word_pairs
-from regard.view.layer_reading import LayerReading
-from regard.view.pack import ALPHABET, pack_bits, pack_fixed, pack_float32, rounded_to_fixed
+from regard.view.layer_data import Json, encoding, layer_data
+from regard.view.pack import ALPHABET
 from regard.view.reading import PairReading, Reading, Tokens
 from regard.view.statistics import HeadStatistics, statistics_of
 from regard.view.visible import direction_of, visible
 from regard.view.words import Word, mostly_unknown, vocabulary_gap, words_of
 
-FLOAT32 = 0  # letters a number, for the encoding without rounding
-MOST_ERROR = 0.01  # of a weight, beyond which two letters a number are too few
 SHARED_LIMIT = 200  # pairs of texts and words that a page lists
 
-Json = dict[str, Any]
 OfTexts = Mapping[int, tuple[Reading, WordPairs]]
 """By the number of the text: how it looks at itself, by one kind of attention, and the pairs of its words."""
 
@@ -35,7 +27,7 @@ OfTexts = Mapping[int, tuple[Reading, WordPairs]]
 def data_of(readings: Sequence[Reading | PairReading], model: str, room: int) -> Json:
     """Everything that the page's script reads, its vectors within ``room`` characters where that can be."""
     everything = [reading for one in readings for reading in one.attentions.values()]
-    letters, largest_error = _encoding(everything, room)
+    letters, largest_error = encoding([layer for reading in everything for layer in reading.layers], room)
     shared = shared_words([one for one in readings if isinstance(one, Reading)])
     return {
         "model": visible(model),
@@ -82,7 +74,7 @@ def _attention(reading: Reading, letters: int) -> Json:
         "dropped": reading.dropped,
         "vocabulary": vocabulary_gap(words),
         **({"advice": ADVICE} if mostly_unknown(words) else {}),
-        "layers": [_layer(layer, masks, letters) for layer in reading.layers],
+        "layers": [layer_data(layer, masks, letters) for layer in reading.layers],
         "masks": masks,
         "statistics": _statistics(reading),
     }
@@ -114,47 +106,6 @@ def _shown(tokens: Tokens, words: Sequence[Word]) -> list[Json]:
         one |= {"unknown": 1} if tokens.unknown(token) else {}
         shown.append(one)
     return shown
-
-
-def _layer(layer: LayerReading, masks: list[str], letters: int) -> Json:
-    def pack(heads: Float32[np.ndarray, "heads tokens head_dim"]) -> list[str]:
-        return [pack_fixed(head, letters) if letters else pack_float32(head) for head in heads]
-
-    packed: Json = {
-        "name": layer.name,
-        "scale": layer.scale,
-        "head_dim": int(layer.query.shape[2]),
-        "value_dim": int(layer.value.shape[2]),
-        "query": pack(layer.query),
-        "key": pack(layer.key),
-        "value": pack(layer.value),
-        "mask": None if layer.allowed is None else _mask(layer.allowed, masks),
-    }
-    # One row a head, and always exact: they are few.
-    if layer.vector is not None:
-        packed["vector"] = [pack_float32(head[None]) for head in layer.vector]
-    if layer.bias is not None:
-        packed["bias"] = [pack_float32(head[None]) for head in layer.bias]
-    if layer.bell is not None:
-        packed["bell"] = {
-            "centre": [pack_float32(head[None]) for head in layer.bell.centre],
-            "deviation": layer.bell.deviation,
-        }
-    if layer.relative is not None:
-        value = layer.relative.value
-        packed["relative"] = {
-            "key": pack_float32(layer.relative.key),
-            "value": None if value is None else pack_float32(value),
-            "most": len(layer.relative.key) // 2,
-        }
-    return packed
-
-
-def _mask(allowed: Bool[np.ndarray, "queries keys"], masks: list[str]) -> int:
-    packed = pack_bits(allowed)
-    if packed not in masks:
-        masks.append(packed)
-    return masks.index(packed)
 
 
 def _statistics(reading: Reading) -> Json:
@@ -215,28 +166,3 @@ def _elsewhere(finding: Finding, number: int, texts: OfTexts) -> list[Json]:
         weight = weight_of_pair(reading, asks, gets, strongest.layer, strongest.head)
         shown.append({"text": other, "weight": round(weight, 6)})
     return shown
-
-
-def _encoding(readings: Sequence[Reading], room: int) -> tuple[int, float]:
-    """Letters a number, and the largest error that makes in a weight.
-
-    The finest encoding that fits in the room; beyond it the coarsest, unless weights would then not be those of the
-    model, as where scores are very large.
-    """
-    numbers = sum(
-        layer.query.size + layer.key.size + layer.value.size for reading in readings for layer in reading.layers
-    )
-    if numbers * 16 // 3 <= room:
-        return FLOAT32, 0.0
-    error = _largest_error(readings, 2) if numbers * 3 > room else np.inf
-    return (2, error) if error <= MOST_ERROR else (3, _largest_error(readings, 3))
-
-
-def _largest_error(readings: Sequence[Reading], letters: int) -> float:
-    """The largest difference that rounding makes to any weight."""
-    errors = [0.0]
-    for layer in (layer for reading in readings for layer in reading.layers):
-        query, key = rounded_to_fixed(layer.query, letters), rounded_to_fixed(layer.key, letters)
-        rounded = replace(layer, query=query, key=key)
-        errors.append(float(np.abs(rounded.weights() - layer.weights()).max(initial=0.0)))
-    return max(errors)

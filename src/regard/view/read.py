@@ -16,8 +16,8 @@ from regard.view.seen_layer import array, layers_of
 def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text") -> Reading:
     """What every attention layer of ``model``, from ``regard.load``, saw of the text.
 
-    Raises DataError for a text longer than the model's limit unless ``truncate`` (``name`` names it), CheckpointError
-    for a model without tokenizer, RefusedError for attention that the views cannot compute again.
+    Raises DataError for a text longer than the model's limit unless ``truncate`` (``name`` names it), and for one whose
+    weights would be too many; CheckpointError for a model without tokenizer.
     """
     check_kind("model", model, nn.Module, do='model = regard.load("minilm")')
     if getattr(model, "tokenizer", None) is None:

@@ -21,7 +21,7 @@ from regard.record import record
 from regard.text.placeholders import protect
 from regard.text.subwords import Subwords
 from regard.translation import Translator
-from regard.view.layer_reading import LayerReading
+from regard.view.attention_layer import AttentionLayer
 from regard.view.reading import ALIGNMENT, SOURCE, TARGET, PairReading, Reading, Tokens
 from regard.view.seen_layer import layers_of
 from regard.view.subword_tokens import tokens_of
@@ -45,7 +45,7 @@ def read_pair(
     """What every attention layer saw while ``source`` became ``target``; None is the model's own translation.
 
     Raises DataError for a text that is empty or too long for the model (``source_name`` and ``target_name`` name them),
-    RefusedError for a model without attention, or attention that the views cannot compute again.
+    and for texts whose weights would be too many; RefusedError for a model without attention.
     """
     check_kind("translator", translator, Translator, do="Translator(regard.load(folder))")
     for name, text in (("source", source), ("target", target)):
@@ -90,7 +90,7 @@ def _check_some(ids: Sequence[int], name: str) -> None:
         raise DataError(f"{name} is empty", expected="some words", got="none", do="give a sentence in quotes")
 
 
-def _seen(translator: Translator, pair: _Pair) -> tuple[tuple[LayerReading, ...], Float[Tensor, "target source"]]:
+def _seen(translator: Translator, pair: _Pair) -> tuple[tuple[AttentionLayer, ...], Float[Tensor, "target source"]]:
     """All layers, and the weights that alignments are read from."""
     with torch.no_grad(), record(translator.model) as seen:
         attended = translator.weights(pair.source, pair.target)
@@ -100,7 +100,7 @@ def _seen(translator: Translator, pair: _Pair) -> tuple[tuple[LayerReading, ...]
 def _reading(
     translator: Translator,
     pair: _Pair,
-    layers: Sequence[LayerReading],
+    layers: Sequence[AttentionLayer],
     attended: Float[Tensor, "target source"],
     *,
     forced: bool,
@@ -124,11 +124,11 @@ def _name(subwords: Subwords, number: int) -> str:
     return subwords.pieces_of([number])[0].text
 
 
-def _within(tokens: Tokens, layers: tuple[LayerReading, ...]) -> Reading | None:
+def _within(tokens: Tokens, layers: tuple[AttentionLayer, ...]) -> Reading | None:
     return Reading(tokens, layers) if layers else None
 
 
-def _aligning(layers: Sequence[LayerReading], attended: Float[Tensor, "target source"]) -> int:
+def _aligning(layers: Sequence[AttentionLayer], attended: Float[Tensor, "target source"]) -> int:
     """The layer whose average over heads is what the model gives as its alignment."""
     differences = [np.abs(layer.weights().mean(axis=0) - attended.double().numpy()).max() for layer in layers]
     return int(np.argmin(differences))

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from regard.errors import DataError, ShapeError
-from regard.view.layer_reading import LayerReading
+from regard.view.attention_layer import AttentionLayer
 
 UNKNOWN = frozenset(("[UNK]", "<unk>"))  # the vocabularies' names for what they do not hold
 
@@ -68,7 +68,7 @@ class Reading:
     """
 
     tokens: Tokens
-    layers: tuple[LayerReading, ...]
+    layers: tuple[AttentionLayer, ...]
     hidden: Float32[np.ndarray, "_layers _tokens _width"] | None = None
     keys: Tokens | None = None
     dropped: int = 0
@@ -76,7 +76,7 @@ class Reading:
     def __post_init__(self) -> None:
         expected = (len(self.tokens), len(self.key_tokens))
         for layer in self.layers:
-            got = (layer.query.shape[1], layer.key.shape[1])
+            got = (layer.queries, layer.keys)
             if got != expected:
                 raise ShapeError(
                     f"{layer.name} does not fit its tokens",

@@ -1,37 +1,60 @@
-"""What ``regard.record`` heard of a layer, to what the views show: whichever mechanism scored, and with what bias."""
+"""What ``regard.record`` heard of a layer, to what the views show: the steps that its mechanism says, or weights alone.
+
+The views have a form for the steps of ``mechanisms.steps``, under one mask for all heads, with a bias that goes by the
+distance of the two tokens. Whatever else a layer does, its weights are exact, and computed by the mechanism itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Bool
 from numpy.typing import NDArray
 from torch import Tensor
 
-from regard.errors import RefusedError
+from regard.errors import DataError, RefusedError, ShapeError, check_kind
+from regard.kernels.request import Request
 from regard.masks import Mask
-from regard.mechanisms import DotProduct, LuongDot, LuongGeneral, Mechanism
-from regard.mechanisms.by_head import by_head
-from regard.mechanisms.hidden_layer import HiddenLayer
-from regard.mechanisms.local_p import LocalPredictive
+from regard.mechanisms.steps import Steps
 from regard.positions import ShawRelative
 from regard.positions.base import DistanceBias
 from regard.record import SeenLayer
+from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import Bell, LayerReading, Relative
+from regard.view.layer_weights import LayerWeights
+
+MOST_WEIGHTS = 2**25
+"""Weights of all layers of one recording that have nothing else, at most: 128 MiB."""
+
+NO_SCORES = "This mechanism forms no scores."
+OTHER_BIAS = "This layer adds a bias to each score that does not go by distance alone."
+OTHER_SCORE = "This layer adds vectors by distance to a score that is not the dot product of its query."
+MASKS_OF_HEADS = "The heads of this layer have different masks."
 
 
-def layers_of(seen: Iterable[SeenLayer]) -> tuple[LayerReading, ...]:
-    """Each layer of a batch of one; the calls of a layer that was called step by step are joined.
+def layers_of(seen: Iterable[SeenLayer]) -> tuple[AttentionLayer, ...]:
+    """Each recorded layer of a batch of one; the calls of a layer that was called step by step are joined.
 
-    Raises RefusedError for what the views cannot compute again.
+    Raises ShapeError for a larger batch, RefusedError for calls that are no parts of one, DataError for numbers that
+    are not finite, and for more than ``MOST_WEIGHTS`` of layers that have weights alone.
     """
+    check_kind("seen", seen, Iterable, do="with regard.record(model) as seen: model(ids)")
     calls: dict[str, list[SeenLayer]] = {}
     for call in seen:
+        check_kind("call", call, SeenLayer, do="give what regard.record gave, or some of its calls")
         calls.setdefault(call.name, []).append(call)
-    return tuple(_layer(_joined(steps)) for steps in calls.values())
+    with torch.no_grad():
+        joined = [_joined(steps) for steps in calls.values()]
+        found = [(call, _steps_or_reason(call)) for call in joined]
+        _check_size([call for call, steps in found if isinstance(steps, str)])
+        return tuple(
+            _by_weights(call, steps) if isinstance(steps, str) else _by_steps(call, steps) for call, steps in found
+        )
 
 
 def array(tensor: Tensor) -> NDArray[Any]:
@@ -39,100 +62,114 @@ def array(tensor: Tensor) -> NDArray[Any]:
     return np.ascontiguousarray(tensor.detach().to("cpu", torch.float32).numpy())
 
 
-def _joined(steps: list[SeenLayer]) -> SeenLayer:
-    """One call with the queries of all steps, which looked at the same keys."""
-    return replace(steps[0], query=torch.cat([step.query for step in steps], dim=2))
+def _joined(calls: Sequence[SeenLayer]) -> SeenLayer:
+    """One call with the queries of all, which looked at the same keys."""
+    first = calls[0]
+    if first.query.shape[0] != 1:
+        raise ShapeError(
+            f"the views show one text at a time, and {first.name} saw a batch",
+            expected="a batch of 1",
+            got=f"a batch of {first.query.shape[0]}",
+            do="record the model with one text",
+        )
+    joined = replace(first, query=torch.cat([call.query for call in calls], dim=2))
+    if len(calls) > 1 and not _is_exact(joined, calls):
+        raise RefusedError(
+            f"the calls of {first.name} cannot be shown as one",
+            expected="calls with the same keys, under masks and biases that do not go by position",
+            got=f"{len(calls)} calls",
+            do="record a single call, with all the queries",
+        )
+    return joined
 
 
-def _layer(seen: SeenLayer) -> LayerReading:
-    heads = seen.query.shape[1]
-    with torch.no_grad():
-        key, value = (one.repeat_interleave(heads // one.shape[1], dim=1) for one in (seen.key, seen.value))
-        query, key, scale, vector = _scored(seen, key)
-        return LayerReading(
-            name=seen.name,
-            query=array(query[0]),
-            key=array(key[0]),
-            value=array(value[0]),
-            scale=scale,
-            allowed=_allowed(seen),
-            vector=vector,
-            bias=_bias(seen),
-            bell=_bell(seen),
-            relative=_relative(seen),
+def _is_exact(joined: SeenLayer, calls: Sequence[SeenLayer]) -> bool:
+    """Whether each query of a call has the same keys, mask and bias in the joined one."""
+    return (
+        joined.bias is None
+        and all(torch.equal(call.key, joined.key) and torch.equal(call.value, joined.value) for call in calls)
+        and torch.equal(torch.cat([_allowed(call, call.mask) for call in calls], dim=1), _allowed(joined, joined.mask))
+    )
+
+
+def _steps_or_reason(call: SeenLayer) -> Steps | str:
+    """The steps of a layer, or why the views have none to show, in one sentence."""
+    request = call.mechanism.request(call.query, call.key, call.value, call.mask, call.bias)
+    steps = call.mechanism.steps(request)
+    if steps is None:
+        return NO_SCORES
+    if isinstance(call.bias, ShawRelative):
+        if not _is_dot_product(steps, request):
+            return OTHER_SCORE
+    elif call.bias is not None and not isinstance(call.bias, DistanceBias):
+        return OTHER_BIAS
+    allowed = _allowed(call, steps.mask)
+    if not bool((allowed == allowed[:1]).all()):
+        return MASKS_OF_HEADS
+    return steps
+
+
+def _is_dot_product(steps: Steps, request: Request) -> bool:
+    """Whether the score is that of the query itself, scaled as the request is."""
+    own = steps.query.shape == request.query.shape and bool((steps.query == request.query).all())
+    return own and steps.vector is None and steps.scale == request.scale
+
+
+def _check_size(calls: Sequence[SeenLayer]) -> None:
+    """Raise DataError where the weights of the calls are too many to be held."""
+    sizes = [(call.query.shape[1], call.query.shape[2], call.key.shape[2]) for call in calls]
+    if sum(map(math.prod, sizes)) > MOST_WEIGHTS:
+        heads, queries, keys = sum(size[0] for size in sizes), *(max(size[axis] for size in sizes) for axis in (1, 2))
+        raise DataError(
+            "there are too many weights to show: without steps, a layer has one for each pair of tokens",
+            expected=f"at most {MOST_WEIGHTS:,}",
+            got=f"{heads:,} heads, up to {queries:,} x {keys:,} tokens",
+            do=f"give fewer tokens: up to {math.isqrt(MOST_WEIGHTS // heads):,} at a time",
         )
 
 
-def _scored(seen: SeenLayer, key: Tensor) -> tuple[Tensor, Tensor, float, NDArray[Any] | None]:
-    """Query, key, scale and vector, in terms of which the score is a dot product or a hidden layer."""
-    query, mechanism = seen.query, _scorer(seen.mechanism)
-    match mechanism:
-        case DotProduct():
-            return query, key, mechanism.scale, None
-        case LuongDot():
-            return query, key, 1.0, None
-        case LuongGeneral():
-            return by_head(query, mechanism.weight.to(query).mT), key, 1.0, None
-        case HiddenLayer():
-            return mechanism.of_query(query), mechanism.of_key(key), 1.0, array(mechanism.vector)
-    raise _refused(seen, "a dot product or a hidden layer as the score", type(seen.mechanism).__name__)
+def _by_weights(call: SeenLayer, reason: str) -> LayerWeights:
+    """The weights alone."""
+    return LayerWeights(call.name, array(call.weights()[0]), call.mechanism.weights_are, reason)
 
 
-def _scorer(mechanism: Mechanism) -> Mechanism:
-    return mechanism.align if isinstance(mechanism, LocalPredictive) else mechanism
-
-
-def _bias(seen: SeenLayer) -> NDArray[Any] | None:
-    if seen.bias is None or isinstance(seen.bias, ShawRelative):
-        return None
-    if not isinstance(seen.bias, DistanceBias):
-        raise _refused(seen, "no bias of scores, or one by distance", f"a bias of type {type(seen.bias).__name__}")
-    queries, keys = seen.query.shape[2], seen.key.shape[2]
-    table = array(seen.bias.table(1 - keys, queries - 1))
-    return np.ascontiguousarray(np.broadcast_to(table, (seen.query.shape[1], queries + keys - 1)))
-
-
-def _relative(seen: SeenLayer) -> Relative | None:
-    if not isinstance(seen.bias, ShawRelative):
-        return None
-    if not isinstance(_scorer(seen.mechanism), DotProduct):
-        raise _refused(seen, "a dot product under relative positions", type(seen.mechanism).__name__)
-    values = seen.bias.value_vectors
-    return Relative(array(seen.bias.key_vectors), None if values is None else array(values))
-
-
-def _bell(seen: SeenLayer) -> Bell | None:
-    if not isinstance(seen.mechanism, LocalPredictive):
-        return None
-    return Bell(array(_centres(seen, seen.mechanism)[0]), seen.mechanism.window / 2)
-
-
-def _centres(seen: SeenLayer, mechanism: LocalPredictive) -> Tensor:
-    return mechanism.positions(seen.query, seen.key, seen.mask)[..., 0]
-
-
-def _allowed(seen: SeenLayer) -> NDArray[np.bool_] | None:
-    queries, keys = seen.query.shape[2], seen.key.shape[2]
-    allowed = None if seen.mask is None else _dense(seen.mask, queries, keys)
-    if isinstance(seen.mechanism, LocalPredictive):
-        away = torch.arange(keys) - _centres(seen, seen.mechanism)[0, :, :, None].cpu()
-        window = away.abs() <= seen.mechanism.window
-        allowed = window if allowed is None else allowed & window
-    if allowed is None:
-        return None
-    if not bool((allowed == allowed[:1]).all()):
-        raise _refused(seen, "one mask for all heads of a layer", f"{allowed.shape[0]} masks")
-    return np.asarray(allowed[0].numpy())
-
-
-def _dense(mask: Mask, queries: int, keys: int) -> Tensor:
-    return mask.dense(queries, keys).expand(1, -1, queries, keys)[0].cpu()
-
-
-def _refused(seen: SeenLayer, expected: str, got: str) -> RefusedError:
-    return RefusedError(
-        f"the weights of {seen.name} cannot be shown",
-        expected=expected,
-        got=got,
-        do="record the model with regard.record and read its weights there",
+def _by_steps(call: SeenLayer, steps: Steps) -> LayerReading:
+    """What the weights are computed from."""
+    value = call.value.repeat_interleave(steps.query.shape[1] // call.value.shape[1], dim=1)
+    return LayerReading(
+        name=call.name,
+        query=array(steps.query[0]),
+        key=array(steps.key[0]),
+        value=array(value[0]),
+        scale=steps.scale,
+        allowed=None if steps.mask is None else np.asarray(_allowed(call, steps.mask)[0].numpy()),
+        vector=None if steps.vector is None else array(steps.vector),
+        bias=_bias(call),
+        bell=None if steps.gate is None else Bell(array(steps.gate.centre[0]), steps.gate.deviation),
+        relative=_relative(call),
     )
+
+
+def _bias(call: SeenLayer) -> NDArray[Any] | None:
+    """By the distance from query to key."""
+    if not isinstance(call.bias, DistanceBias):
+        return None
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    table = array(call.bias.table(1 - keys, queries - 1))
+    return np.ascontiguousarray(np.broadcast_to(table, (call.query.shape[1], queries + keys - 1)))
+
+
+def _relative(call: SeenLayer) -> Relative | None:
+    """Vectors by the distance from query to key."""
+    if not isinstance(call.bias, ShawRelative):
+        return None
+    values = call.bias.value_vectors
+    return Relative(array(call.bias.key_vectors), None if values is None else array(values))
+
+
+def _allowed(call: SeenLayer, mask: Mask | None) -> Bool[Tensor, "heads_or_one queries keys"]:
+    """Which keys each query may see, by head or for all."""
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    if mask is None:
+        return torch.ones(1, queries, keys, dtype=torch.bool)
+    return mask.dense(queries, keys).expand(1, -1, queries, keys)[0].cpu()

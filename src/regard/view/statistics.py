@@ -5,8 +5,9 @@ For weights p of one query over the keys, averaged over all queries of the text:
     entropy  = -sum_j p_j ln p_j          in nats: 0 looks at one token, ln(keys) spreads evenly
     distance = sum_j p_j |j - i|          in tokens: how far from the query i the head looks
 
-and the shares that go to the special tokens, to the token itself, the one before and the one after. Where weights sum
-to less than 1, as under a bell curve, entropy is that of their shares in the sum.
+and the shares that go to the special tokens, to the token itself, the one before and the one after. Where weights do
+not sum to 1, as under a bell curve, entropy is that of their shares in the sum. Where weights are signed, p are shares
+of their absolute size (``shares``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from regard.view.reading import Reading, Tokens
+from regard.view.shares import shares_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
     return tuple(
         _of_head(weights, layer, head, reading.key_tokens)
         for layer, seen in enumerate(reading.layers)
-        for head, weights in enumerate(seen.weights())
+        for head, weights in enumerate(shares_of(seen))
     )
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from regard.view.reading import PairReading, Reading, Tokens
+from regard.view.shares import SIGNED_NOTE, shares_of
 from regard.view.terminal_words import WORDS_SHOWN, bar, print_rest, print_words
 from regard.view.visible import isolated, visible
 from regard.view.words import Word, by_words, words_of
@@ -25,12 +26,13 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
     _print_title(pair, console, number)
     words, tokens = _words(pair.alignment), _tokens(pair.alignment)
     layer, heads = pair.alignment.layers[pair.aligning], pair.alignment.layers[pair.aligning].heads
-    weights = layer.weights().mean(axis=0, keepdims=True)
+    weights = shares_of(layer).mean(axis=0, keepdims=True)
     console.print(_table("written", words, by_words(weights, *words)[0], plain=plain))
     print_rest(len(words[0]), "words", console)
     console.print(
         f"What was written, and the part of the source that got most attention then: layer {pair.aligning}, "
-        f"{'its one head' if heads == 1 else f'the mean of its {heads} heads'}. Layers count from 0.",
+        f"{'its one head' if heads == 1 else f'the mean of its {heads} heads'}. Layers count from 0."
+        f"{' ' + SIGNED_NOTE if layer.signed else ''}",
         style="dim",
     )
     if [len(one) for one in words] != [len(one) for one in tokens]:
@@ -46,7 +48,7 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
 def pair_line(pair: PairReading, *, plain: bool) -> Text:
     """Each word that was written, with what it looked at most."""
     asks, gets = _words(pair.alignment)
-    weights = by_words(pair.alignment.layers[pair.aligning].weights().mean(axis=0, keepdims=True), asks, gets)[0]
+    weights = by_words(shares_of(pair.alignment.layers[pair.aligning]).mean(axis=0, keepdims=True), asks, gets)[0]
     line = Text()
     for ask, row in zip(asks, weights, strict=True):
         line.append(isolated(ask.text), style="bold").append(" <- " if plain else " ← ")

@@ -11,6 +11,7 @@ from rich.text import Text
 from regard.text.unknown_words import ADVICE
 from regard.view.findings import Finding, WordPairs, attended_most, findings, word_pairs
 from regard.view.reading import Reading
+from regard.view.shares import SIGNED_NOTE
 from regard.view.visible import isolated
 from regard.view.words import mostly_unknown, vocabulary_gap
 
@@ -36,7 +37,7 @@ def print_words(reading: Reading, console: Console) -> None:
     print_rest(len(looks), "words", console)
     console.print(
         "The word it attends to most beyond what that head usually gives at that distance, and its share. "
-        "Layers and heads count from 0.",
+        f"Layers and heads count from 0.{' ' + SIGNED_NOTE if any(layer.signed for layer in reading.layers) else ''}",
         style="dim",
     )
     _print_findings(findings(pairs), pairs, console)

@@ -1,0 +1,64 @@
+"""One attention layer of a reading, whatever its weights come from: the interface that all views use.
+
+LayerReading    weights follow from queries and keys, step by step; memory is linear in the number of tokens
+LayerWeights    weights alone, of a mechanism that has no such steps; memory is quadratic
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+from jaxtyping import Float64
+
+from regard.errors import DataError
+
+
+class AttentionLayer(ABC):
+    """One layer: its ``name`` in the model, and the weights of its heads."""
+
+    name: str
+
+    @property
+    @abstractmethod
+    def heads(self) -> int:
+        """Number of heads."""
+
+    @property
+    @abstractmethod
+    def queries(self) -> int:
+        """Number of tokens that look."""
+
+    @property
+    @abstractmethod
+    def keys(self) -> int:
+        """Number of tokens that are looked at."""
+
+    @property
+    @abstractmethod
+    def signed(self) -> bool:
+        """Whether weights may be below 0."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many numbers a page stores of it, beside a few that do not grow with its tokens' vectors."""
+
+    @abstractmethod
+    def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
+        """Attention weights in float64; a query that may attend to nothing has a row of zeros."""
+
+    @abstractmethod
+    def rounded(self, letters: int) -> AttentionLayer:
+        """The layer as a page has it that stores ``letters`` characters a number."""
+
+
+def check_finite(name: str, *arrays: np.ndarray, expected: str) -> None:
+    """Raise DataError unless all numbers of a layer are finite."""
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise DataError(
+            f"{name} holds numbers that are not finite",
+            expected=expected,
+            got="NaN or Inf",
+            do="check the model's weights",
+        )

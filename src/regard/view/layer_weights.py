@@ -1,0 +1,65 @@
+"""One attention layer by its weights alone, where a mechanism has no scores, or the page no form for what it does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias, final
+
+import numpy as np
+from jaxtyping import Float32, Float64
+
+from regard.view.attention_layer import AttentionLayer, check_finite
+from regard.view.pack import rounded_to_fixed
+
+WeightsAre: TypeAlias = Literal["distribution", "non-negative", "signed"]
+"""As ``Mechanism.weights_are``: 0 or more with a sum of 1, 0 or more with any sum, or of either sign."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class LayerWeights(AttentionLayer):
+    """The weights of one layer, ``matrices`` (heads, queries, keys), with what they are.
+
+    ``reason`` says in one sentence why there is nothing but the weights. Raises DataError where a number is not finite.
+    """
+
+    name: str
+    matrices: Float32[np.ndarray, "_heads _queries _keys"]
+    weights_are: WeightsAre
+    reason: str
+
+    def __post_init__(self) -> None:
+        check_finite(self.name, self.matrices, expected="finite weights")
+
+    @property
+    def heads(self) -> int:
+        """Number of heads."""
+        return int(self.matrices.shape[0])
+
+    @property
+    def queries(self) -> int:
+        """Number of tokens that look."""
+        return int(self.matrices.shape[1])
+
+    @property
+    def keys(self) -> int:
+        """Number of tokens that are looked at."""
+        return int(self.matrices.shape[2])
+
+    @property
+    def signed(self) -> bool:
+        """Whether weights may be below 0."""
+        return self.weights_are == "signed"
+
+    @property
+    def size(self) -> int:
+        """Number of weights."""
+        return int(self.matrices.size)
+
+    def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
+        """The weights in float64."""
+        return self.matrices.astype(np.float64)
+
+    def rounded(self, letters: int) -> LayerWeights:
+        """The layer as a page has it that stores ``letters`` characters a number."""
+        return replace(self, matrices=rounded_to_fixed(self.matrices, letters))

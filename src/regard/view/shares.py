@@ -1,0 +1,24 @@
+"""Weights as shares of attention, which statistics, findings and tables count.
+
+share_ij = w_ij                       where no weight is below 0
+         = |w_ij| / sum_k |w_ik|      where weights are signed: how much a key counts, for or against
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float64
+
+from regard.view.attention_layer import AttentionLayer
+
+SIGNED_NOTE = "Weights may be below 0 here: a share is that of a weight's absolute size in the sum of all."
+
+
+def shares_of(layer: AttentionLayer) -> Float64[np.ndarray, "heads queries keys"]:
+    """The share that each key gets of each query's attention; a query that attends to nothing has a row of zeros."""
+    weights = layer.weights()
+    if not layer.signed:
+        return weights
+    sizes = np.abs(weights)
+    total = sizes.sum(axis=-1, keepdims=True)
+    return np.divide(sizes, total, out=np.zeros_like(sizes), where=total > 0)
