@@ -3,11 +3,13 @@
 import ast
 import math
 import re
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 import regard
 import regard.mechanisms
@@ -15,14 +17,17 @@ import regard.view
 import regard.view.seen_layer
 from regard.errors import DataError, RegardError
 from regard.mechanisms import Mechanism
+from regard.view import print_readings, read_pair
 from regard.view.findings import attended_most, findings, word_pairs
 from regard.view.layer_data import encoding, layer_data
 from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
-from regard.view.reading import Reading, Tokens
+from regard.view.reading import PairReading, Reading, Tokens
 from regard.view.seen_layer import layers_of
 from regard.view.shares import shares_of
 from regard.view.statistics import statistics_of
+from small_translators import HEADS as HEADS_OF_TRANSLATOR
+from small_translators import SOURCE, TARGET, transformer
 
 HEADS, QUERIES, KEYS, HEAD_DIM = 3, 5, 7, 11
 
@@ -151,6 +156,34 @@ def test_a_row_of_weights_is_stored_as_any_vector() -> None:
     assert [len(head) for head in data["weights"]] == [3 * (1 + 5) * letters] * 2
     assert data["largest"] == pytest.approx(np.abs(layer.matrices).max())
     assert (data["weights_are"], data["reason"]) == ("signed", "why")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "options", "signed"), [("linear", {}, False), ("linformer", {"length": 29, "projected": 3}, True)]
+)
+def test_a_translator_whose_encoder_forms_no_scores(mechanism: str, options: dict, signed: bool) -> None:
+    translator = transformer(mechanism=mechanism, mechanism_options=options, decoder_mechanism="dot_product")
+    pair = read_pair(translator, SOURCE, TARGET)
+    assert {type(layer) for layer in pair.source.layers} == {LayerWeights}
+    assert {type(layer) for layer in pair.target.layers + pair.alignment.layers} == {LayerReading}
+    assert pair.source.layers[0].weights().shape == (HEADS_OF_TRANSLATOR, *[len(pair.source.tokens)] * 2)
+    console = Console(file=StringIO(), width=120)
+    print_readings([pair], console)
+    shown = console.file.getvalue()
+    assert "Source at itself" in shown
+    assert ("Weights may be below 0 here" in shown.replace("\n", " ")) == signed
+
+
+def test_an_alignment_by_signed_weights_is_told_by_their_size() -> None:
+    written, source = tokens("dogs sleep"), tokens("hunde schlafen fest")
+    layer = weights([0.5, -1.25, 0.75], [0.25, -0.25, 1.5])
+    pair = PairReading(Reading(written, (layer,), keys=source), 0, None, None, forced=True)
+    console = Console(file=StringIO(), width=150)
+    print_readings([pair], console)
+    shown = console.file.getvalue()
+    assert re.search(r"dogs +schlafen +50\.0 %.*fest 30\.0 %, hunde 20\.0 %", shown)
+    assert re.search(r"sleep +fest +75\.0 %", shown)
+    assert "Weights may be below 0 here" in shown
 
 
 def test_the_views_name_no_mechanism() -> None:

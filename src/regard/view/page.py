@@ -40,7 +40,9 @@ SCRIPTS = (
     "heatmap.js",
     "lines.js",
     "numbers.js",
+    "table.js",
     "steps.js",
+    "alone.js",
     "shared.js",
     "start.js",
 )
@@ -117,7 +119,7 @@ def page_of(readings: Sequence[Reading | PairReading], *, model: str = "") -> st
     if not readings:
         raise DataError("there is nothing to show", expected="at least one text", got="none", do="give a text")
     style = _bare_style(_asset("page.css"))
-    script = _bare('"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n")
+    script = _bare_script('"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
@@ -145,7 +147,22 @@ def _bare(code: str) -> str:
 
 def _bare_style(style: str) -> str:
     """The style without the white space that separates nothing."""
-    return re.sub(r"\s*([{};])\s*|(?<=:) ", r"\1", _bare(style))
+    return re.sub(r"\s*([{};])\s*|(?<=:) |(?<=,)\s", r"\1", _bare(style))
+
+
+def _bare_script(script: str) -> str:
+    """The script without the white space that separates nothing; lines are left as they are where it may be text."""
+    lines = (
+        line if re.search(r"[`'/\\]", line) else "".join(map(_closed_up, re.split(r'("[^"]*")', line)))
+        for line in _bare(script).split("\n")
+    )
+    return re.sub(r"(?<=[;,{(\[])\n", "", "\n".join(lines))
+
+
+def _closed_up(code: str) -> str:
+    """Code without spaces around signs; a string in quotes as it is."""
+    signs = r" ?([=,;{}()\[\]?:<>*&|]|!(?==)) ?| ([-+]=?) (?![-+])"
+    return code if code.startswith('"') else re.sub(signs, r"\1\2", code)
 
 
 def _hash(text: str) -> str:

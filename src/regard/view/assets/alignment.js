@@ -9,10 +9,11 @@ function showAlignment() {
   part("alignment").hidden = !isAcross(text);
   if (!isAcross(text)) return;
   const [asks, gets, shares] = [asksOf(text), getsOf(text), sharesOf(text, state.layer, state.head)];
+  const [shades, least] = [shadesOf(text, state.layer), LEAST_LINK * fullWeight(text, state.layer)];
   const cards = asks.map((ask, row) => {
     const own = shares.subarray(row * gets.length, (row + 1) * gets.length);
     const [first, ...rest] = largest(own, MOST_LINKS);
-    const links = [first, ...rest.filter((column) => own[column] >= LEAST_LINK)].map((column) => linkTo(gets[column], own[column]));
+    const links = [first, ...rest.filter((column) => Math.abs(own[column]) >= least)].map((column) => linkTo(gets[column], own[column], shades));
     return make("li", {}, make("button", { type: "button", onclick: () => go({ query: ask.tokens[0] }) }, word(ask.surface), ...links));
   });
   const list = part("links");
@@ -23,9 +24,9 @@ function showAlignment() {
   showAlignmentPlace();
 }
 
-function linkTo({ surface }, share) {
+function linkTo({ surface }, share, shades) {
   const name = make("bdi", {}, surface);
-  tint(name, shade(share));
+  tint(name, shades(share));
   return make("span", {}, name, " ", make("span", { dir: "ltr" }, percent(share)));
 }
 

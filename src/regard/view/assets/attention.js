@@ -1,6 +1,6 @@
 // weights = softmax(scale * score + bias) * bell: computed here, one head at a time, from what the page carries.
 // score = query . key, query . (key + relative) or vector . tanh(query + key); bias and bell where the layer has them.
-// A head of null is the mean.
+// A layer without scores has its weights alone, which the page carries as they are. A head of null is the mean.
 
 const decodedHeads = new Map();
 const computedWeights = new Map();
@@ -24,7 +24,30 @@ function isAcross(text) {
 }
 
 function headsIn(text, layer) {
-  return text.layers[layer].query.length;
+  const { query, weights } = text.layers[layer];
+  return (weights ?? query).length;
+}
+
+// Whether a layer has nothing but its weights.
+function isAlone(text, layer) {
+  return Boolean(text.layers[layer].weights);
+}
+
+// Whether its weights may be below 0.
+function isSigned(text, layer) {
+  return text.layers[layer].weights_are === "signed";
+}
+
+// The weight of the strongest shade: 1 for shares of a whole, else the one in the text that is furthest from 0.
+function fullWeight(text, layer) {
+  const hasAnySum = ({ weights_are: are }) => are === "signed" || are === "non-negative";
+  if (!hasAnySum(text.layers[layer])) return 1;
+  return Math.max(...text.layers.filter(hasAnySum).map((one) => one.largest)) || 1;
+}
+
+// Vectors of so many numbers, one after the other, in the encoding of the page.
+function unpacked(packed, width) {
+  return data.letters ? fromFixed(packed, width, data.letters, data.alphabet) : fromFloat32(packed);
 }
 
 function hasOneHead(text) {
@@ -35,12 +58,10 @@ function hasOneHead(text) {
 function headOf(text, layerNumber, head) {
   return remember(decodedHeads, `${text.number} ${layerNumber} ${head}`, () => {
     const layer = text.layers[layerNumber];
-    const decode = (packed, width) =>
-      data.letters ? fromFixed(packed, width, data.letters, data.alphabet) : fromFloat32(packed);
     return {
-      query: decode(layer.query[head], layer.head_dim),
-      key: decode(layer.key[head], layer.head_dim),
-      value: decode(layer.value[head], layer.value_dim),
+      query: unpacked(layer.query[head], layer.head_dim),
+      key: unpacked(layer.key[head], layer.head_dim),
+      value: unpacked(layer.value[head], layer.value_dim),
       width: layer.head_dim,
       valueWidth: layer.value_dim,
       scale: layer.scale,
@@ -107,12 +128,13 @@ function bellOf({ centre, deviation }, query, key) {
   return centre ? Math.exp(-((key - centre[query]) ** 2) / (2 * deviation ** 2)) : 1;
 }
 
-// One query's way through the head: scores, scaled scores, powers, their total, weights. Masked keys weigh 0.
+// One query's way through the head: scores, scaled scores, powers and their total, shares, heights of the bell curve,
+// weights. Masked keys weigh 0.
 function stepsOf(text, layerNumber, head, query) {
   const seen = headOf(text, layerNumber, head);
   seen.score ??= scorerOf(seen);
   const keys = keysOf(text).length;
-  const [scores, scaled, powers, weights] = [0, 1, 2, 3].map(() => new Float64Array(keys));
+  const [scores, scaled, powers, shares, heights, weights] = Array.from({ length: 6 }, () => new Float64Array(keys));
   let highest = -Infinity;
   for (let k = 0; k < keys; k += 1) {
     scores[k] = seen.score(query, k);
@@ -124,14 +146,19 @@ function stepsOf(text, layerNumber, head, query) {
     powers[k] = seen.allowed(query, k) ? Math.exp(scaled[k] - highest) : 0;
     total += powers[k];
   }
-  for (let k = 0; k < keys; k += 1) weights[k] = total > 0 ? (powers[k] / total) * bellOf(seen, query, k) : 0;
-  return { scores, scaled, powers, weights, highest, total };
+  for (let k = 0; k < keys; k += 1) {
+    shares[k] = total > 0 ? powers[k] / total : 0;
+    heights[k] = bellOf(seen, query, k);
+    weights[k] = shares[k] * heights[k];
+  }
+  return { scores, scaled, powers, total, shares, heights, weights };
 }
 
 // All weights of a head, or the mean of all heads, queries x keys, row by row.
 function weightsOf(text, layerNumber, head) {
   return remember(computedWeights, `${text.number} ${layerNumber} ${head}`, () => {
     const [queries, keys] = [text.tokens.length, keysOf(text).length];
+    if (head !== null && isAlone(text, layerNumber)) return unpacked(text.layers[layerNumber].weights[head], keys);
     const all = new Float32Array(queries * keys);
     if (head === null) return meanOf(text, layerNumber, all);
     for (let query = 0; query < queries; query += 1) all.set(stepsOf(text, layerNumber, head, query).weights, query * keys);
@@ -155,7 +182,7 @@ function contextOf(seen, query, weights) {
   return context;
 }
 
-// The numbers of the largest entries, largest first.
+// The places of the entries that are furthest from 0, the furthest first.
 function largest(numbers, count) {
-  return Array.from(numbers.keys()).sort((a, b) => numbers[b] - numbers[a]).slice(0, count);
+  return Array.from(numbers.keys()).sort((a, b) => Math.abs(numbers[b]) - Math.abs(numbers[a])).slice(0, count);
 }

@@ -1,5 +1,5 @@
 // Shades for shares: one hue, lightness in even steps of OKLab, more share = further from the paper.
-// Shades for signed numbers: blue below 0, orange above, readable without telling red from green.
+// Shades for signed weights and numbers: blue below 0, orange above, readable without telling red from green.
 
 function isDark() {
   return document.documentElement.dataset.theme === "dark";
@@ -22,22 +22,37 @@ function fromOklch(lightness, chroma, hue) {
   });
 }
 
-const RAMPS = { light: null, dark: null };
+// From 0 to 1, for shares and for weights on either side of 0.
+const CURVES = {
+  light: {
+    share: (t) => fromOklch(0.99 - 0.69 * t, 0.003 + 0.42 * t * (1 - 0.72 * t), 262),
+    below: (t) => fromOklch(0.985 - 0.47 * t, 0.002 + 0.3 * t * (1 - 0.4 * t), 262),
+    above: (t) => fromOklch(0.985 - 0.47 * t, 0.002 + 0.26 * t * (1 - 0.42 * t), 50),
+  },
+  dark: {
+    share: (t) => fromOklch(0.215 + 0.725 * t, 0.015 + 0.32 * t * (1 - t), 250),
+    below: (t) => fromOklch(0.23 + 0.55 * t, 0.005 + 0.3 * t * (1 - 0.6 * t), 250),
+    above: (t) => fromOklch(0.23 + 0.55 * t, 0.005 + 0.3 * t * (1 - 0.5 * t), 55),
+  },
+};
+const RAMPS = {};
 
-function ramp() {
+function ramp(name) {
   const theme = isDark() ? "dark" : "light";
-  RAMPS[theme] ??= Array.from({ length: 256 }, (_, step) => {
-    const t = step / 255;
-    return theme === "dark"
-      ? fromOklch(0.215 + 0.725 * t, 0.015 + 0.32 * t * (1 - t), 250)
-      : fromOklch(0.99 - 0.69 * t, 0.003 + 0.42 * t * (1 - 0.72 * t), 262);
-  });
-  return RAMPS[theme];
+  RAMPS[`${theme} ${name}`] ??= Array.from({ length: 256 }, (_, step) => CURVES[theme][name](step / 255));
+  return RAMPS[`${theme} ${name}`];
 }
 
 // Shade follows the square root of the share, so that 1 % can still be told from 0; the legend shows this scale.
-function shade(share) {
-  return ramp()[Math.round(255 * Math.sqrt(Math.min(1, Math.max(0, share))))];
+function shade(share, name = "share") {
+  return ramp(name)[Math.round(255 * Math.sqrt(Math.min(1, Math.max(0, share))))];
+}
+
+// What a weight of this layer is painted with.
+function shadesOf(text, layer) {
+  const full = fullWeight(text, layer);
+  if (!isSigned(text, layer)) return (weight) => shade(weight / full);
+  return (weight) => shade(Math.abs(weight) / full, weight < 0 ? "below" : "above");
 }
 
 function paint([red, green, blue]) {

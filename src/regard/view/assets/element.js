@@ -37,7 +37,7 @@ function options(select, labels, chosen) {
 }
 
 function percent(share) {
-  return `${(100 * share).toFixed(1)} %`;
+  return `${number(100 * share, 1)} %`;
 }
 
 function number(value, digits = 2) {

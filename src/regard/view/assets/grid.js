@@ -1,5 +1,6 @@
 // All heads as thumbnails. They are computed a few at a time between frames, so that the page stays responsive;
-// of long texts a thumbnail shows the largest weight of each patch, so that a single strong look is not lost.
+// of long texts a thumbnail shows the weight of each patch that is furthest from 0, so that a single strong look is not
+// lost.
 
 const THUMBNAIL = 48;
 let thumbnails = [];
@@ -14,13 +15,14 @@ function patchesOf(text, layer, head) {
     const row = Math.floor((query * height) / queries) * width;
     for (let key = 0; key < keys; key += 1) {
       const at = row + Math.floor((key * width) / keys);
-      if (weights[query * keys + key] > patches[at]) patches[at] = weights[query * keys + key];
+      const weight = weights[query * keys + key];
+      if (Math.abs(weight) > Math.abs(patches[at])) patches[at] = weight;
     }
   }
   return { patches, width, height };
 }
 
-function paintPatches(canvas, { patches, width, height }, mirrored) {
+function paintPatches(canvas, { patches, width, height }, mirrored, shades) {
   canvas.width = width;
   canvas.height = height;
   const context = canvas.getContext("2d");
@@ -28,7 +30,7 @@ function paintPatches(canvas, { patches, width, height }, mirrored) {
   patches.forEach((share, at) => {
     const column = at % width;
     const to = mirrored ? at - column + (width - 1 - column) : at;
-    image.data.set([...shade(share), 255], 4 * to);
+    image.data.set([...shades(share), 255], 4 * to);
   });
   context.putImageData(image, 0, 0);
 }
@@ -87,7 +89,7 @@ function paintGrid() {
     while (waiting.length && performance.now() < end) {
       const thumbnail = waiting.shift();
       thumbnail.patches ??= patchesOf(text, thumbnail.layer, thumbnail.head);
-      paintPatches(thumbnail.canvas, thumbnail.patches, keysMirrored(text));
+      paintPatches(thumbnail.canvas, thumbnail.patches, keysMirrored(text), shadesOf(text, thumbnail.layer));
     }
     if (waiting.length && mine === round) setTimeout(work, 0);
     else if (mine === round) part("grid").dataset.painted = String(mine);

@@ -34,7 +34,7 @@ function showMap() {
   paintCells(context, text);
   labelMap(context, text);
   context.lineWidth = 2;
-  context.strokeStyle = colourOf("--accent");
+  context.strokeStyle = colourOf(isSigned(text, state.layer) ? "--ink" : "--accent"); // not a colour of the cells
   const [row, column] = [shownRow(), shownColumn()];
   context.strokeRect(left - 1, top + row * cell - 1, columns * cell + 2, cell + 2);
   context.strokeRect(left + columnAt(column) * cell, top + row * cell, cell, cell);
@@ -53,7 +53,7 @@ function paintCells(context, text) {
   const { left, top, cell, rows, columns } = map;
   const small = document.createElement("canvas");
   const patches = sharesOf(text, state.layer, state.head);
-  paintPatches(small, { patches, width: columns, height: rows }, keysMirrored(text));
+  paintPatches(small, { patches, width: columns, height: rows }, keysMirrored(text), shadesOf(text, state.layer));
   context.imageSmoothingEnabled = false;
   context.drawImage(small, left, top, columns * cell, rows * cell);
   context.strokeStyle = colourOf("--rule");

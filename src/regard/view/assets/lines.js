@@ -1,4 +1,4 @@
-// Lines from what looks to what is looked at: thicker and stronger for a larger share.
+// Lines from what looks to what is looked at: thicker and stronger for a larger share, or a weight further from 0.
 // What looks stands where reading starts: on the left, or on the right for text written from right to left.
 
 const LINE_ROW = 22;
@@ -32,11 +32,30 @@ function drawLine(context, width, query, key, share) {
   context.stroke();
 }
 
-function drawLinesOf(context, width, query, row, strength) {
-  row.forEach((share, key) => {
+function drawLinesOf(context, width, query, row, strength, colour) {
+  const full = fullWeight(shownText(), state.layer);
+  row.forEach((weight, key) => {
+    const share = Math.min(1, Math.abs(weight) / full);
     context.globalAlpha = strength * (0.12 + 0.88 * Math.sqrt(share));
+    context.strokeStyle = colour(weight);
     if (share >= LEAST_SHARE) drawLine(context, width, query, key, share);
   });
+}
+
+// Signed weights have the colour of their sign; of others the chosen row has its own where all are drawn.
+function lineColour(isChosen) {
+  const [link, accent] = [colourOf("--link"), colourOf("--accent")];
+  if (isSigned(shownText(), state.layer)) return (weight) => (weight < 0 ? link : accent);
+  return () => (isChosen ? accent : link);
+}
+
+function howLinesAreDrawn(all) {
+  const [signed, full] = [isSigned(shownText(), state.layer), fullWeight(shownText(), state.layer)];
+  const [name, how, chosen] = signed
+    ? ["Weights", "a weight: thicker is further from 0, blue is below it and orange above", "stronger"]
+    : ["Shares", "a look: thicker is a larger share", "in another colour"];
+  return `Each line is ${how}. ${name} under ${100 * LEAST_SHARE} % ${full === 1 ? "" : "of the largest "}are not drawn. ` +
+    `Shown: ${all ? `every row, the chosen one ${chosen},` : "the chosen row"} in layer ${state.layer}, ${headName()}.`;
 }
 
 function showLines() {
@@ -47,15 +66,12 @@ function showLines() {
   const all = part("all-lines").checked;
   const width = Math.max(60, sides.canvas.clientWidth);
   const context = sized(sides.canvas, width, LINE_ROW * Math.max(asks.length, gets.length));
-  context.strokeStyle = colourOf("--link");
-  if (all) asks.forEach((_, row) => drawLinesOf(context, width, row, rowAt(row), 0.45));
-  context.strokeStyle = colourOf(all ? "--accent" : "--link");
-  drawLinesOf(context, width, chosen, rowAt(chosen), 1);
+  if (all) asks.forEach((_, row) => drawLinesOf(context, width, row, rowAt(row), 0.45, lineColour(false)));
+  drawLinesOf(context, width, chosen, rowAt(chosen), 1, lineColour(all));
   sides.asks.forEach((node, row) => node.classList.toggle("chosen", row === chosen));
-  sides.gets.forEach((node, column) => tint(node, shade(rowAt(chosen)[column])));
-  part("lines-how").textContent =
-    `Each line is a look: thicker is a larger share. Shares under ${100 * LEAST_SHARE} % are not drawn. ` +
-    `Shown: ${all ? "every row, the chosen one in another colour," : "the chosen row"} in layer ${state.layer}, ${headName()}.`;
+  const shades = shadesOf(text, state.layer);
+  sides.gets.forEach((node, column) => tint(node, shades(rowAt(chosen)[column])));
+  part("lines-how").textContent = howLinesAreDrawn(all);
   keepInSight(part("lines"), chosen * LINE_ROW, LINE_ROW);
 }
 

@@ -69,12 +69,12 @@ function piecesOf(tokens, part) {
 
 function showRow() {
   const text = shownText();
-  const [asks, gets, row, shares] = [asksOf(text), getsOf(text), shownRow(), shownShares()];
+  const [asks, gets, row, shares, shades] = [asksOf(text), getsOf(text), shownRow(), shownShares(), shadesOf(text, state.layer)];
   chips.forEach((chip, column) => {
     const share = shares[column];
-    tint(chip.firstChild, shade(share));
-    chip.lastChild.textContent = share >= 0.005 ? (100 * share).toFixed(1) : gets.length > LONG ? "" : "·";
-    chip.title = `${isolated(asks[row].surface)} → ${isolated(gets[column].surface)}: ${share.toFixed(5)} (${piecesOf(keysOf(text), gets[column])})`;
+    tint(chip.firstChild, shades(share));
+    chip.lastChild.textContent = Math.abs(share) >= 0.005 ? number(100 * share, 1) : gets.length > LONG ? "" : "·";
+    chip.title = `${isolated(asks[row].surface)} → ${isolated(gets[column].surface)}: ${number(share, 5)} (${piecesOf(keysOf(text), gets[column])})`;
     chip.setAttribute("aria-label", `${gets[column].surface}, gets ${percent(share)}`);
   });
   askingChips.forEach((chip, at) => {
@@ -94,35 +94,42 @@ function showSentence(text, asks, gets, row, shares) {
   const [first, second] = largest(shares, 2);
   const place = hasOneHead(text) ? "" : `In layer ${state.layer}, ${headName()}, `;
   const parts = [place, isAcross(text) ? `${place ? "the" : "The"} step that wrote ` : "", word(asks[row].surface)];
-  if (!(shares[first] > 0)) parts.push(" may look at nothing: the mask hides every token.");
+  const signed = isSigned(text, state.layer);
+  if (shares[first] === 0) parts.push(isAlone(text, state.layer) ? " looks at nothing: all its weights are 0." : " may look at nothing: the mask hides every token.");
   else {
     const name = (column) => (column === row && !isAcross(text) ? "itself" : word(gets[column].surface));
     const share = (column) => make("span", { class: "share" }, percent(shares[column]));
-    parts.push(" looks most at ", name(first), ": ", share(first));
-    if (second !== undefined && shares[second] > 0) parts.push(", then at ", name(second), ": ", share(second));
+    parts.push(signed ? " gives its strongest weight to " : " looks most at ", name(first), ": ", share(first));
+    if (second !== undefined && shares[second] !== 0) parts.push(signed ? ", then to " : ", then at ", name(second), ": ", share(second));
     parts.push(".");
   }
   const opened = text.findings.find(
     ({ looks: [look], query, pieces }) =>
       look.layer === state.layer && look.head === state.head && query === state.query && Math.max(...pieces) > 1,
   );
-  if (opened && !state.words) parts.push(" As whole words: ", word(opened.from), " → ", word(opened.to), ` ${percent(opened.looks[0].weight)}.`);
+  if (opened && !state.words && !signed) parts.push(" As whole words: ", word(opened.from), " → ", word(opened.to), ` ${percent(opened.looks[0].weight)}.`);
   part("sentence").replaceChildren(...parts);
 }
 
+// The scale of the layer on show, from 0 or, where weights are signed, from the same distance below 0.
 function showLegend() {
-  const canvas = part("scale");
+  const [text, canvas] = [shownText(), part("scale")];
+  const [full, signed, shades] = [fullWeight(text, state.layer), isSigned(text, state.layer), shadesOf(text, state.layer)];
   const context = canvas.getContext("2d");
-  ramp().forEach((colour, step) => {
-    context.fillStyle = paint(colour);
+  for (let step = 0; step < canvas.width; step += 1) {
+    const place = signed ? (2 * step) / (canvas.width - 1) - 1 : step / (canvas.width - 1);
+    context.fillStyle = paint(shades(full * place * Math.abs(place)));
     context.fillRect(step, 0, 1, canvas.height);
-  });
-  const ticks = [0, 0.05, 0.25, 0.5, 1].map((share) => {
-    const tick = make("span", {}, share === 1 ? "100 %" : String(100 * share));
-    tick.style.left = `${100 * Math.sqrt(share)}%`;
+  }
+  const digits = full >= 0.2 ? 0 : 1;
+  const ticks = (signed ? [-1, -0.25, 0, 0.25, 1] : [0, 0.05, 0.25, 0.5, 1]).map((share) => {
+    const tick = make("span", {}, `${number(100 * full * share, share === 0 ? 0 : digits)}${share === 1 ? " %" : ""}`);
+    const place = Math.sign(share) * Math.sqrt(Math.abs(share));
+    tick.style.left = `${100 * (signed ? (place + 1) / 2 : place)}%`;
     return tick;
   });
   part("ticks").replaceChildren(...ticks);
+  part("scale-name").textContent = signed ? "weight, below and above 0" : full === 1 ? "share of attention" : "weight";
 }
 
 function showMarks() {
@@ -140,3 +147,4 @@ function showMarks() {
 watch(["text", "words"], buildRow);
 watch(["text", "words"], showMarks);
 watch(["text", "words", "layer", "head", "query"], showRow);
+watch(["text", "layer"], showLegend);

@@ -69,7 +69,8 @@ function showAbout() {
   const text = shownText();
   document.documentElement.dataset.kind = data.texts[state.text].attentions[state.kind].kind;
   document.documentElement.classList.toggle("one-head", hasOneHead(text));
-  const heads = text.layers.reduce((sum, layer) => sum + layer.query.length, 0);
+  document.documentElement.classList.toggle("has-signed", text.layers.some((_, layer) => isSigned(text, layer)));
+  const heads = text.layers.reduce((sum, _, layer) => sum + headsIn(text, layer), 0);
   const size = `${plural(text.layers.length, "layer")}, ${plural(heads, "head")}`;
   const [model, own, other] = [data.model || "the model", plural(text.tokens.length, "token"), plural(keysOf(text).length, "token")];
   part("about").textContent = isAcross(text) ? `How ${model} gets from ${other} to ${own}: ${size}.` : `How ${model} reads ${own}: ${size}.`;
@@ -78,10 +79,23 @@ function showAbout() {
   part("cut").textContent = `Cut: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were left out, as asked.`;
   part("vocabulary").hidden = !text.vocabulary;
   part("vocabulary").textContent = `${text.vocabulary} Such words are read as one unknown token, and left out of what stands out. ${text.advice ?? ""}`;
-  const precision = data.letters
-    ? `Queries, keys and values are rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}.`
-    : "Queries, keys and values are the model’s own float32 numbers.";
-  part("foot").textContent = `${precision} Weights are computed in your browser; this page loads nothing and sends nothing. Layers and heads are counted from 0.`;
+  part("foot").textContent = `${precision()} Layers and heads are counted from 0.`;
+}
+
+// What the numbers on this page are, and where weights come from.
+function precision() {
+  const layers = data.texts.flatMap(({ attentions }) => attentions.flatMap((one) => one.layers));
+  const [stepwise, alone] = [layers.some(({ query }) => query), layers.some(({ weights }) => weights)];
+  const stored = alone ? `${stepwise ? "Queries, keys, values and w" : "W"}eights of layers without steps` : "Queries, keys and values";
+  const how = data.letters
+    ? `rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`
+    : "the model’s own float32 numbers";
+  const computed = stepwise ? `${alone ? "Other weights" : "Weights"} are computed in your browser; this` : "This";
+  return `${stored} are ${how}. ${computed} page loads nothing and sends nothing.`;
+}
+
+function showWeightsAre() {
+  document.documentElement.dataset.weights = shownText().layers[state.layer].weights_are ?? "distribution";
 }
 
 function showTheme(theme) {
@@ -117,10 +131,10 @@ buildPlace();
 buildShared();
 watch(["text", "words"], showSwitches);
 watch(["text"], showAbout);
+watch(["text", "layer"], showWeightsAre);
 Object.assign(state, startOf(0, 0));
 move(readAddress());
 showAll();
-showLegend();
 showShared();
 window.addEventListener("hashchange", () => go(readAddress()));
 let resizing = 0;

@@ -1,8 +1,6 @@
 // One token of one head, from query to context, step by step with the actual numbers.
 
-const SHOWN_KEYS = 16;
 const SHOWN_NUMBERS = 64;
-let everyKey = false;
 
 function vector(name, numbers) {
   const largestNumber = numbers.reduce((found, value) => Math.max(found, Math.abs(value)), 0);
@@ -49,6 +47,7 @@ function showSteps() {
 
 function headSteps(text, key) {
   const { layer, head, query } = state;
+  if (isAlone(text, layer)) return [aloneStep(text, key)];
   const seen = headOf(text, layer, head);
   const walked = stepsOf(text, layer, head, query);
   const [asks, gets] = [text.tokens[query].surface, keysOf(text)[key].surface];
@@ -130,12 +129,12 @@ function scalingStep(seen, walked, query, key, n) {
 
 function bellStep(seen, walked, query, key) {
   if (!seen.centre) return [];
-  const height = bellOf(seen, query, key);
+  const height = walked.heights[key];
   return [
     step(
       "Bell curve: near the place that is predicted", `centre ${seen.centre[query].toFixed(2)}, deviation ${seen.deviation}`,
       make("p", {}, `The model predicts where in the source to look, here at token ${seen.centre[query].toFixed(2)}. Shares count the less the further away they are, and nothing outside the window; so they sum to less than 1.`),
-      formula("w = share × e", make("sup", {}, "−(place − centre)² / 2 deviation²"), " = ", upright(`${(height > 0 ? walked.weights[key] / height : 0).toFixed(4)} × ${height.toFixed(4)} = `), result(walked.weights[key].toFixed(4))),
+      formula("w = share × e", make("sup", {}, "−(place − centre)² / 2 deviation²"), " = ", upright(`${walked.shares[key].toFixed(4)} × ${height.toFixed(4)} = `), result(walked.weights[key].toFixed(4))),
     ),
   ];
 }
@@ -163,25 +162,17 @@ function meanSteps(text, key) {
   const mean = weightsOf(text, layer, null)[at];
   const rows = shares.map((share, head) => {
     const name = make("button", { type: "button" }, `head ${head}`);
-    return make("tr", { onclick: () => go({ head, key }) }, make("td", {}, name), make("td", {}, share.toFixed(4)), barOf(share));
+    return make("tr", { onclick: () => go({ head, key }) }, make("td", {}, name), make("td", {}, number(share, 4)), barOf(text, share));
   });
-  const titles = ["head", "weight w", ""].map((title) => make("th", { scope: "col" }, title));
-  const foot = make("tr", {}, make("td", {}, "mean"), make("td", {}, mean.toFixed(4)), barOf(mean));
-  const table = make("table", {}, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows), make("tfoot", {}, foot));
+  const foot = make("tr", {}, make("td", {}, "mean"), make("td", {}, number(mean, 4)), barOf(text, mean));
   return [
     step(
       "Mean of all heads", `${shares.length} heads`,
-      make("p", {}, "Each head weighs for itself; what is shown is the mean of their shares. What ", word(text.tokens[query].surface), " gives ", word(keysOf(text)[key].surface), " in each, and how it comes about: choose a head."),
-      make("div", { class: "sum" }, table),
-      formula("w = 1/", String(shares.length), " Σ ", ...low("w", "head"), " = ", result(mean.toFixed(4))),
+      make("p", {}, "Each head weighs for itself; what is shown is the mean of their shares. What ", word(text.tokens[query].surface), " gives ", word(keysOf(text)[key].surface), isAlone(text, layer) ? " in each:" : " in each, and how it comes about: choose a head."),
+      weightTable(["head", "weight w", ""], rows, foot),
+      formula("w = 1/", String(shares.length), " Σ ", ...low("w", "head"), " = ", result(number(mean, 4))),
     ),
   ];
-}
-
-function barOf(share) {
-  const bar = make("span", {});
-  bar.style.width = `${100 * share}%`;
-  return make("td", { class: "bar" }, bar);
 }
 
 function scaleText({ scale, width }) {
@@ -195,33 +186,15 @@ function softmaxFormula(seen, walked, query, key) {
   if (!seen.allowed(query, key)) return formula(`${name} = `, result("0"), upright(seen.centre ? ": outside the window" : ": the mask does not allow this look"));
   return formula(
     `${name} = e`, make("sup", {}, "s − max"), " / Σ e", make("sup", {}, "s − max"), " = ",
-    upright(`${walked.powers[key].toFixed(4)} / ${walked.total.toFixed(4)} = `), result((walked.powers[key] / walked.total).toFixed(4)),
+    upright(`${walked.powers[key].toFixed(4)} / ${walked.total.toFixed(4)} = `), result(walked.shares[key].toFixed(4)),
   );
 }
 
 function softmaxTable(text, walked, query, key, seen) {
-  const keys = keysOf(text);
-  const few = keys.length > SHOWN_KEYS + 4 && !everyKey;
-  const strongest = few ? new Set([...largest(walked.weights, SHOWN_KEYS), key]) : null;
-  const rows = keys.flatMap(({ surface }, at) => {
-    if (strongest && !strongest.has(at)) return [];
-    const masked = !seen.allowed(query, at);
-    const scores = isScaled(seen) ? [walked.scores, walked.scaled] : [walked.scores];
-    const numbers = [...scores.map((one) => number(one[at], 4)), masked ? "masked" : walked.powers[at].toFixed(4), walked.weights[at].toFixed(4)];
-    return make(
-      "tr",
-      { class: at === key ? "chosen" : undefined, onclick: () => go({ key: at }) },
-      make("td", {}, make("button", { type: "button" }, make("bdi", {}, surface))),
-      ...numbers.map((cell) => make("td", {}, cell)),
-      barOf(walked.weights[at]),
-    );
-  });
-  const titles = ["token", seen.vector ? "score s" : "score q·k", ...(isScaled(seen) ? ["scaled s"] : []), "e^(s − max)", "weight w", ""].map((title) => make("th", { scope: "col" }, title));
-  const foot = make("tr", {}, make("td", { colspan: isScaled(seen) ? 3 : 2 }, `sum over all ${keys.length} tokens`), make("td", {}, walked.total.toFixed(4)),
-    make("td", {}, walked.weights.reduce((sum, weight) => sum + weight, 0).toFixed(4)), make("td", {}));
-  const table = make("table", {}, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows), make("tfoot", {}, foot));
-  const more = make("button", { type: "button", onclick: () => { everyKey = true; showSteps(); } }, `Show all ${keys.length} tokens`);
-  return make("div", { class: "sum" }, table, ...(few ? [make("p", {}, `The ${SHOWN_KEYS} strongest are shown. `, more)] : []));
+  const scores = isScaled(seen) ? [walked.scores, walked.scaled] : [walked.scores];
+  const cellsOf = (at) => [...scores.map((one) => number(one[at], 4)), seen.allowed(query, at) ? walked.powers[at].toFixed(4) : "masked"];
+  const titles = [seen.vector ? "score s" : "score q·k", ...(isScaled(seen) ? ["scaled s"] : []), "e^(s − max)"];
+  return keyTable(text, key, walked.weights, { titles, cellsOf, sums: [walked.total.toFixed(4)] });
 }
 
 part("key").addEventListener("change", (event) => go({ key: Number(event.target.value) }));

@@ -1,0 +1,19 @@
+// A layer of weights alone has one step: why there are no others, and the weights.
+
+const WEIGHTS_ARE = {
+  distribution: "They are 0 or more, and add up to 1.",
+  "non-negative": "They are 0 or more, and need not add up to 1.",
+  signed: "They may be below 0, and need not add up to 1. A bar to the left is below 0, one to the right above.",
+};
+
+function aloneStep(text, key) {
+  const { layer, head, query } = state;
+  const [{ reason, weights_are: are }, n] = [text.layers[layer], keysOf(text).length];
+  const weights = weightsOf(text, layer, head).subarray(query * n, (query + 1) * n);
+  return step(
+    "Weights alone", `${n} weights`,
+    make("p", {}, `${reason} So there are no steps to show, only the weights, which the model itself computed. ${WEIGHTS_ARE[are]}`),
+    formula("w of ", word(text.tokens[query].surface), " on ", word(keysOf(text)[key].surface), " = ", result(number(weights[key], 4))),
+    keyTable(text, key, weights),
+  );
+}
