@@ -49,7 +49,7 @@ class AttentionLayer(ABC):
         """Attention weights in float64; a query that may attend to nothing has a row of zeros."""
 
     @abstractmethod
-    def rounded(self, letters: int) -> AttentionLayer:
+    def on_page(self, letters: int) -> AttentionLayer:
         """The layer as a page has it that stores ``letters`` characters a number."""
 
 

@@ -48,7 +48,7 @@ def encoding(layers: Sequence[AttentionLayer], room: int) -> tuple[int, float]:
 
 def _largest_error(layers: Sequence[AttentionLayer], letters: int) -> float:
     """The largest difference that rounding makes to any weight."""
-    errors = (np.abs(layer.rounded(letters).weights() - layer.weights()).max(initial=0.0) for layer in layers)
+    errors = (np.abs(layer.on_page(letters).weights() - layer.weights()).max(initial=0.0) for layer in layers)
     return max(map(float, errors), default=0.0)
 
 
@@ -58,9 +58,9 @@ def _of_steps(layer: LayerReading, masks: list[str], letters: int) -> Json:
         "scale": layer.scale,
         "head_dim": int(layer.query.shape[2]),
         "value_dim": int(layer.value.shape[2]),
-        "query": _packed(layer.query, letters),
-        "key": _packed(layer.key, letters),
-        "value": _packed(layer.value, letters),
+        "query": _pack(layer.query, letters),
+        "key": _pack(layer.key, letters),
+        "value": _pack(layer.value, letters),
         "mask": None if layer.allowed is None else _mask(layer.allowed, masks),
     }
     # One row a head, and always exact: they are few.
@@ -86,14 +86,14 @@ def _of_steps(layer: LayerReading, masks: list[str], letters: int) -> Json:
 def _of_weights(layer: LayerWeights, letters: int) -> Json:
     return {
         "name": layer.name,
-        "weights": _packed(layer.matrices, letters),
+        "weights": _pack(layer.matrices, letters),
         "weights_are": layer.weights_are,
         "largest": float(np.abs(layer.matrices).max(initial=0.0)),
         "reason": layer.reason,
     }
 
 
-def _packed(heads: Float32[np.ndarray, "heads tokens size"], letters: int) -> list[str]:
+def _pack(heads: Float32[np.ndarray, "heads tokens size"], letters: int) -> list[str]:
     return [pack_fixed(head, letters) if letters else pack_float32(head) for head in heads]
 
 

@@ -149,7 +149,7 @@ class LayerReading(AttentionLayer):
         weights = np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
         return weights if self.bell is None else np.asarray(weights * self.bell.heights(self.key.shape[1]))
 
-    def rounded(self, letters: int) -> LayerReading:
+    def on_page(self, letters: int) -> LayerReading:
         """The layer with queries and keys as a page has them that stores ``letters`` characters a number."""
         query, key = rounded_to_fixed(self.query, letters), rounded_to_fixed(self.key, letters)
         return replace(self, query=query, key=key)

@@ -60,6 +60,6 @@ class LayerWeights(AttentionLayer):
         """The weights in float64."""
         return self.matrices.astype(np.float64)
 
-    def rounded(self, letters: int) -> LayerWeights:
+    def on_page(self, letters: int) -> LayerWeights:
         """The layer as a page has it that stores ``letters`` characters a number."""
         return replace(self, matrices=rounded_to_fixed(self.matrices, letters))

@@ -40,9 +40,9 @@ SCRIPTS = (
     "heatmap.js",
     "lines.js",
     "numbers.js",
-    "table.js",
+    "weight_table.js",
     "steps.js",
-    "alone.js",
+    "weights_alone.js",
     "shared.js",
     "start.js",
 )
@@ -153,13 +153,13 @@ def _bare_style(style: str) -> str:
 def _bare_script(script: str) -> str:
     """The script without the white space that separates nothing; lines are left as they are where it may be text."""
     lines = (
-        line if re.search(r"[`'/\\]", line) else "".join(map(_closed_up, re.split(r'("[^"]*")', line)))
+        line if re.search(r"[`'/\\]", line) else "".join(map(_strip_spaces, re.split(r'("[^"]*")', line)))
         for line in _bare(script).split("\n")
     )
     return re.sub(r"(?<=[;,{(\[])\n", "", "\n".join(lines))
 
 
-def _closed_up(code: str) -> str:
+def _strip_spaces(code: str) -> str:
     """Code without spaces around signs; a string in quotes as it is."""
     signs = r" ?([=,;{}()\[\]?:<>*&|]|!(?==)) ?| ([-+]=?) (?![-+])"
     return code if code.startswith('"') else re.sub(signs, r"\1\2", code)

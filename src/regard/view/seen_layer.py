@@ -49,7 +49,7 @@ def layers_of(seen: Iterable[SeenLayer]) -> tuple[AttentionLayer, ...]:
         check_kind("call", call, SeenLayer, do="give what regard.record gave, or some of its calls")
         calls.setdefault(call.name, []).append(call)
     with torch.no_grad():
-        joined = [_joined(steps) for steps in calls.values()]
+        joined = [_join(same) for same in calls.values()]
         found = [(call, _steps_or_reason(call)) for call in joined]
         _check_size([call for call, steps in found if isinstance(steps, str)])
         return tuple(
@@ -62,12 +62,12 @@ def array(tensor: Tensor) -> NDArray[Any]:
     return np.ascontiguousarray(tensor.detach().to("cpu", torch.float32).numpy())
 
 
-def _joined(calls: Sequence[SeenLayer]) -> SeenLayer:
+def _join(calls: Sequence[SeenLayer]) -> SeenLayer:
     """One call with the queries of all, which looked at the same keys."""
     first = calls[0]
     if first.query.shape[0] != 1:
         raise ShapeError(
-            f"the views show one text at a time, and {first.name} saw a batch",
+            f"the views show one text at a time, and {first.name or 'attention'} saw a batch",
             expected="a batch of 1",
             got=f"a batch of {first.query.shape[0]}",
             do="record the model with one text",
@@ -75,7 +75,7 @@ def _joined(calls: Sequence[SeenLayer]) -> SeenLayer:
     joined = replace(first, query=torch.cat([call.query for call in calls], dim=2))
     if len(calls) > 1 and not _is_exact(joined, calls):
         raise RefusedError(
-            f"the calls of {first.name} cannot be shown as one",
+            f"the calls of {first.name or 'attention'} cannot be shown as one",
             expected="calls with the same keys, under masks and biases that do not go by position",
             got=f"{len(calls)} calls",
             do="record a single call, with all the queries",

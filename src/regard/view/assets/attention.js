@@ -46,7 +46,7 @@ function fullWeight(text, layer) {
 }
 
 // Vectors of so many numbers, one after the other, in the encoding of the page.
-function unpacked(packed, width) {
+function unpack(packed, width) {
   return data.letters ? fromFixed(packed, width, data.letters, data.alphabet) : fromFloat32(packed);
 }
 
@@ -59,9 +59,9 @@ function headOf(text, layerNumber, head) {
   return remember(decodedHeads, `${text.number} ${layerNumber} ${head}`, () => {
     const layer = text.layers[layerNumber];
     return {
-      query: unpacked(layer.query[head], layer.head_dim),
-      key: unpacked(layer.key[head], layer.head_dim),
-      value: unpacked(layer.value[head], layer.value_dim),
+      query: unpack(layer.query[head], layer.head_dim),
+      key: unpack(layer.key[head], layer.head_dim),
+      value: unpack(layer.value[head], layer.value_dim),
       width: layer.head_dim,
       valueWidth: layer.value_dim,
       scale: layer.scale,
@@ -158,7 +158,7 @@ function stepsOf(text, layerNumber, head, query) {
 function weightsOf(text, layerNumber, head) {
   return remember(computedWeights, `${text.number} ${layerNumber} ${head}`, () => {
     const [queries, keys] = [text.tokens.length, keysOf(text).length];
-    if (head !== null && isAlone(text, layerNumber)) return unpacked(text.layers[layerNumber].weights[head], keys);
+    if (head !== null && isAlone(text, layerNumber)) return unpack(text.layers[layerNumber].weights[head], keys);
     const all = new Float32Array(queries * keys);
     if (head === null) return meanOf(text, layerNumber, all);
     for (let query = 0; query < queries; query += 1) all.set(stepsOf(text, layerNumber, head, query).weights, query * keys);
