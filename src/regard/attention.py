@@ -10,7 +10,7 @@ from typing import Any
 from regard.arguments import explain_arguments
 from regard.arrays import Array, is_foreign, on_tensors
 from regard.kernels.request import Bias
-from regard.kernels.select import Choice, choose, implementation
+from regard.kernels.select import Choice, choose, select
 from regard.masks.base import Mask
 from regard.shapes import checked
 
@@ -60,7 +60,7 @@ def attention(
         terms = {"mask": mask, "scale": scale, "dropout": dropout, "impl": impl}
         return on_tensors(attention, query, key, value, bias, **terms)
     request = checked(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout)
-    output: Any = implementation(impl, request).attention(request)
+    output: Any = select("attention", impl, request).compute(request)
     return output
 
 
@@ -82,4 +82,4 @@ def why(
     """
     if is_foreign(query):
         return on_tensors(why, query, key, value, bias, mask=mask, scale=scale, dropout=dropout)
-    return choose(checked(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout))
+    return choose("attention", checked(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout))

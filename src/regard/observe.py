@@ -11,7 +11,7 @@ from regard.arguments import explain_arguments
 from regard.arrays import Array, is_foreign, on_tensors
 from regard.contract import Observation
 from regard.kernels.request import Bias
-from regard.kernels.select import implementation
+from regard.kernels.select import select
 from regard.masks.base import Mask
 from regard.shapes import check_top, checked, query_rows
 
@@ -46,6 +46,6 @@ def observe(
         return on_tensors(observe, query, key, value, bias, **terms)
     request = checked(query, key, value, mask=mask, bias=bias, scale=scale)
     check_top(top, request.frame.keys)
-    chosen = implementation(impl, request, observing=True)
-    seen: Any = chosen.observe(request, top, query_rows(rows, request.frame.queries, request.device))
+    chosen = select("observe", impl, request)
+    seen: Any = chosen.compute(request, top, query_rows(rows, request.frame.queries, request.device))
     return seen

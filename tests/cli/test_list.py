@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 import regard
 from regard.cli.app import app
 from regard.errors import OptionError
-from regard.kernels import library
-from regard.kernels.select import IMPLEMENTATIONS
+from regard.kernels import extension, support
+from regard.kernels.select import BACKENDS
 
 
 @pytest.fixture
@@ -38,9 +38,9 @@ def test_json(listed):
 
 def test_implementations_of_this_machine(listed):
     rows = {row["impl"]: row for row in json.loads(listed("--json").output)["implementations"]}
-    assert list(rows) == list(IMPLEMENTATIONS)
+    assert list(rows) == list(BACKENDS)
     assert {name for name, row in rows.items() if row["available"]} >= {"native", "sdpa", "reference"}
-    assert rows["native"]["details"].startswith(f"{library.native.isa()} (here run: ")
+    assert rows["native"]["details"].startswith(f"{extension.native.isa()} (here run: ")
     assert "libgomp" in rows["native"]["details"] or sys.platform != "linux"
     assert torch.__version__ in rows["sdpa"]["details"]
     lines = listed().output.splitlines()
@@ -50,7 +50,7 @@ def test_implementations_of_this_machine(listed):
 
 
 def test_an_instruction_set_that_does_not_run_is_said_in_the_row(listed, monkeypatch):
-    monkeypatch.setattr(library, "check_isa", refuse)
+    monkeypatch.setattr(support, "check_isa", refuse)
     rows = {row["impl"]: row for row in json.loads(listed("--json").output)["implementations"]}
     assert rows["native"] == {"impl": "native", "available": False, "details": "no such set: 'sse9', expected avx2"}
 

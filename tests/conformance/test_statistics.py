@@ -16,7 +16,7 @@ from conformance.refused import is_refused
 from conformance.test_agreement import array, tolerance
 from conformance.trials import Layout, allowed_of
 from oracles import attention as oracle
-from regard.kernels import statistics
+from regard.kernels.reference import observe as reference_observe
 
 TOP, ASKED = 4, (0, 3, -1)
 
@@ -40,7 +40,7 @@ def test_statistics_are_those_of_the_oracle(case: Case, as_users_call, monkeypat
         mechanism, given = build(claim, at), tensors(claim, at)
         size = 8 if claim.dtype == "float64" else 4
         # three queries a tile, so that a tile's edge falls inside and the last one is cut short
-        monkeypatch.setattr(statistics, "_TILE_BYTES", 3 * at.batch * at.heads * at.keys * size)
+        monkeypatch.setattr(reference_observe, "_TILE_BYTES", 3 * at.batch * at.heads * at.keys * size)
         parameters = {name: array(tensor) for name, tensor in mechanism.named_parameters()}
         inputs = {name: array(tensor) for name, tensor in given.items()}
         close = tolerance(claim._replace(impl="reference"), at, torch.float64 if size == 8 else torch.float32) * 4

@@ -14,7 +14,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import regard
 from regard import masks, positions
-from regard.kernels.cross_entropy import cross_entropy
+from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.layers import Dropout
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13

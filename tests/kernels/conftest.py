@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from regard.kernels import library
+from regard.kernels import extension
 
 
 @pytest.fixture
 def poisoned() -> Iterator[None]:
     """Scratch memory full of NaN: what is read before it is written shows."""
-    library.native.poison(True)
+    extension.native.poison(True)
     yield
-    library.native.poison(False)
+    extension.native.poison(False)

@@ -23,7 +23,8 @@ from oracles import additive as additive_oracle
 from oracles import attention as oracle
 from oracles import dropout as dropout_oracle
 from regard import masks
-from regard.kernels import cross_entropy, dropout, library, paged  # noqa: F401  (the first two define operators)
+from regard.kernels import extension, results
+from regard.kernels.operators import paged_attention_op
 
 BATCH, HEADS, KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 19, 37
 GROUP = HEADS // KEY_HEADS
@@ -98,7 +99,9 @@ def paging(dtype: torch.dtype, keys: int = 131, page_size: int = 7) -> Compared:
                 key[entry, :, index].detach(),
                 value[entry, :, index].detach(),
             )
-    ours = paged.attend(query.detach(), paged.Paged(*pages, table, lengths), scale=HEAD_DIM**-0.5)
+    ours = paged_attention_op.attend(
+        query.detach(), paged_attention_op.Paged(*pages, table, lengths), scale=HEAD_DIM**-0.5
+    )
     for entry, length in enumerate(lengths.tolist()):
         one = [array[entry : entry + 1] for array in arrays(query, key, value)]
         exact, _ = oracle.attention(one[0], one[1][:, :, :length], one[2][:, :, :length])
@@ -108,14 +111,14 @@ def paging(dtype: torch.dtype, keys: int = 131, page_size: int = 7) -> Compared:
 def adding(dtype: torch.dtype, queries: int = 67, keys: int = 71) -> Compared:
     """Additive attention, with projections that change nothing."""
     of_query, of_key, value = (part.detach() for part in given(dtype, queries, keys))
-    wide = library.wide(dtype)
+    wide = results.accumulation_dtype(dtype)
     vector = drawn(dtype, HEADS, HEAD_DIM)
     upstream = drawn(dtype, BATCH, HEADS, queries, VALUE_DIM)
     output, normalizer = torch.empty_like(upstream), torch.empty(BATCH, HEADS, queries, 2, dtype=wide)
-    library.native.additive_forward(of_query, of_key, vector, value, output, None, normalizer=normalizer)
+    extension.native.additive_forward(of_query, of_key, vector, value, output, None, normalizer=normalizer)
     inner = [torch.empty_like(part) for part in (of_query, of_key)]
     of_vector, of_value = vector.new_empty(vector.shape, dtype=wide), torch.empty_like(value)
-    library.native.additive_backward(
+    extension.native.additive_backward(
         upstream, of_query, of_key, vector, value, output, normalizer, *inner, of_vector, of_value, None, None
     )
     same = np.broadcast_to(np.eye(HEAD_DIM), (HEADS, HEAD_DIM, HEAD_DIM))
@@ -152,12 +155,12 @@ def main() -> int:
     found = []
     for operation in (training, observing, decoding, paging, adding, dropping, losing):
         for dtype in DTYPES:
-            eps, wide = (torch.finfo(which).eps for which in (dtype, library.wide(dtype)))
+            eps, wide = (torch.finfo(which).eps for which in (dtype, results.accumulation_dtype(dtype)))
             for name, ours, exact, count in operation(dtype):
                 error = np.abs(ours.detach().double().numpy() - exact).max() / max(1.0, np.abs(exact).max())
                 if not error <= count * wide + 8 * eps / 2:
                     found.append(f"{operation.__name__}, {dtype}, {name}: off by {error:.2e} of the largest")
-    print(library.native.isa(), *(found or ["all agree"]), sep="\n")
+    print(extension.native.isa(), *(found or ["all agree"]), sep="\n")
     return 1 if found else 0
 
 

@@ -20,8 +20,8 @@ import regard
 from mask_forms import BATCH, MASKS, random_cells
 from regard import masks, positions
 from regard.errors import OptionError, RefusedError
-from regard.kernels import additive
-from regard.kernels.terms import Terms, terms_of
+from regard.kernels.operators import additive_op
+from regard.kernels.operators.kernel_arguments import Terms, terms_of
 from regard.shapes import checked
 
 HEADS, KEY_HEADS, QUERIES, KEYS, INNER, VALUE_DIM = 6, 3, 7, 11, 5, 13
@@ -99,7 +99,7 @@ def formula(given: Given, bias: Tensor | None = None, *, allowed: Tensor | None 
 
 def ours(given: Given, bias: Tensor | None = None, *, mask=None):
     """Output and lse by the kernel."""
-    return additive._Additive.apply(*given, *terms(given, mask, bias))[:2]
+    return additive_op.ADDITIVE.differentiable(*given, *terms(given, mask, bias))[:2]
 
 
 def to(dtype: torch.dtype, given: Given) -> Given:
@@ -330,7 +330,7 @@ def test_dropout_drops_weights_and_scales_the_others():
     given = tensors(67, 71, value_dim=71)
     given = given._replace(value=torch.eye(71, dtype=torch.float64).expand(BATCH, KEY_HEADS, 71, 71))
     weights = ours(given)[0]
-    dropped = additive.attend(*given, terms(given, dropout=0.25))
+    dropped = additive_op.attend(*given, terms(given, dropout=0.25))
     kept = dropped > 0
     torch.testing.assert_close(dropped[kept], weights[kept] / 0.75, rtol=0, atol=1e-14)
     share = 1 - kept.double().mean().item()
@@ -347,7 +347,7 @@ def test_the_same_bits_with_any_number_of_threads(dtype):
         torch.set_num_threads(threads)
         found.append(
             run(
-                lambda given, bias: additive._Additive.apply(*given, *shared._replace(bias=bias))[:2],
+                lambda given, bias: additive_op.ADDITIVE.differentiable(*given, *shared._replace(bias=bias))[:2],
                 given,
                 shared.bias,
             )
@@ -411,7 +411,7 @@ def test_the_operators_keep_the_contract(name, as_users_call):
 def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
     given, named = posed(name)
     trained = [kind for kind in ("bias", "table") if getattr(named, kind) is not None]
-    function = torch.ops.regard.additive.default if way == "operator" else additive._Additive.apply
+    function = torch.ops.regard.additive.default if way == "operator" else additive_op.ADDITIVE.differentiable
 
     def both(*leaves):
         output, lse, _ = function(*leaves[:4], *named._replace(**dict(zip(trained, leaves[4:], strict=True))))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from regard.kernels import library
+from regard.kernels import extension
 
 CSRC = Path(__file__).parents[2] / "src" / "regard" / "kernels" / "csrc"
 X86 = platform.machine() in ("x86_64", "AMD64")
@@ -35,7 +35,7 @@ SVE = re.compile(r"\bz\d+\.")
 def instructions():
     """(function, mnemonic, operands) of the whole module."""
     options = ["--disassemble", "--no-show-raw-insn", "--demangle"]
-    command = ["objdump", *options, library.native.__file__]
+    command = ["objdump", *options, extension.native.__file__]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         function = ""
         for line in process.stdout:

@@ -14,9 +14,9 @@ import torch
 from torch.nn import functional
 
 from regard.errors import RefusedError
-from regard.kernels import cross_entropy as module
-from regard.kernels import library
-from regard.kernels.cross_entropy import cross_entropy
+from regard.kernels import extension, results, support
+from regard.kernels.operators import cross_entropy_op as module
+from regard.kernels.operators.cross_entropy_op import cross_entropy
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 OPERATOR = torch.ops.regard.cross_entropy.default
@@ -40,7 +40,7 @@ def exact(logits, targets, smoothing, upstream=None):
 
 
 def tolerance(logits, upstream=1.0):
-    eps, classes = torch.finfo(library.wide(logits.dtype)).eps, logits.shape[1]
+    eps, classes = torch.finfo(results.accumulation_dtype(logits.dtype)).eps, logits.shape[1]
     wide = logits.detach().double()
     spread = (wide.amax(1) - wide.amin(1)).nan_to_num().max().item()
     return (classes + 16) * eps * max(1.0, spread) * upstream
@@ -51,7 +51,7 @@ def way(request, monkeypatch):
     """Both ways there are."""
     if request.param == "torch":
         monkeypatch.setattr(module, "is_portable", lambda: True)
-    elif library.is_portable():
+    elif support.is_portable():
         monkeypatch.setattr(module, "is_portable", lambda: False)
     return request.param
 
@@ -64,11 +64,11 @@ class TestValues:
     def test_of_losses_and_gradients(self, rows, classes, dtype, smoothing):
         logits, targets = given(dtype, rows, classes)
         logits.requires_grad_()
-        upstream = torch.randn(rows).to(library.wide(dtype))
+        upstream = torch.randn(rows).to(results.accumulation_dtype(dtype))
         losses = cross_entropy(logits, targets, smoothing=smoothing, ignored=IGNORED)
         (gradient,) = torch.autograd.grad(losses, logits, upstream)
         expected, expected_gradient = exact(logits, targets, smoothing, upstream)
-        assert losses.dtype == library.wide(dtype)
+        assert losses.dtype == results.accumulation_dtype(dtype)
         assert gradient.dtype == dtype
         torch.testing.assert_close(losses.double(), expected, rtol=0, atol=tolerance(logits))
         torch.testing.assert_close(
@@ -191,7 +191,7 @@ class TestLargeLogits:
         spread = max(3.0, abs(size) * 8 * torch.finfo(dtype).eps)  # some differ, however coarse the numbers are
         logits = (size + spread * torch.rand(29, classes, dtype=torch.float64)).to(dtype).requires_grad_()
         targets = torch.arange(29) % classes
-        upstream = torch.randn(29).to(library.wide(dtype))
+        upstream = torch.randn(29).to(results.accumulation_dtype(dtype))
         losses = cross_entropy(logits, targets, smoothing=smoothing, ignored=IGNORED)
         (gradient,) = torch.autograd.grad(losses, logits, upstream)
         expected, expected_gradient = exact(logits, targets, smoothing, upstream)
@@ -235,10 +235,12 @@ class TestKernel:
         for rows, classes in ((1, 1), (3, 7), (5, 33), (2, 17000)):
             logits, targets = given(dtype, rows, classes)
             around = torch.full((rows * classes + 64,), torch.nan, dtype=dtype)
-            loss = torch.full((rows + 2,), torch.nan, dtype=library.wide(dtype))
-            normalizer = torch.full((rows + 2, 2), torch.nan, dtype=library.wide(dtype))
-            library.native.cross_entropy(logits, targets, loss[1:-1], normalizer[1:-1], smoothing=0.1, ignored=IGNORED)
-            library.native.cross_entropy_backward(
+            loss = torch.full((rows + 2,), torch.nan, dtype=results.accumulation_dtype(dtype))
+            normalizer = torch.full((rows + 2, 2), torch.nan, dtype=results.accumulation_dtype(dtype))
+            extension.native.cross_entropy(
+                logits, targets, loss[1:-1], normalizer[1:-1], smoothing=0.1, ignored=IGNORED
+            )
+            extension.native.cross_entropy_backward(
                 torch.ones_like(loss[1:-1]),
                 logits,
                 targets,
@@ -276,7 +278,7 @@ class TestKernel:
         arrays = {"logits": torch.ones(3, 7), "targets": targets, "loss": torch.empty(3)}
         arrays["normalizer"] = torch.empty(3, 2)
         with pytest.raises((ValueError, TypeError), match=message):
-            library.native.cross_entropy(**arrays | change)
+            extension.native.cross_entropy(**arrays | change)
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -298,7 +300,7 @@ class TestKernel:
             "grad_logits": torch.empty(3, 7),
         }
         with pytest.raises((ValueError, TypeError), match=message):
-            library.native.cross_entropy_backward(**arrays | change)
+            extension.native.cross_entropy_backward(**arrays | change)
 
 
 class TestOperator:
@@ -319,7 +321,7 @@ class TestOperator:
     @pytest.mark.parametrize("smoothing", [0.0, 0.1])
     def test_gradients_are_those_of_finite_differences(self, smoothing, route, as_users_call):
         logits, targets = given(torch.float64, rows=7, classes=19)
-        function = OPERATOR if route == "operator" else module._CrossEntropy.apply
+        function = OPERATOR if route == "operator" else module.CROSS_ENTROPY.differentiable
         assert torch.autograd.gradcheck(
             lambda one: function(one, targets, smoothing, IGNORED)[0], logits.requires_grad_()
         )
@@ -338,13 +340,13 @@ class TestOperator:
         logits, targets = given(torch.bfloat16)
         kept = []
         with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda same: same):
-            module._CrossEntropy.apply(logits.requires_grad_(), targets, 0.1, IGNORED)
+            module.CROSS_ENTROPY.differentiable(logits.requires_grad_(), targets, 0.1, IGNORED)
         assert sorted(tensor.numel() for tensor in kept) == [29, 29 * 2, 29 * 1009]
         assert any(tensor.data_ptr() == logits.data_ptr() for tensor in kept)
 
     def test_there_is_no_second_derivative(self, as_users_call):
         logits, targets = given()
-        losses, _ = module._CrossEntropy.apply(logits.requires_grad_(), targets, 0.1, IGNORED)
+        losses, _ = module.CROSS_ENTROPY.differentiable(logits.requires_grad_(), targets, 0.1, IGNORED)
         (first,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
         with pytest.raises(RefusedError, match=r"(?s)no second derivatives.*one backward pass.*functional"):
             first.sum().backward()

@@ -15,7 +15,7 @@ from torch import Tensor
 import regard
 from oracles import attention as oracle
 from regard import masks, positions
-from regard.kernels import library
+from regard.kernels import extension
 
 BATCH, HEADS, KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 5, 11
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -61,7 +61,7 @@ def lse_of(query: Tensor, key: Tensor, value: Tensor, **terms) -> Tensor:
     """What the kernel leaves for a backward pass, beside the output."""
     output = query.new_empty(*query.shape[:3], value.shape[3])
     lse = query.new_empty(query.shape[:3], dtype=torch.promote_types(query.dtype, torch.float32))
-    library.native.forward(query, key, value, output, lse, scale=query.shape[3] ** -0.5, **terms)
+    extension.native.forward(query, key, value, output, lse, scale=query.shape[3] ** -0.5, **terms)
     return lse
 
 

@@ -10,8 +10,8 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from oracles import dropout as oracle
-from regard.kernels import library
-from regard.kernels.dropout import drop
+from regard.kernels import extension, results
+from regard.kernels.operators.dropout_op import drop
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 OPERATOR = torch.ops.regard.dropout.default
@@ -30,7 +30,7 @@ def kept(seed: int, count: int, probability: float) -> np.ndarray:
 
 def rounded(tokens: torch.Tensor, probability: float) -> torch.Tensor:
     """What stays, as torch multiplies and rounds it."""
-    wide = tokens.to(library.wide(tokens.dtype))
+    wide = tokens.to(results.accumulation_dtype(tokens.dtype))
     return (wide * torch.tensor(1 / (1 - probability), dtype=wide.dtype)).to(tokens.dtype)
 
 
@@ -134,7 +134,7 @@ class TestValues:
     def test_every_element_is_written_and_no_other(self, dtype):
         for count in SIZES:
             memory = torch.full((count + 64,), torch.nan, dtype=dtype)
-            library.native.dropout(
+            extension.native.dropout(
                 torch.ones(count, dtype=dtype), memory[32 : count + 32], probability=0.5, seed=37, threads=2
             )
             assert memory[32 : count + 32].isfinite().all()
@@ -302,4 +302,4 @@ class TestOperator:
     def test_the_kernel_refuses_what_does_not_fit(self, change, message):
         given = {"tokens": torch.ones(7), "output": torch.empty(7), "probability": 0.5, "seed": 1} | change
         with pytest.raises((ValueError, TypeError), match=message):
-            library.native.dropout(**given)
+            extension.native.dropout(**given)

@@ -69,6 +69,6 @@ def test_a_broken_file_is_named_by_list(run):
 
 
 def test_a_file_for_another_python_is_named(run):
-    done = run("from regard.kernels import library; print(library.missing)", OTHER)
+    done = run("from regard.kernels import extension; print(extension.missing)", OTHER)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert done.stdout.strip() == f"its extension was built for another Python or system than this {version}: {OTHER}"

@@ -23,9 +23,9 @@ from torch import Tensor
 
 import regard
 from regard import masks
-from regard.kernels import library
+from regard.kernels import extension, results
 
-native = library.native
+native = extension.native
 GUARD = 64  # elements before and after each array
 NEAR_EDGES = [1, 2, 3, 5, 17, 31, 63, 64, 65, 67, 127, 128, 129, 131]  # of tiles and of registers
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
@@ -177,7 +177,7 @@ def cases(draw: st.DrawFn) -> Case:
         allowed &= tiled
 
     bias = table = None
-    wide = library.wide(dtype)
+    wide = results.accumulation_dtype(dtype)
     if draw(st.booleans()):
         bias = numbers.normal(draw(st.sampled_from(FLOATS)), *broadcasting(draw, whole))
         if draw(st.booleans()):
@@ -237,7 +237,7 @@ def reference(case: Case, upstream: Tensor) -> Expected:
 def check(
     name: str, ours: Tensor, exact: Tensor, terms: float, dtype: torch.dtype, largest: float | None = None
 ) -> None:
-    allowed = terms * torch.finfo(library.wide(dtype)).eps + 8 * torch.finfo(dtype).eps / 2
+    allowed = terms * torch.finfo(results.accumulation_dtype(dtype)).eps + 8 * torch.finfo(dtype).eps / 2
     largest = max(1.0, float(exact.abs().max()) if largest is None else largest)
     error = float((ours.double() - exact).abs().max()) / largest
     assert error <= allowed, f"{name}: off by {error:.2e} of the largest, and {allowed:.2e} are allowed"
@@ -246,7 +246,7 @@ def check(
 @calm
 @given(case=cases(), data=st.data())
 def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
-    dtype, wide = case.query.dtype, library.wide(case.query.dtype)
+    dtype, wide = case.query.dtype, results.accumulation_dtype(case.query.dtype)
     shape = (*case.query.shape[:3], case.value.shape[3])
     upstream = Numbers(data.draw(seeds)).normal(dtype, *shape)
     exact = reference(case, upstream)
@@ -287,7 +287,7 @@ def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
 @calm
 @given(case=cases(), data=st.data())
 def test_observing_gives_the_same_output_and_the_weights(case: Case, data: st.DataObject) -> None:
-    dtype, wide = case.query.dtype, library.wide(case.query.dtype)
+    dtype, wide = case.query.dtype, results.accumulation_dtype(case.query.dtype)
     shape = (*case.query.shape[:3], case.value.shape[3])
     queries, keys = case.query.shape[2], case.key.shape[2]
     asked = torch.tensor(data.draw(st.lists(st.integers(0, queries - 1), min_size=1, max_size=3)))
@@ -336,5 +336,5 @@ def test_whatever_does_not_fit_is_refused(shapes: list[list[int]], dtypes: list[
     assert output.shape == (*query.shape[:3], value.shape[3])
     assert lse.shape == (1, *query.shape[:3])
     assert query.dtype == key.dtype == value.dtype == output.dtype
-    assert lse.dtype == library.wide(query.dtype)
+    assert lse.dtype == results.accumulation_dtype(query.dtype)
     assert output.eq(1.0 if key.numel() else 0.0).all()

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from regard.kernels import library
+from regard.kernels import extension, results
 
 pytestmark = pytest.mark.huge
-native = library.native
+native = extension.native
 HEADS, HEAD_DIM, VALUE_DIM, TOKENS = 2, 5, 3, 67
 APART = 1 << 25  # elements from one token to the next: the last one lies beyond 2^31
 
@@ -38,7 +38,7 @@ def tokens(dtype: torch.dtype) -> list[torch.Tensor]:
 def computed(dtype: torch.dtype, place) -> list[torch.Tensor]:
     """Every result of forward, backward and observe, with all arrays where ``place`` puts them."""
     query, key, value = map(place, tokens(dtype))
-    wide = library.wide(dtype)
+    wide = results.accumulation_dtype(dtype)
     output, upstream, seen = (place(torch.ones(1, HEADS, TOKENS, VALUE_DIM).to(dtype)) for _ in range(3))
     lse, entropy = (torch.empty(1, HEADS, TOKENS, dtype=wide) for _ in range(2))
     received = torch.empty(1, HEADS, TOKENS, dtype=wide)

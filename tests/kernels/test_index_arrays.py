@@ -10,9 +10,9 @@ import sys
 
 SCRIPT = """
 import threading, torch
-from regard.kernels import library
+from regard.kernels import extension
 
-native, far = library.native, 2**28  # elements: beyond every array
+native, far = extension.native, 2**28  # elements: beyond every array
 generator = torch.Generator().manual_seed(7)
 
 def drawn(*shape):

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from regard.kernels import library
+from regard.kernels import extension
 
 TESTS = Path(__file__).parents[1]
-ISAS = library.native.isas() if library.missing is None else []
+ISAS = extension.native.isas() if extension.missing is None else []
 
 
 def run(*command: str, isa: str) -> subprocess.CompletedProcess:
@@ -32,7 +32,7 @@ def test_every_operation_agrees_with_the_oracle(isa):
 CHOICES = """
 import regard, torch
 from regard import masks
-from regard.kernels import library
+from regard.kernels import extension
 
 def auto(queries=16, dtype=torch.float32, value_dim=8, **options):
     sizes = (queries, 8), (16, 8), (16, value_dim)
@@ -42,7 +42,7 @@ def auto(queries=16, dtype=torch.float32, value_dim=8, **options):
     return regard.why(query, key, value, **options).impl
 
 half = torch.bfloat16
-print(library.native.isa())
+print(extension.native.isa())
 print(auto(), auto(trained=True), auto(dtype=half))
 print(auto(dtype=half, trained=True), auto(mask=masks.causal()), auto(dropout=0.5), auto(value_dim=5), auto(queries=15))
 """
@@ -57,7 +57,7 @@ def test_auto_takes_the_faster(isa):
 
 
 ASKED = """
-from regard.kernels import library
+from regard.kernels import extension
 import regard, torch
 from regard.errors import OptionError
 query = torch.ones(1, 1, 1, 1)
@@ -80,7 +80,7 @@ def test_an_unknown_name_is_refused_at_the_first_call_with_those_that_run(isa):
 
 def test_no_name_takes_the_last_that_is_not_slower_and_always_the_same():
     chosen = {
-        run("-c", "from regard.kernels import library; print(library.native.isa())", isa="").stdout.strip()
+        run("-c", "from regard.kernels import extension; print(extension.native.isa())", isa="").stdout.strip()
         for _ in "123"
     }
     fast = set(ISAS[:2]) if ISAS[0] == "avx512_bf16" else {ISAS[0]}  # pairs of bfloat16 are slower on some processors

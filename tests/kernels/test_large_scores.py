@@ -18,7 +18,7 @@ from torch import Tensor
 
 import regard
 from regard import masks, positions
-from regard.kernels import library
+from regard.kernels import results
 
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 BATCH, HEADS, KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 19, 37
@@ -68,7 +68,7 @@ class Truth:
 def assert_close(found: Sequence[Tensor], exact: Sequence[Tensor], terms: int, sizes: Sequence[float]) -> None:
     """Each within rounding, of sums of at most that many terms, that add up to those sizes."""
     for one, other, size in zip(found, exact, sizes, strict=True):
-        allowed = terms * torch.finfo(library.wide(one.dtype)).eps + 8 * torch.finfo(one.dtype).eps / 2
+        allowed = terms * torch.finfo(results.accumulation_dtype(one.dtype)).eps + 8 * torch.finfo(one.dtype).eps / 2
         error = float((one.double() - other).abs().max()) / size
         assert error <= allowed, f"off by {error:.2e}, and {allowed:.2e} are allowed"
 
@@ -132,7 +132,7 @@ def test_one_visible_key_has_all_the_weight_whatever_its_size(dtype, queries, ke
     assert not of_key.any()
     exact = upstream.double().unflatten(1, (KEY_HEADS, -1)).sum((2, 3))
     terms = queries * HEADS // KEY_HEADS
-    allowed = terms * torch.finfo(library.wide(dtype)).eps + torch.finfo(dtype).eps
+    allowed = terms * torch.finfo(results.accumulation_dtype(dtype)).eps + torch.finfo(dtype).eps
     torch.testing.assert_close(of_value[:, :, keys // 2].double(), exact, rtol=0, atol=allowed * terms)
 
 

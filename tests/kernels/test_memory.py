@@ -9,9 +9,9 @@ import sys
 import pytest
 import torch
 
-from regard.kernels import library
+from regard.kernels import extension
 
-native = library.native
+native = extension.native
 TERA = 1 << 40
 
 
@@ -28,8 +28,8 @@ def test_too_little_memory_is_an_error_and_the_next_call_works():
     """Keys and values of 2^20 tokens are packed into 512 MiB, where 200 MiB are left."""
     script = """
 import resource, torch
-from regard.kernels import library
-native = library.native
+from regard.kernels import extension
+native = extension.native
 query = torch.ones(1, 1, 65, 64)
 output, lse = torch.empty_like(query), torch.empty(1, 1, 65)
 vector = torch.ones(1, 64)

@@ -11,7 +11,7 @@ import regard
 from oracles import attention as oracle
 from regard import masks, positions
 from regard.errors import RefusedError
-from regard.kernels import library
+from regard.kernels import extension
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 67, 71, 5, 13
 
@@ -116,7 +116,7 @@ RUN = "import torch, regard; q = torch.ones(1, 1, 1, 1); print(regard.attention(
 
 
 @pytest.mark.slow  # tests/kernels/test_isas.py names each of them as well
-@pytest.mark.parametrize("isa", [*(library.native.isas() if library.missing is None else []), "sse9"])
+@pytest.mark.parametrize("isa", [*(extension.native.isas() if extension.missing is None else []), "sse9"])
 def test_the_instruction_set_can_be_named(isa):
     given = {**os.environ, "REGARD_ISA": isa}
     done = subprocess.run([sys.executable, "-c", RUN], env=given, capture_output=True, text=True, check=False)

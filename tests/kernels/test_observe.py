@@ -17,8 +17,8 @@ from mask_forms import BATCH, MASKS
 from oracles import attention as oracle
 from oracles import differences
 from regard import Observation, masks, positions
-from regard.kernels import observing
-from regard.kernels.terms import terms_of
+from regard.kernels.operators import observe_op
+from regard.kernels.operators.kernel_arguments import terms_of
 from regard.shapes import checked
 
 HEADS, KEY_HEADS = 4, 2
@@ -366,7 +366,7 @@ def test_the_operator_keeps_the_contract(rows):
 @pytest.mark.usefixtures("as_users_call")
 def test_the_operator_and_the_short_way_are_alike():
     found = []
-    for function in (torch.ops.regard.observe.default, observing._Observed.apply):
+    for function in (torch.ops.regard.observe.default, observe_op.OBSERVE.differentiable):
         leaves = leaves_of(67, 71)
         terms = terms_of(checked(*leaves, mask=masks.causal(), bias=None, scale=None))
         columns = function(*leaves, 3, torch.tensor([5, 66]), *terms)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from regard.kernels import library
+from regard.kernels import extension
 
-CSRC = Path(library.__file__).parent / "csrc"
+CSRC = Path(extension.__file__).parent / "csrc"
 
 RUNTIME = """
 #include <stdint.h>
@@ -92,7 +92,7 @@ def test_a_runtime_that_torch_has_not_is_left_alone(program):
 
 
 def test_the_module_is_linked_to_no_runtime():
-    command = ["readelf", "--dynamic", library.native.__file__]
+    command = ["readelf", "--dynamic", extension.native.__file__]
     needed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "libstdc++" in needed
     assert "omp" not in needed

@@ -11,8 +11,9 @@ import torch
 import regard
 from regard import masks, positions
 from regard.errors import RefusedError
-from regard.kernels import library, ops
-from regard.kernels.terms import Terms, terms_of
+from regard.kernels import tracing
+from regard.kernels.operators import attention_op
+from regard.kernels.operators.kernel_arguments import Terms, terms_of
 from regard.shapes import checked
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13
@@ -98,7 +99,7 @@ def test_the_operator_of_its_gradients_keeps_the_contract(name, as_users_call):
 def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
     given = GIVEN[name]()
     trained = [kind for kind in ("bias", "table") if getattr(given, kind) is not None]
-    function = torch.ops.regard.attention.default if way == "operator" else ops._Attention.apply
+    function = torch.ops.regard.attention.default if way == "operator" else attention_op.ATTENTION.differentiable
 
     def both(query, key, value, *rest):
         output, lse, *_ = function(query, key, value, *given._replace(**dict(zip(trained, rest, strict=True))))
@@ -161,9 +162,9 @@ def test_compiled_by_inductor_it_computes_the_same():
 
 def test_the_short_way_is_taken_where_nothing_traces():
     plain = torch.randn(3)
-    assert library.untraced(plain, None, torch.nn.Parameter(plain))
+    assert tracing.is_eager(plain, None, torch.nn.Parameter(plain))
     with torch.overrides.TorchFunctionMode():
-        assert library.untraced(plain)
+        assert tracing.is_eager(plain)
     with torch.utils._python_dispatch.TorchDispatchMode():
-        assert not library.untraced(plain)
-    assert not library.untraced(plain.as_subclass(type("Other", (torch.Tensor,), {})))
+        assert not tracing.is_eager(plain)
+    assert not tracing.is_eager(plain.as_subclass(type("Other", (torch.Tensor,), {})))

@@ -12,8 +12,9 @@ from torch import Tensor
 import regard
 from oracles import attention as oracle
 from regard import masks
-from regard.kernels import library, paged
-from regard.kernels.paged import Paged
+from regard.kernels import extension
+from regard.kernels.operators import paged_attention_op
+from regard.kernels.operators.paged_attention_op import Paged
 
 KEY_HEADS, HEAD_DIM, VALUE_DIM = 3, 5, 11
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -63,7 +64,7 @@ def in_pages(
 
 
 def attend(query: Tensor, given: Paged, **options) -> Tensor:
-    return paged.attend(query, given, scale=HEAD_DIM**-0.5, **options)
+    return paged_attention_op.attend(query, given, scale=HEAD_DIM**-0.5, **options)
 
 
 def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
@@ -156,7 +157,7 @@ def test_the_logarithm_of_the_sum():
     given, query = sequences([0, 1, 513]), sixteenths(3, KEY_HEADS, 2, HEAD_DIM)
     output, lse = torch.empty(3, KEY_HEADS, 2, VALUE_DIM, dtype=torch.float64), torch.empty(3, KEY_HEADS, 2).double()
     pages = in_pages(given, 7, torch.float64)
-    library.native.paged(torch.from_numpy(query), *pages, output, lse, scale=HEAD_DIM**-0.5)
+    extension.native.paged(torch.from_numpy(query), *pages, output, lse, scale=HEAD_DIM**-0.5)
     for entry, (key, value) in enumerate(given):
         exact = oracle.observe(query[entry : entry + 1], key, value).lse
         np.testing.assert_allclose(lse[entry : entry + 1].numpy(), exact, rtol=0, atol=1e-12)
@@ -254,7 +255,7 @@ def test_more_than_64_heads_to_a_key_head_are_refused():
     query = torch.zeros(1, 65, 1, HEAD_DIM)
     with pytest.raises(ValueError, match="at most 64 heads"):
         attend(query, given)
-    assert "at most 64" in paged.refuses(query, given)
+    assert "at most 64" in paged_attention_op.refuses(query, given)
 
 
 @pytest.mark.parametrize("empty", ["batch", "queries", "value_dim"])

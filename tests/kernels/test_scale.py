@@ -9,7 +9,7 @@ import torch
 import regard
 from oracles import attention as oracle
 from regard import masks, positions
-from regard.kernels import paged
+from regard.kernels.operators import paged_attention_op
 
 HEADS, QUERIES, KEYS, HEAD_DIM = 2, 5, 7, 11
 # A scale, and the size of queries and keys whose scores it makes numbers of about 1.
@@ -96,7 +96,9 @@ def test_pages_with_extreme_scales(name):
     scale, size = SCALES[name]
     query, key, value = tokens(size)
     table, lengths = torch.tensor([[0]]), torch.tensor([KEYS])
-    output = paged.attend(query, paged.Paged(key, value, table, lengths), scale=scale, low=None, high=None)
+    output = paged_attention_op.attend(
+        query, paged_attention_op.Paged(key, value, table, lengths), scale=scale, low=None, high=None
+    )
     assert np.abs(arrays(output)[0] - oracle.attention(*arrays(query, key, value), scale=scale)[0]).max() <= bound(
         torch.float32
     )

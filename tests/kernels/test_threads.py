@@ -9,11 +9,11 @@ import torch
 
 import regard
 from regard import masks
-from regard.kernels import library
+from regard.kernels import extension
 
 TOKENS = """
 import os, torch, regard
-from regard.kernels import library
+from regard.kernels import extension
 generator = torch.Generator().manual_seed(7)
 query, key, value = (torch.randn(2, 4, 131, 67, generator=generator, requires_grad=True) for _ in range(3))
 
@@ -161,7 +161,7 @@ with torch.no_grad():
         if child == 0:
             after = torch.empty_like(before)
             lse = torch.empty(before.shape[:3])
-            library.native.forward(query, key, value, after, lse, scale=67**-0.5, threads=2)
+            extension.native.forward(query, key, value, after, lse, scale=67**-0.5, threads=2)
             os._exit(0 if (before.numpy() == after.numpy()).all() else 1)
         codes.add(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     stop.set()
@@ -226,7 +226,7 @@ def test_the_interpreter_is_free_while_a_kernel_computes():
     query = torch.randn(1, 8, 2048, 64)
     output = torch.empty_like(query)
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(lambda: [library.native.forward(query, query, query, output, None) for _ in range(3)])
+        running = pool.submit(lambda: [extension.native.forward(query, query, query, output, None) for _ in range(3)])
         counted = 0
         while not running.done():
             counted += 1

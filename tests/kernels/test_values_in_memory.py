@@ -14,8 +14,9 @@ from torch import nn
 import regard
 from oracles import attention as oracle
 from regard import masks
-from regard.kernels import additive, cross_entropy, dropout, library, paged
-from regard.kernels.terms import Terms
+from regard.kernels import extension
+from regard.kernels.operators import additive_op, cross_entropy_op, dropout_op, paged_attention_op
+from regard.kernels.operators.kernel_arguments import Terms
 from regard.layers import projection
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 5, 71, 19, 13
@@ -73,26 +74,30 @@ def decode(given):
 def pages(given):
     key, value = (drawn(12, KEY_HEADS, 16, width) for width in (HEAD_DIM, VALUE_DIM))
     table, lengths = torch.arange(10).view(2, 5), torch.tensor([71, 53])
-    return [paged.attend(given(tokens()[0]), paged.Paged(given(key), given(value), table, lengths), scale=0.25)]
+    return [
+        paged_attention_op.attend(
+            given(tokens()[0]), paged_attention_op.Paged(given(key), given(value), table, lengths), scale=0.25
+        )
+    ]
 
 
 def adding(given):
     query, key, value = tokens()
     leaves = trained(given, query, key, drawn(HEADS, HEAD_DIM), value)
-    output = additive.attend(*leaves, Terms(table=given(drawn(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS))
+    output = additive_op.attend(*leaves, Terms(table=given(drawn(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS))
     return [output, *torch.autograd.grad(output, leaves, given(drawn(*output.shape)))]
 
 
 def losing(given):
     (logits,) = trained(given, drawn(7, 101))
-    loss = cross_entropy.cross_entropy(logits, torch.arange(7) * 11, smoothing=0.1, ignored=0)
+    loss = cross_entropy_op.cross_entropy(logits, torch.arange(7) * 11, smoothing=0.1, ignored=0)
     return [loss, *torch.autograd.grad(loss, logits, given(drawn(7)))]
 
 
 def dropping(given):
     torch.manual_seed(3)
     (leaf,) = trained(given, drawn(7, 101))
-    output = dropout.drop(leaf, 0.3)
+    output = dropout_op.drop(leaf, 0.3)
     return [output, *torch.autograd.grad(output, leaf, given(drawn(7, 101)))]
 
 
@@ -156,8 +161,8 @@ def test_index_arrays_at_odd_addresses_and_with_gaps(lengths):
     query, key, value = tokens()
     found, exact = torch.empty(BATCH, HEADS, QUERIES, VALUE_DIM), torch.empty(BATCH, HEADS, QUERIES, VALUE_DIM)
     for stop in (lengths, torch.tensor(53).expand(BATCH)):
-        library.native.forward(query, key, value, found, None, stop=stop)
-        library.native.forward(query, key[:, :, :53], value[:, :, :53], exact, None)
+        extension.native.forward(query, key, value, found, None, stop=stop)
+        extension.native.forward(query, key[:, :, :53], value[:, :, :53], exact, None)
         assert (found - exact).abs().max() <= 53 * torch.finfo(torch.float32).eps
 
 
@@ -177,4 +182,4 @@ def test_an_output_is_written_where_it_lies_or_not_at_all():
     query, key, value = tokens()
     output = misaligned(torch.zeros(BATCH, HEADS, QUERIES, VALUE_DIM))
     with pytest.raises(ValueError, match=r"output: it is to be written and its memory is not aligned"):
-        library.native.forward(query, key, value, output, None)
+        extension.native.forward(query, key, value, output, None)

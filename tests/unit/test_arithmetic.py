@@ -42,14 +42,14 @@ def test_the_library_of_the_run_is_taken_whatever_would_be_measured(monkeypatch,
         assert taken({**arithmetic.in_use(), "linear": library})
         return
     monkeypatch.setattr(projection, "least_seconds", lambda *_, **__: pytest.fail("measured"))
-    assert taken({"isa": arithmetic.kernels.native.isa(), "linear": library}) == []
+    assert taken({"isa": arithmetic.extension.native.isa(), "linear": library}) == []
     assert projection.library() == library
     assert os.environ["REGARD_LINEAR"] == library
 
 
 def test_a_variable_that_is_empty_is_none(monkeypatch):
     monkeypatch.setenv("REGARD_LINEAR", "")
-    assert taken({"isa": arithmetic.kernels.native.isa(), "linear": "torch"}) == []
+    assert taken({"isa": arithmetic.extension.native.isa(), "linear": "torch"}) == []
     assert os.environ["REGARD_LINEAR"] == "torch"
 
 
@@ -62,7 +62,7 @@ def test_an_instruction_set_that_there_is_not_is_named(monkeypatch):
             return ["portable"]
 
     monkeypatch.setenv("REGARD_ISA", "avx9")
-    monkeypatch.setattr(arithmetic.kernels, "native", Refusing())
+    monkeypatch.setattr(arithmetic.extension, "native", Refusing())
     with pytest.raises(OptionError, match=r"REGARD_ISA(.|\n)*portable(.|\n)*avx9"):
         arithmetic.in_use()
 

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 import regard
 from regard import masks, positions
 from regard.errors import RefusedError
-from regard.kernels.flex import block_mask, flex
+from regard.kernels.implementations.flex import block_mask, flex
 from regard.kernels.request import Request
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")

@@ -7,7 +7,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 import regard
 from conformance.trials import LAYOUTS, TRIALS
 from regard import masks, positions
-from regard.kernels.flex import block_mask, flex
+from regard.kernels.implementations.flex import block_mask, flex
 from regard.shapes import checked
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")

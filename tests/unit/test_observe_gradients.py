@@ -8,7 +8,7 @@ import regard
 from oracles import attention as oracle
 from oracles import differences
 from regard import masks
-from regard.kernels import statistics
+from regard.kernels.reference import observe as reference_observe
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 5, 7, 3
 MASKS = {"none": None, "causal, padding, an empty row": masks.causal(align="start") & masks.padding([6], side="left")}
@@ -17,7 +17,7 @@ MASKS = {"none": None, "causal, padding, an empty row": masks.causal(align="star
 @pytest.fixture(params=["whole", "in tiles"])
 def tiling(request, monkeypatch):
     if request.param == "in tiles":
-        monkeypatch.setattr(statistics, "_TILE_BYTES", 2 * BATCH * HEADS * KEYS * 8)
+        monkeypatch.setattr(reference_observe, "_TILE_BYTES", 2 * BATCH * HEADS * KEYS * 8)
 
 
 @pytest.mark.usefixtures("tiling")

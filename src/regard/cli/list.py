@@ -55,10 +55,10 @@ def _mechanisms() -> list[Row]:
 
 def _implementations() -> list[Row]:
     """A row for each implementation; ``details`` says what it computes with, or why it is missing."""
-    from regard.kernels.select import IMPLEMENTATIONS
+    from regard.kernels.select import BACKENDS
 
     rows: list[Row] = []
-    for impl in IMPLEMENTATIONS.values():
+    for impl in BACKENDS.values():
         reason = impl.unavailable()
         details = impl.details() if reason is None else reason
         rows.append({"impl": impl.name, "available": reason is None, "details": details})

@@ -1,43 +1,50 @@
-"""What an implementation is: it says what it refuses, and computes what it does not."""
+"""What an implementation is: code for one operation, which says what it refuses, and computes what it does not."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from regard.contract import Observation
 from regard.kernels.request import Request
 
+Reason: TypeAlias = Callable[[Request], str | None]
+"""Of a request: one clause that says why not, or None."""
 
-class Implementation(ABC):
-    """Code that computes exact attention. It never hands a request to another implementation."""
 
-    name: ClassVar[str]
+def _never(request: Request) -> None:
+    del request
 
-    @abstractmethod
-    def unavailable(self) -> str | None:
-        """Why it can compute nothing on this machine, whatever the request; None if it is there."""
 
-    @abstractmethod
-    def details(self) -> str:
-        """What it computes with on this machine, for people; of one that is there."""
+@final
+@dataclass(frozen=True)
+class Implementation:
+    """Code for one operation. It never hands a request to another implementation.
 
-    @abstractmethod
-    def refuses(self, request: Request) -> str | None:
-        """Why it cannot compute this request's attention; None if it can."""
+    Args:
+        name: as ``impl=`` has it.
+        compute: ``(request, ...)`` -> what the operation gives, for a request that is not refused.
+        refuses: why it cannot compute a request; None if it can.
+        passed_over: why "auto" does not take it for a request that it would not refuse.
+        merit: why "auto" takes it, for people.
+    """
 
-    @abstractmethod
-    def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """The attention of a request it does not refuse."""
+    name: str
+    compute: Callable[..., Any]
+    refuses: Reason = _never
+    passed_over: Reason = _never
+    merit: str = ""
 
-    def refuses_to_observe(self, request: Request) -> str | None:
-        """Why it cannot report what was attended to; None if it can."""
-        del request
-        return f"{self.name} keeps the weights to itself and reports no statistics of them"
 
-    def observe(self, request: Request, top: int, rows: Tensor | None) -> Observation:
-        """Output and statistics of a request it does not refuse to observe; ``rows`` are query indices."""
-        raise AssertionError(f"{self.name} was asked to observe, which it refuses: {request}")
+@final
+@dataclass(frozen=True)
+class Backend:
+    """What implementations of one name compute with on this machine.
+
+    ``unavailable()`` says why they can compute nothing here, whatever the request; None if they can. ``details()`` says
+    what they compute with, for people, where they can.
+    """
+
+    name: str
+    unavailable: Callable[[], str | None]
+    details: Callable[[], str]

@@ -1,35 +1,48 @@
-"""Which implementation computes: by name, or the choice of "auto", with the reasons.
+"""Which code computes an operation: by name, or the choice of "auto", with the reasons.
 
-``auto`` takes the first of these that does not refuse and is not passed over:
+One table holds every operation and the implementations of it, in the order in which "auto" asks them: it takes the
+first that does not refuse and is not passed over. For attention:
 
-    native       on a CPU, but for what torch does faster (see ``native.outrun``)
+    native       on a CPU, but for what torch does faster (see ``native.sdpa_is_faster``)
     sdpa         there, and on other devices
     flex         never, until it has been measured against sdpa
     reference    for what none of them computes
 
 On a CPU all of them keep the promise that what a mask forbids has no influence whatever it holds; on a GPU "sdpa" keeps
-it for finite numbers, and for padding. Statistics come from the first that does not refuse to observe.
+it for finite numbers, and for padding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from regard.errors import RefusedError, check_choice
-from regard.kernels.flex import Flex
-from regard.kernels.implementation import Implementation
-from regard.kernels.native import Native, outrun
-from regard.kernels.reference import Reference
+from regard.kernels.implementation import Backend, Implementation
+from regard.kernels.implementations import flex, hidden_layer, native, reference, sdpa
 from regard.kernels.request import Request
-from regard.kernels.sdpa import Sdpa
 
-IMPLEMENTATIONS: dict[str, Implementation] = {impl.name: impl for impl in (Native(), Sdpa(), Flex(), Reference())}
+Operation: TypeAlias = Literal["attention", "observe", "hidden layer"]
 
-_MERITS = {
-    "native": "regard's own kernels, made for this CPU",
-    "sdpa": "torch's fused kernel, with regard's meaning of masks and empty rows",
-    "reference": "exact for every mask and bias, at the price of holding the weights",
+
+def _keeps_weights(name: str) -> Implementation:
+    """Stands among those that observe, for one that cannot."""
+    reason = f"{name} keeps the weights to itself and reports no statistics of them"
+    return Implementation(name, compute=lambda: None, refuses=lambda request: reason)
+
+
+_TABLE: Mapping[Operation, tuple[Implementation, ...]] = {
+    "attention": (native.ATTENTION, sdpa.ATTENTION, flex.ATTENTION, reference.ATTENTION),
+    "observe": (native.OBSERVE, _keeps_weights("sdpa"), _keeps_weights("flex"), reference.OBSERVE),
+    "hidden layer": (hidden_layer.NATIVE, hidden_layer.REFERENCE),
 }
+_BY_NAME = {operation: {one.name: one for one in implementations} for operation, implementations in _TABLE.items()}
+
+BACKENDS: Mapping[str, Backend] = {
+    one.name: one for one in (module.BACKEND for module in (native, sdpa, flex, reference))
+}
+"""What implementations of each name compute with here."""
 
 
 @dataclass(frozen=True)
@@ -45,26 +58,31 @@ class Choice:
         return "\n".join(lines)
 
 
-def choose(request: Request) -> Choice:
-    """The choice of "auto" for a request."""
-    taken = _first(request).name
+def names_of(operation: Operation) -> tuple[str, ...]:
+    """What ``impl=`` may name for an operation, beside "auto"."""
+    return tuple(_BY_NAME[operation])
+
+
+def choose(operation: Operation, request: Request) -> Choice:
+    """The choice of "auto" for a request, and why not the others."""
+    taken = _first(operation, request)
     reasons = {
-        name: impl.refuses(request) or _passed_over(name, request) or f"{taken} comes first"
-        for name, impl in IMPLEMENTATIONS.items()
+        one.name: one.refuses(request) or one.passed_over(request) or f"{taken.name} comes first"
+        for one in _TABLE[operation]
     }
-    return Choice(taken, reasons | {taken: _MERITS[taken]})
+    return Choice(taken.name, reasons | {taken.name: taken.merit})
 
 
-def implementation(name: str, request: Request, *, observing: bool = False) -> Implementation:
-    """The named implementation, or auto's choice. A named one is used or refused, never replaced.
+def select(operation: Operation, name: str, request: Request) -> Implementation:
+    """The named implementation of an operation, or auto's choice. A named one is used or refused, never replaced.
 
     Raises OptionError for an unknown name, RefusedError where the named one cannot.
     """
     if isinstance(name, str) and name == "auto":
-        return _first_to_observe(request) if observing else _first(request)
-    check_choice("impl", name, ("auto", *IMPLEMENTATIONS))
-    chosen = IMPLEMENTATIONS[name]
-    reason = chosen.refuses_to_observe(request) if observing else chosen.refuses(request)
+        return _first(operation, request)
+    check_choice("impl", name, ("auto", *_BY_NAME[operation]))
+    chosen = _BY_NAME[operation][name]
+    reason = chosen.refuses(request)
     if reason is not None:
         raise RefusedError(
             f"impl {name!r} refuses: {reason}",
@@ -84,23 +102,9 @@ def describe(request: Request) -> str:
     )
 
 
-def _first(request: Request) -> Implementation:
-    """The implementation that "auto" takes. The reference refuses nothing, so there is one."""
-    for name, impl in IMPLEMENTATIONS.items():
-        if impl.refuses(request) is None and _passed_over(name, request) is None:
-            return impl
-    return IMPLEMENTATIONS["reference"]
-
-
-def _first_to_observe(request: Request) -> Implementation:
-    """The one that "auto" takes for statistics."""
-    return next(impl for impl in IMPLEMENTATIONS.values() if impl.refuses_to_observe(request) is None)
-
-
-def _passed_over(name: str, request: Request) -> str | None:
-    """Why "auto" does not take an implementation that would not refuse."""
-    if name == "flex":
-        return "only taken by name until it has been measured against sdpa"
-    if name == "native" and outrun(request):
-        return "without AVX2, torch is the faster where no mask lets tiles be skipped"
-    return None
+def _first(operation: Operation, request: Request) -> Implementation:
+    """The implementation that "auto" takes. The reference, which is the last, refuses nothing."""
+    for one in _TABLE[operation]:
+        if one.refuses(request) is None and one.passed_over(request) is None:
+            return one
+    return _TABLE[operation][-1]

@@ -11,7 +11,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from regard.kernels.dropout import drop
+from regard.kernels.operators.dropout_op import drop
 from regard.shapes import check_dropout, check_tokens
 
 

@@ -38,8 +38,8 @@ from regard.errors import (
     check_kind,
     described,
 )
-from regard.kernels import paged
-from regard.kernels.select import IMPLEMENTATIONS
+from regard.kernels.operators import paged_attention_op
+from regard.kernels.select import names_of
 from regard.layers.page_pool import Page, PagePool
 from regard.masks.band import Band
 from regard.masks.base import Mask
@@ -157,9 +157,9 @@ class PagedCache:
         self._check_query(query)
         check_mask(mask)
         check_scale(scale)
-        check_choice("impl", impl, ("auto", *IMPLEMENTATIONS))
+        check_choice("impl", impl, ("auto", *names_of("attention")))
         if impl in ("auto", "native"):
-            reason = paged.refuses(query, self._located()) or _refuses(mask)
+            reason = paged_attention_op.refuses(query, self._located()) or _refuses(mask)
             if reason is None:
                 return self._by_kernel(query, mask, scale)
             if impl == "native":
@@ -187,7 +187,7 @@ class PagedCache:
         left, right = (mask.left, mask.right) if isinstance(mask, Band) else (None, None)
         factor = query.shape[3] ** -0.5 if scale is None else float(scale)
         low = None if left is None else -left
-        return paged.attend(query, self._located(), scale=factor, low=low, high=right)
+        return paged_attention_op.attend(query, self._located(), scale=factor, low=low, high=right)
 
     def _by_sequence(self, query: Tensor, mask: Mask | None, scale: float | None, impl: str) -> Tensor:
         outputs = [
@@ -198,8 +198,10 @@ class PagedCache:
             return query.new_zeros(*query.shape[:3], self.pool.value.shape[3])
         return torch.cat(outputs)
 
-    def _located(self) -> paged.Paged:
-        return paged.Paged(self.pool.key, self.pool.value, self._table, torch.tensor(self.lengths, dtype=torch.long))
+    def _located(self) -> paged_attention_op.Paged:
+        return paged_attention_op.Paged(
+            self.pool.key, self.pool.value, self._table, torch.tensor(self.lengths, dtype=torch.long)
+        )
 
     def _room(self, added: list[int]) -> PagedCache:
         """A cache with pages for the tokens to come. A last page that another branch writes on is copied."""

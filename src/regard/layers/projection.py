@@ -26,7 +26,7 @@ from torch.nn.modules import module as global_hooks
 
 from regard.errors import unknown
 from regard.kernels.in_turns import least_seconds
-from regard.kernels.library import any_requires_grad, transformed, untraced, untraced_backward
+from regard.kernels.tracing import any_requires_grad, in_functorch, is_eager, is_eager_backward
 
 _LEAST_ROWS = {torch.float32: 16, torch.bfloat16: 2}
 _LEAST_PRODUCTS = 2**21
@@ -83,7 +83,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """A gradient for each input; by torch where that is to be differentiated again."""
         (gradient,), (tokens, weight) = gradients, ctx.saved_tensors
-        multiplied = _multiplied if untraced_backward(gradient) else functional.linear
+        multiplied = _multiplied if is_eager_backward(gradient) else functional.linear
         of_tokens, of_weight, of_bias = ctx.needs_input_grad
         inputs, outputs = tokens.reshape(-1, tokens.shape[-1]), gradient.reshape(-1, gradient.shape[-1]).contiguous()
         return (
@@ -173,8 +173,8 @@ def _worthwhile(tokens: Tensor, projection: nn.Linear, form: Activation) -> bool
         rows >= least
         and rows * weight.numel() >= products
         and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in (tokens, weight))
-        and untraced(tokens, weight, bias)
-        and not transformed()
+        and is_eager(tokens, weight, bias)
+        and not in_functorch()
         and not torch.is_autocast_enabled("cpu")
         and bool(torch.backends.mkldnn.enabled)
         and (tokens.dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported())

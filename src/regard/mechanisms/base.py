@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.contract import Observation
 from regard.errors import RefusedError, ShapeError, check_size
-from regard.kernels import scored, statistics
+from regard.kernels.reference import attention as reference_attention
+from regard.kernels.reference import observe as reference_observe
 from regard.kernels.request import Bias, Request
 from regard.kernels.select import describe
 from regard.masks.base import Mask
@@ -219,9 +220,9 @@ class ScoredMechanism(Mechanism):
         """The scores of some queries, in the dtype of ``query``."""
 
     @final
-    def problem(self, request: Request) -> scored.Problem:
+    def problem(self, request: Request) -> reference_attention.Problem:
         """The call in the form that plain torch computes."""
-        return scored.pose(
+        return reference_attention.make_problem(
             self.score,
             request.query,
             request.key,
@@ -234,11 +235,11 @@ class ScoredMechanism(Mechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output, in plain torch."""
-        return scored.attend(self.problem(request), dropout=request.dropout, dtype=request.query.dtype)
+        return reference_attention.attend(self.problem(request), dropout=request.dropout, dtype=request.query.dtype)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """The softmax of the scores of some queries."""
-        return scored.weights_of(self.problem(request), rows)
+        return reference_attention.weights_of(self.problem(request), rows)
 
     def observe(
         self,
@@ -255,4 +256,4 @@ class ScoredMechanism(Mechanism):
         request = self.request(query, key, value, mask, bias)
         check_top(top, request.frame.keys)
         asked = query_rows(rows, request.frame.queries, request.device)
-        return statistics.observe(self.problem(request), top=top, rows=asked, dtype=query.dtype)
+        return reference_observe.observe(self.problem(request), top=top, rows=asked, dtype=query.dtype)

@@ -15,7 +15,7 @@ from regard.arguments import explain_arguments
 from regard.contract import Observation
 from regard.errors import check_choice
 from regard.kernels.request import Bias, Request
-from regard.kernels.select import IMPLEMENTATIONS, implementation
+from regard.kernels.select import names_of, select
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.steps import Steps
@@ -30,7 +30,7 @@ class DotProduct(ScoredMechanism):
     ``scale=None`` is 1/sqrt(head_dim). ``impl`` is the implementation, as for ``regard.attention``.
     """
 
-    implementations: ClassVar[tuple[str, ...]] = tuple(IMPLEMENTATIONS)
+    implementations: ClassVar[tuple[str, ...]] = names_of("attention")
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class DotProduct(ScoredMechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output, by the chosen implementation."""
-        return implementation(self.impl, request).attention(request)
+        return select("attention", self.impl, request).compute(request)
 
     def steps(self, request: Request) -> Steps:
         """The dot product, scaled."""
@@ -86,7 +86,7 @@ class DotProduct(ScoredMechanism):
         request = self.request(query, key, value, mask, bias)
         check_top(top, request.frame.keys)
         asked = query_rows(rows, request.frame.queries, request.device)
-        return implementation(self.impl, request, observing=True).observe(request, top, asked)
+        return select("observe", self.impl, request).compute(request, top, asked)
 
     def extra_repr(self) -> str:
         """For printing."""

@@ -10,22 +10,17 @@ queries x keys.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import ClassVar, final
 
-import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, RefusedError, ShapeError, check_choice, check_size, check_weights
-from regard.kernels import additive, scored
-from regard.kernels.autocast import without_autocast
-from regard.kernels.library import wide
-from regard.kernels.native import out_of_reach
+from regard.errors import DtypeError, ShapeError, check_choice, check_size, check_weights
+from regard.kernels.implementations.hidden_layer import HiddenLayerScore
 from regard.kernels.request import Bias, Request
-from regard.kernels.select import describe
-from regard.kernels.terms import terms_of
+from regard.kernels.results import accumulation_dtype
+from regard.kernels.select import names_of, select
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.steps import Steps
@@ -40,7 +35,7 @@ class HiddenLayer(ScoredMechanism):
     "reference" (plain torch), or "auto": native where it can. ``observe`` and ``weights`` are plain torch, in tiles.
     """
 
-    implementations: ClassVar[tuple[str, ...]] = ("native", "reference")
+    implementations: ClassVar[tuple[str, ...]] = names_of("hidden layer")
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float, inner: int | None, impl: str) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
@@ -70,7 +65,7 @@ class HiddenLayer(ScoredMechanism):
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
         """v . tanh(a + b) for every pair; NaN where a or b overflowed."""
-        return self._scores(query, self.of_key(key))
+        return self._score(None).of_pairs(query, self.of_key(key))
 
     @final
     def prepared(self, key: Float[Tensor, "batch key_heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
@@ -86,9 +81,7 @@ class HiddenLayer(ScoredMechanism):
                 got=str(tuple(key.shape)),
                 do="build the mechanism with the heads and head_dim of the query",
             )
-        with without_autocast(key.device):
-            key, wild = _tamed(_for_all_heads(key.to(wide(key.dtype)), self.heads // key.shape[1]))
-            return _marked(self.of_key(key), wild)
+        return self._score(None).project_keys(key, self.heads // key.shape[1])
 
     def forward(
         self,
@@ -106,40 +99,23 @@ class HiddenLayer(ScoredMechanism):
         """
         request = self.request(query, key, value, mask, bias)
         self._check_prepared(prepared, request)
-        return self._attend(request, prepared)
+        output: Tensor = select("hidden layer", self.impl, request).compute(request, self._score(prepared))
+        return output
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output, by the chosen implementation."""
-        return self._attend(request, None)
+        output: Tensor = select("hidden layer", self.impl, request).compute(request, self._score(None))
+        return output
 
     def steps(self, request: Request) -> Steps:
         """The hidden layer's two sides, and its vector."""
         key = self.of_key(request.key_of_all_heads)
         return Steps(self.of_query(request.query), key, request.mask, vector=self.vector)
 
-    def _attend(self, request: Request, prepared: Tensor | None) -> Float[Tensor, "batch heads queries value_dim"]:
-        if self._is_for_native(request):
-            return self._fused(request, prepared)
-        problem = self.problem(request)
-        if prepared is not None:
-            problem = replace(problem, score=lambda queries, _: self._scores(queries, prepared))
-        return scored.attend(problem, dropout=request.dropout, dtype=request.query.dtype)
-
-    def _scores(
-        self,
-        query: Float[Tensor, "batch heads rows head_dim"],
-        of_key: Float[Tensor, "batch heads keys inner"],
-    ) -> Float[Tensor, "batch heads rows keys"]:
-        """v . tanh(a + b).
-
-        What overflowed is kept out of the tanh: at NaN its gradient is NaN, and would be where the mask forbids the
-        pair too.
-        """
-        of_query, wild_query = _tamed(self.of_query(query))
-        of_key, wild_key = _tamed(of_key)
-        hidden = torch.tanh(of_query[:, :, :, None, :] + of_key[:, :, None, :, :])
-        scores = (hidden @ self.vector.to(query)[None, :, None, :, None]).squeeze(-1)
-        return scores.masked_fill(wild_query | wild_key.transpose(-2, -1), torch.nan)
+    def _score(self, prepared: Tensor | None) -> HiddenLayerScore:
+        return HiddenLayerScore(
+            self.of_query, self.of_key, lambda: self.vector, prepared, trained=tuple(self.parameters())
+        )
 
     def _check_prepared(self, prepared: Tensor | None, request: Request) -> None:
         """Raise ShapeError or DtypeError for what ``prepared`` did not make of these keys."""
@@ -154,65 +130,14 @@ class HiddenLayer(ScoredMechanism):
                 got=str(tuple(prepared.shape)),
                 do="prepared = mechanism.prepared(key), with the key of this call",
             )
-        if prepared.dtype != wide(request.key.dtype):
+        if prepared.dtype != accumulation_dtype(request.key.dtype):
             raise DtypeError(
                 "prepared keys have another dtype",
-                expected=f"{wide(request.key.dtype)}, for keys of {request.key.dtype}",
+                expected=f"{accumulation_dtype(request.key.dtype)}, for keys of {request.key.dtype}",
                 got=str(prepared.dtype),
                 do="prepared = mechanism.prepared(key), with the key of this call",
             )
 
-    def _is_for_native(self, request: Request) -> bool:
-        """Whether the fused kernel is to compute this. Raises RefusedError where it was named and cannot."""
-        if self.impl == "reference":
-            return False
-        reason = out_of_reach(request)
-        if reason is not None and self.impl == "native":
-            raise RefusedError(
-                f"impl 'native' refuses: {reason}",
-                expected="a request it can compute exactly",
-                got=describe(request),
-                do='build the mechanism with impl="auto"',
-            )
-        return reason is None
-
-    def _fused(self, request: Request, prepared: Tensor | None) -> Float[Tensor, "batch heads queries value_dim"]:
-        """One call of the kernel; half precision is computed in float32 and rounded once, at the end.
-
-        A token that is not finite is kept out of the projection, where it would make the weights' gradients NaN.
-        """
-        dtype = wide(request.query.dtype)
-        with without_autocast(request.device):
-            of_key = self.prepared(request.key) if prepared is None else prepared
-            value = _for_all_heads(request.value.to(dtype), request.group)
-            query, wild_query = _tamed(request.query.to(dtype))
-            of_query = _marked(self.of_query(query), wild_query)
-            terms = terms_of(replace(request, query=of_query, key=of_key, value=value))
-            output = additive.attend(of_query, of_key, self.vector.to(dtype), value, terms)
-        return output.to(request.query.dtype)
-
     def extra_repr(self) -> str:
         """For printing."""
         return f"{super().extra_repr()}, inner={self.inner}, impl={self.impl!r}"
-
-
-def _for_all_heads(
-    tokens: Float[Tensor, "batch key_heads length size"], group: int
-) -> Float[Tensor, "batch heads length size"]:
-    """One head of keys or values for each head of queries."""
-    return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
-
-
-def _tamed(
-    tokens: Float[Tensor, "batch heads length size"],
-) -> tuple[Float[Tensor, "batch heads length size"], Bool[Tensor, "batch heads length 1"]]:
-    """Zeros in place of tokens that hold a NaN or Inf, and which those are."""
-    wild = ~(tokens.detach().abs().amax(-1, keepdim=True) < torch.inf)
-    return tokens.masked_fill(wild, 0.0), wild
-
-
-def _marked(
-    tokens: Float[Tensor, "batch heads length size"], wild: Bool[Tensor, "batch heads length 1"]
-) -> Float[Tensor, "batch heads length size"]:
-    """NaN in the wild tokens; by a sum, which costs less than filling them, forward and backward."""
-    return tokens + torch.where(wild, torch.nan, 0.0).to(tokens.dtype)

@@ -25,8 +25,8 @@ from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import ShapeError
 from regard.kernels.autocast import without_autocast
-from regard.kernels.library import wide
 from regard.kernels.request import Bias, Request
+from regard.kernels.results import accumulation_dtype
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism
@@ -146,7 +146,7 @@ class Linear(Mechanism):
 
 def _tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _Tokens:
     """What is multiplied. phi of a query is divided by its largest number, which the quotient does not notice."""
-    dtype, group = wide(request.query.dtype), request.group
+    dtype, group = accumulation_dtype(request.query.dtype), request.group
     query = request.query.to(dtype)
     key, value = (side.to(dtype).repeat_interleave(group, dim=1) for side in (request.key, request.value))
     bad_query, bad_key = ~_is_moderate(query), ~(_is_moderate(key) & _is_moderate(value))

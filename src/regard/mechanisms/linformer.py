@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import check_size, check_weights
 from regard.kernels.autocast import without_autocast
-from regard.kernels.library import wide
 from regard.kernels.request import Request
-from regard.kernels.select import implementation
+from regard.kernels.results import accumulation_dtype
+from regard.kernels.select import select
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism
 
@@ -67,7 +67,7 @@ class Linformer(Mechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output; half precision is computed in float32 and rounded once."""
-        parts, dtype = causal_parts(request.mask, request.frame), wide(request.query.dtype)
+        parts, dtype = causal_parts(request.mask, request.frame), accumulation_dtype(request.query.dtype)
         assert parts is not None
         shown = parts.shown(request.frame, request.device)
         group = 1 if shown is None or shown.shape[1] == 1 else request.group
@@ -82,7 +82,7 @@ class Linformer(Mechanism):
                 value=self._projected(self.value_projection, value, kept),
                 mask=None,
             )
-            output = implementation("auto", projected).attention(projected)
+            output = select("attention", "auto", projected).compute(projected)
         some = bad.new_ones(bad.shape[:2]) if shown is None else shown.any(-1).expand(bad.shape[:2])
         some = some & (bad.shape[2] > 0)
         broken = (bad if shown is None else bad & shown).any(-1)

@@ -22,9 +22,9 @@ from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import check_size
 from regard.kernels.autocast import without_autocast
-from regard.kernels.library import wide
+from regard.kernels.reference.attention import Problem, full_precision, weights_of
 from regard.kernels.request import Request
-from regard.kernels.scored import Problem, full_precision, weights_of
+from regard.kernels.results import accumulation_dtype
 from regard.masks import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.by_head import by_head
@@ -78,7 +78,7 @@ class LocalPredictive(Mechanism):
         """p_t of every query; not rounded."""
         with without_autocast(query.device):
             # A query that is not finite is kept out: its row would make the weights' gradients NaN.
-            query = torch.where(query.isfinite().all(-1, keepdim=True), query, 0.0).to(wide(query.dtype))
+            query = torch.where(query.isfinite().all(-1, keepdim=True), query, 0.0).to(accumulation_dtype(query.dtype))
             hidden = torch.tanh(by_head(query, self.position_weight.to(query)))
             share = torch.sigmoid(by_head(hidden, self.position_vector.to(query)[:, None]))
             return share * (key.shape[2] if mask is None else _shown(mask, query, key))

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import check_weights
 from regard.kernels.request import Request
-from regard.kernels.select import implementation
+from regard.kernels.select import select
 from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.by_head import by_head
 from regard.mechanisms.hidden_layer import HiddenLayer
@@ -42,7 +42,7 @@ class LuongDot(ScoredMechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output, by the implementation that "auto" takes."""
-        return implementation("auto", request).attention(request)
+        return select("attention", "auto", request).compute(request)
 
     def steps(self, request: Request) -> Steps:
         """The dot product."""
@@ -78,7 +78,7 @@ class LuongGeneral(ScoredMechanism):
         bad = ~query.isfinite().all(-1, keepdim=True)
         projected = by_head(query.masked_fill(bad, 0.0), self.weight.to(query).mT).masked_fill(bad, torch.nan).to(query)
         request = replace(request, query=projected)
-        return implementation("auto", request).attention(request)
+        return select("attention", "auto", request).compute(request)
 
     def steps(self, request: Request) -> Steps:
         """The dot product of q W."""

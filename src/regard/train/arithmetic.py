@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from regard.kernels import library as kernels
+from regard.kernels import extension, support
 from regard.layers import projection
 
 _VARIABLES = {"isa": "REGARD_ISA", "linear": "REGARD_LINEAR"}
@@ -20,9 +20,9 @@ _VARIABLES = {"isa": "REGARD_ISA", "linear": "REGARD_LINEAR"}
 
 def in_use() -> dict[str, str]:
     """What this process multiplies with on its CPU. Raises OptionError for variables that name what there is not."""
-    if not kernels.missing:
-        kernels.check_isa()
-    return {"isa": "none" if kernels.missing else kernels.native.isa(), "linear": projection.library()}
+    if not extension.missing:
+        support.check_isa()
+    return {"isa": "none" if extension.missing else extension.native.isa(), "linear": projection.library()}
 
 
 def take(kept: Mapping[str, str], say: Callable[[str], None]) -> None:
@@ -30,7 +30,7 @@ def take(kept: Mapping[str, str], say: Callable[[str], None]) -> None:
 
     The variables of the process are set, unless they have been: what is chosen is chosen once in a process.
     """
-    here = {"isa": () if kernels.missing else kernels.native.isas(), "linear": projection.libraries()}
+    here = {"isa": () if extension.missing else extension.native.isas(), "linear": projection.libraries()}
     for name, variable in _VARIABLES.items():
         if kept.get(name) in here[name] and not os.environ.get(variable):
             os.environ[variable] = kept[name]

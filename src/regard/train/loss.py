@@ -14,7 +14,7 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.kernels.cross_entropy import cross_entropy
+from regard.kernels.operators.cross_entropy_op import cross_entropy
 
 IGNORED = -100
 """What stands for padding among wanted tokens, by torch's convention."""

@@ -4,48 +4,27 @@
     output_i = sum_j exp(score_ij - lse_i) value_j,    lse_i = ln sum_j exp(score_ij)
 
 Tensors are float32 or float64: half precision is converted before the projection, so that this is as exact as the rest.
-``kernels.terms`` says what joins the score: mask, bias, dropout; there is no scale. The backward pass computes scores
-and tanh again, so nothing of size queries x keys is kept. There is no second derivative.
+``operators.kernel_arguments`` says what joins the score: mask, bias, dropout; there is no scale. The backward pass
+computes scores and tanh again, so nothing of size queries x keys is kept. There is no second derivative.
 """
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast, final
+from typing import Any, TypeAlias, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.kernels.batching import batch_by_turns
-from regard.kernels.library import (
-    LIBRARY,
-    TAGS,
-    any_requires_grad,
-    native,
-    recalled,
-    remember,
-    stored_by_token,
-    untraced,
-    untraced_backward,
-    wide,
-)
-from regard.kernels.ops import differentiate_again, empty_gradient, normalizer_of, zero_values
-from regard.kernels.terms import SCHEMA, Terms
+from regard.kernels.extension import native
+from regard.kernels.operators.attention_op import empty_gradient, normalizer_of, zero_values
+from regard.kernels.operators.kernel_arguments import SCHEMA, Terms
+from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
+from regard.kernels.results import accumulation_dtype, empty_by_token
+from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 Results: TypeAlias = tuple[Tensor, Tensor, Tensor]
-"""output, lse, normalizer (see ``ops.Results``)."""
-
-LIBRARY.define(
-    f"additive(Tensor of_query, Tensor of_key, Tensor vector, Tensor value, {SCHEMA}) -> "
-    "(Tensor output, Tensor lse, Tensor normalizer)",
-    tags=TAGS,
-)
-LIBRARY.define(
-    "additive_backward(Tensor grad_output, Tensor? grad_lse, Tensor of_query, Tensor of_key, Tensor vector, "
-    f"Tensor value, Tensor output, Tensor normalizer, bool of_bias, bool of_table, {SCHEMA}) -> (Tensor "
-    "grad_of_query, Tensor grad_of_key, Tensor grad_vector, Tensor grad_value, Tensor grad_bias, Tensor grad_table)",
-    tags=TAGS,
-)
+"""output, lse, normalizer (see ``attention_op.Results``)."""
 
 
 def attend(
@@ -57,29 +36,11 @@ def attend(
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output, by the operator where torch traces, and else by the kernel itself."""
     given = (of_query, of_key, vector, value)
-    if not untraced(*given, terms.bias):
-        return cast(Tensor, torch.ops.regard.additive.default(*given, *terms)[0])
+    if not is_eager(*given, terms.bias):
+        return cast(Tensor, ADDITIVE.traced(*given, *terms)[0])
     if any_requires_grad(*given, terms.bias, terms.table):
-        return cast(Tensor, _Additive.apply(*given, *terms)[0])  # type: ignore[no-untyped-call]
-    return _additive(*given, *terms)[0]
-
-
-@final
-class _Additive(torch.autograd.Function):
-    """The short way, differentiable."""
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Results:
-        """The results."""
-        results = _additive(*given)
-        ctx.mark_non_differentiable(results[2])
-        _remember(ctx, given, results)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """A gradient for each input."""
-        return _differentiate(ctx, *gradients)
+        return cast(Tensor, ADDITIVE.differentiable(*given, *terms)[0])
+    return cast(Tensor, ADDITIVE.compute(*given, *terms)[0])
 
 
 def _additive(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
@@ -91,7 +52,7 @@ def _additive(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *
         return output.zero_(), lse.fill_(-torch.inf), normalizer.fill_(-torch.inf)
     filled = output
     if value.shape[3] == 0:
-        value, filled = zero_values(value), stored_by_token(of_query, of_query.shape[2], 1)
+        value, filled = zero_values(value), empty_by_token(of_query, of_query.shape[2], 1)
     options = Terms(*terms).options()
     native.additive_forward(of_query, of_key, vector, value, filled, lse, normalizer=normalizer, **options)
     return output, lse, normalizer
@@ -100,7 +61,7 @@ def _additive(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *
 def _results(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
     """The results, yet to be filled: all that a trace needs to know."""
     del of_key, vector, terms
-    output = stored_by_token(of_query, of_query.shape[2], value.shape[3])
+    output = empty_by_token(of_query, of_query.shape[2], value.shape[3])
     lse = of_query.new_empty(of_query.shape[:3])
     return output, lse, normalizer_of(lse)
 
@@ -130,7 +91,7 @@ def _additive_backward(
     if value.shape[3] == 0:
         value, grad_output = zero_values(value), zero_values(output)
         output, grad_value = grad_output, torch.empty_like(value, memory_format=torch.contiguous_format)
-    summed = bias.to(wide(of_query.dtype))
+    summed = bias.to(accumulation_dtype(of_query.dtype))
     native.additive_backward(
         grad_output,
         of_query,
@@ -170,10 +131,10 @@ def _gradients(
     del grad_output, grad_lse, output, normalizer
     named = Terms(*terms)
     return (
-        stored_by_token(of_query, of_query.shape[2], of_query.shape[3]),
-        stored_by_token(of_key, of_key.shape[2], of_key.shape[3]),
+        empty_by_token(of_query, of_query.shape[2], of_query.shape[3]),
+        empty_by_token(of_key, of_key.shape[2], of_key.shape[3]),
         vector.new_empty(vector.shape),
-        stored_by_token(value, value.shape[2], value.shape[3]),
+        empty_by_token(value, value.shape[2], value.shape[3]),
         empty_gradient(named.bias, of_bias, of_query),
         empty_gradient(named.table, of_table, of_query),
     )
@@ -182,10 +143,10 @@ def _gradients(
 _BIAS, _TABLE = (4 + Terms._fields.index(name) for name in ("bias", "table"))
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
     """Keep what the backward pass needs."""
     of_output, _, normalizer = output
-    remember(ctx, inputs, (of_output, normalizer))
+    save_for_backward(ctx, inputs, (of_output, normalizer))
 
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -194,11 +155,11 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     grad_output, grad_lse, _ = gradients
     if grad_output is None and grad_lse is None:
         return tuple(found)
-    (output, normalizer), given = recalled(ctx)
+    (output, normalizer), given = load_saved(ctx)
     grad_output = torch.zeros_like(output) if grad_output is None else grad_output
     wanted = ctx.needs_input_grad[_BIAS], ctx.needs_input_grad[_TABLE]
-    short = untraced_backward(grad_output, grad_lse, *given[:4], given[_BIAS])
-    backward = _additive_backward if short else torch.ops.regard.additive_backward.default
+    short = is_eager_backward(grad_output, grad_lse, *given[:4], given[_BIAS])
+    backward = ADDITIVE_BACKWARD.compute if short else ADDITIVE_BACKWARD.traced
     *found[:4], grad_bias, grad_table = backward(
         grad_output, grad_lse, *given[:4], output, normalizer, *wanted, *given[4:]
     )
@@ -206,10 +167,23 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     return tuple(found)
 
 
-LIBRARY.impl("additive", _additive, "CPU")
-LIBRARY.impl("additive_backward", _additive_backward, "CPU")
-torch.library.register_fake("regard::additive", _results, lib=LIBRARY)
-torch.library.register_fake("regard::additive_backward", _gradients, lib=LIBRARY)
-torch.library.register_autograd("regard::additive", _differentiate, setup_context=_remember, lib=LIBRARY)
-torch.library.register_autograd("regard::additive_backward", differentiate_again, lib=LIBRARY)
-batch_by_turns("additive_backward")
+ADDITIVE_BACKWARD = Operator(
+    "additive_backward",
+    "(Tensor grad_output, Tensor? grad_lse, Tensor of_query, Tensor of_key, Tensor vector, Tensor value, "
+    f"Tensor output, Tensor normalizer, bool of_bias, bool of_table, {SCHEMA}) -> (Tensor grad_of_query, "
+    "Tensor grad_of_key, Tensor grad_vector, Tensor grad_value, Tensor grad_bias, Tensor grad_table)",
+    compute=_additive_backward,
+    results=_gradients,
+    differentiate=refuse_second_derivative,
+    batched=True,
+)
+ADDITIVE = Operator(
+    "additive",
+    f"(Tensor of_query, Tensor of_key, Tensor vector, Tensor value, {SCHEMA}) -> "
+    "(Tensor output, Tensor lse, Tensor normalizer)",
+    compute=_additive,
+    results=_results,
+    save=_save,
+    differentiate=_differentiate,
+    constant=(2,),
+)

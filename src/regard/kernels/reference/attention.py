@@ -4,8 +4,8 @@
     w_ij = exp(s_ij) / sum_j exp(s_ij)                   0 where the mask forbids, or nothing is allowed
     o_i  = sum_j w_ij v_j
 
-``attend`` holds all the weights at once; ``kernels.statistics`` takes the queries in tiles. Both hold the promises of
-``nonfinite``. Half precision is computed in float32 and rounded once, at the end.
+``attend`` holds all the weights at once; ``reference.observe`` takes the queries in tiles. Both hold the promises of
+``nonfinite_isolation``. Half precision is computed in float32 and rounded once, at the end.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.contract import Frame
 from regard.kernels.autocast import without_autocast
-from regard.kernels.nonfinite import Isolated, isolate, masked_softmax
+from regard.kernels.reference.nonfinite_isolation import Isolated, isolate, masked_softmax
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
 from regard.positions.base import PairBias
@@ -73,7 +73,7 @@ class Problem:
         return output.masked_fill(empty[..., None], 0.0)
 
 
-def pose(
+def make_problem(
     score: Score,
     query: Tensor,
     key: Tensor,
@@ -95,7 +95,7 @@ def pose(
     return Problem(score, tokens, Frame(query.shape[2], key.shape[2]), mask, bias, scale, trained)
 
 
-def pose_dot_product(request: Request) -> Problem:
+def make_dot_product_problem(request: Request) -> Problem:
     """Scaled dot-product attention, as a Problem: score(q, k) = scale * q . k."""
     request = request.with_moderate_scale
 
@@ -103,7 +103,7 @@ def pose_dot_product(request: Request) -> Problem:
         return (query * request.scale) @ key.transpose(-2, -1)
 
     query, key, value = request.query, request.key, request.value
-    return pose(score, query, key, value, mask=request.mask, bias=request.bias, scale=request.scale)
+    return make_problem(score, query, key, value, mask=request.mask, bias=request.bias, scale=request.scale)
 
 
 def full_precision(problem: Problem) -> AbstractContextManager[object]:

@@ -7,9 +7,10 @@ exp(score - lse), where a score beyond 1/epsilon carries an error that can overf
     in query or key, a number so large that d |q| |k| |scale| could reach 1/epsilon of float32 (or float64),
     in value, a number whose product with a gradient could overflow.
 
-``around`` gives the kernel zeros in place of wild tokens, and computes the rows of queries that hold or may see one in
-plain torch (``kernels.scored``). What the mask forbids then has no influence on any other row, whatever it holds: the
-zeros lie in memory as the tokens did (``kernels.same_layout``), so the kernel takes the path that it would have taken.
+``run_guarded`` gives the kernel zeros in place of wild tokens, and computes the rows of queries that hold or may see
+one in plain torch (``reference.attention``). What the mask forbids then has no influence on any other row, whatever it
+holds: the zeros lie in memory as the tokens did (``implementations.same_layout``), so the kernel takes the path that it
+would have taken.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from regard.kernels import scored
+from regard.kernels.implementations.same_layout import replace_where, zero_where
+from regard.kernels.reference import attention as reference_attention
 from regard.kernels.request import Request
-from regard.kernels.same_layout import replace_where, zero_where
 
 Kernel = Callable[[Request], Tensor]
 
 
-def tame(request: Request) -> bool:
+def is_safe(request: Request) -> bool:
     """Whether no token is wild and the bias, if it is a tensor, adds no NaN or +Inf. One look at all numbers."""
     for_scores, for_values = _bounds(request)
     bounded = all(
@@ -40,7 +41,7 @@ def tame(request: Request) -> bool:
     return float(request.bias.detach().amax()) < torch.inf
 
 
-def around(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads queries value_dim"]:
+def run_guarded(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads queries value_dim"]:
     """``kernel`` on zeros in place of wild tokens, and plain torch for the rows that wild tokens reach."""
     for_scores, for_values = _bounds(request)
     wild_query = _wild(request.query, for_scores)
@@ -68,7 +69,9 @@ def around(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads queri
     if not bool(reached.any()):
         return output
     # All rows, also where few are reached: a product's last bits depend on its height, and so on what is hidden.
-    exact = scored.attend(scored.pose_dot_product(request), dropout=request.dropout, dtype=output.dtype)
+    exact = reference_attention.attend(
+        reference_attention.make_dot_product_problem(request), dropout=request.dropout, dtype=output.dtype
+    )
     return replace_where(output, reached[..., None], exact)
 
 

@@ -20,9 +20,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.contract import Observation
-from regard.kernels.library import any_requires_grad, transformed
-from regard.kernels.nonfinite import masked_softmax
-from regard.kernels.scored import Problem, full_precision, poisoned, weights_of
+from regard.kernels.reference.attention import Problem, full_precision, poisoned, weights_of
+from regard.kernels.reference.nonfinite_isolation import masked_softmax
+from regard.kernels.tracing import any_requires_grad, in_functorch
 from regard.positions.base import PairBias
 
 Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -37,7 +37,7 @@ def observe(problem: Problem, *, top: int, rows: Int[Tensor, " rows"] | None, dt
     leaves = _leaves(problem)
     columns: Columns
     with full_precision(problem):
-        if transformed():
+        if in_functorch():
             columns = _joined([_tile(problem, rows, top) for rows in _tiles(problem)])
         elif any_requires_grad(*leaves):
             columns = _Observed.apply(problem, top, *leaves)  # type: ignore[no-untyped-call]

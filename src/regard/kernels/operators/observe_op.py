@@ -15,41 +15,33 @@ The derivative of -w ln w is -(ln w + 1); the 1 is the same for all keys of a qu
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.contract import Observation
-from regard.kernels.library import (
-    LIBRARY,
-    TAGS,
-    any_requires_grad,
-    native,
-    recalled,
-    remember,
-    stored_by_token,
-    untraced,
-    wide,
+from regard.kernels.extension import native
+from regard.kernels.operators.attention_op import (
+    differentiated,
+    given_rounding_residual,
+    normalizer_of,
+    rounding_residual_of,
+    zero_values,
 )
-from regard.kernels.ops import differentiated, given_rounding, normalizer_of, rounding_of, zero_values
-from regard.kernels.terms import SCHEMA, Terms
+from regard.kernels.operators.kernel_arguments import SCHEMA, Terms
+from regard.kernels.operators.operator import Operator, load_saved, save_for_backward
+from regard.kernels.results import accumulation_dtype, empty_by_token
+from regard.kernels.tracing import any_requires_grad, is_eager
 
 Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-"""output, lse, entropy, received, top keys, top weights, rows, normalizer, rounding (see ``ops.Results``).
+"""output, lse, entropy, received, top keys, top weights, rows, normalizer, rounding (see ``attention_op.Results``).
 
 rows is empty where no rows were asked for.
 """
 
 _TOP_KEYS, _NORMALIZER, _ROUNDING = 4, 7, 8
-
-LIBRARY.define(
-    f"observe(Tensor query, Tensor key, Tensor value, SymInt top, Tensor? rows, {SCHEMA}) -> (Tensor output, "
-    "Tensor lse, Tensor entropy, Tensor received, Tensor top_keys, Tensor top_weights, Tensor rows_weights, "
-    "Tensor normalizer, Tensor rounding)",
-    tags=TAGS,
-)
 
 
 def observe(
@@ -62,34 +54,16 @@ def observe(
 ) -> Observation:
     """Output and statistics, by the operator where torch traces, and else by the kernel itself."""
     given = (query, key, value, top, rows, *terms)
-    if not untraced(query, key, value, terms.bias):
-        columns: Columns = torch.ops.regard.observe.default(*given)
+    if not is_eager(query, key, value, terms.bias):
+        columns: Columns = OBSERVE.traced(*given)
     elif any_requires_grad(query, key, value, terms.bias, terms.table):
-        columns = _Observed.apply(*given)  # type: ignore[no-untyped-call]
+        columns = OBSERVE.differentiable(*given)
     else:
-        columns = _observe(*given)
+        columns = OBSERVE.compute(*given)
     output, lse, entropy, received, top_keys, top_weights, rows_weights, _, _ = columns
     return Observation(
         output, lse, entropy, received, top_keys, top_weights, rows=None if rows is None else rows_weights
     )
-
-
-@final
-class _Observed(torch.autograd.Function):
-    """The short way, differentiable."""
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Columns:
-        """The columns."""
-        columns = _observe(*given)
-        ctx.mark_non_differentiable(columns[_TOP_KEYS], columns[_NORMALIZER], columns[_ROUNDING])
-        _remember(ctx, given, columns)
-        return columns
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """A gradient for each input."""
-        return _differentiate(ctx, *gradients)
 
 
 def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> Columns:
@@ -97,9 +71,9 @@ def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor |
     columns = _columns(query, key, value, top, rows, *terms)
     output, *statistics, rows_weights, normalizer, rounding = columns
     if value.shape[3] == 0:
-        output, value = stored_by_token(query, query.shape[2], 1), zero_values(value)
+        output, value = empty_by_token(query, query.shape[2], 1), zero_values(value)
     asked = (None, None) if rows is None else (rows, rows_weights)
-    cut = given_rounding(rounding)
+    cut = given_rounding_residual(rounding)
     options = Terms(*terms).options()
     native.observe(query, key, value, output, *statistics, *asked, normalizer=normalizer, rounding=cut, **options)
     return columns
@@ -109,8 +83,8 @@ def _columns(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor |
     """The columns, yet to be filled: all that a trace needs to know."""
     del terms
     batch, heads, queries, _ = query.shape
-    keys, asked, dtype = key.shape[2], 0 if rows is None else rows.shape[0], wide(query.dtype)
-    output = stored_by_token(query, queries, value.shape[3])
+    keys, asked, dtype = key.shape[2], 0 if rows is None else rows.shape[0], accumulation_dtype(query.dtype)
+    output = empty_by_token(query, queries, value.shape[3])
     lse = query.new_empty((batch, heads, queries), dtype=dtype)
     return (
         output,
@@ -121,13 +95,13 @@ def _columns(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor |
         query.new_empty((batch, heads, queries, top), dtype=dtype),
         query.new_empty((batch, heads, asked, keys), dtype=dtype),
         normalizer_of(lse),
-        rounding_of(output),
+        rounding_residual_of(output),
     )
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Columns) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Columns) -> None:
     """Keep what the backward pass needs."""
-    remember(ctx, inputs, (output[0], output[_NORMALIZER], output[_ROUNDING], output[_TOP_KEYS]))
+    save_for_backward(ctx, inputs, (output[0], output[_NORMALIZER], output[_ROUNDING], output[_TOP_KEYS]))
 
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -135,7 +109,7 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     of_output, of_lse, of_entropy, of_received, _, of_top, of_rows, _, _ = gradients
     if all(gradient is None for gradient in (of_output, of_lse, of_entropy, of_received, of_top, of_rows)):
         return (None,) * len(ctx.numbers)
-    (output, normalizer, rounding, top_keys), (query, key, value, top, rows, *terms) = recalled(ctx)
+    (output, normalizer, rounding, top_keys), (query, key, value, top, rows, *terms) = load_saved(ctx)
     del top
     *needed, _, _ = ctx.needs_input_grad[:5]
     found = differentiated(
@@ -154,6 +128,14 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
     return (*found[:3], None, None, *found[3:])
 
 
-LIBRARY.impl("observe", _observe, "CPU")
-torch.library.register_fake("regard::observe", _columns, lib=LIBRARY)
-torch.library.register_autograd("regard::observe", _differentiate, setup_context=_remember, lib=LIBRARY)
+OBSERVE = Operator(
+    "observe",
+    f"(Tensor query, Tensor key, Tensor value, SymInt top, Tensor? rows, {SCHEMA}) -> (Tensor output, Tensor lse, "
+    "Tensor entropy, Tensor received, Tensor top_keys, Tensor top_weights, Tensor rows_weights, Tensor normalizer, "
+    "Tensor rounding_residual)",
+    compute=_observe,
+    results=_columns,
+    save=_save,
+    differentiate=_differentiate,
+    constant=(_TOP_KEYS, _NORMALIZER, _ROUNDING),
+)

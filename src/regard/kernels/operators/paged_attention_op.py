@@ -15,17 +15,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.kernels import library
-from regard.kernels.library import LARGEST_HEAD, LIBRARY, TAGS, native, stored_by_token, untraced
+from regard.kernels.extension import native
+from regard.kernels.operators.operator import Operator
 from regard.kernels.request import is_moderate, moderate_scale
+from regard.kernels.results import empty_by_token
+from regard.kernels.support import LARGEST_HEAD, unsupported_reason
+from regard.kernels.tracing import any_requires_grad, is_eager
 
 _LARGEST_GROUP = 64  # query heads to a key head
-
-LIBRARY.define(
-    "paged_attention(Tensor query, Tensor key_pages, Tensor value_pages, Tensor page_table, Tensor lengths, "
-    "float scale, SymInt? low, SymInt? high) -> Tensor",
-    tags=TAGS,
-)
 
 
 @final
@@ -53,9 +50,8 @@ def attend(
             scale = min(max(scale, -(2.0**64)), 2.0**64)
         else:
             query, scale = moderate_scale(query, scale)
-    if untraced(query, *paged):
-        return _attend(query, *paged, scale, low, high)
-    return cast(Tensor, torch.ops.regard.paged_attention.default(query, *paged, scale, low, high))
+    compute = PAGED_ATTENTION.compute if is_eager(query, *paged) else PAGED_ATTENTION.traced
+    return cast(Tensor, compute(query, *paged, scale, low, high))
 
 
 def refuses(query: Tensor, paged: Paged) -> str | None:
@@ -63,10 +59,10 @@ def refuses(query: Tensor, paged: Paged) -> str | None:
 
     Raises OptionError where REGARD_ISA names an instruction set that does not run here.
     """
-    reason = library.out_of_reach(query)
+    reason = unsupported_reason(query)
     if reason is not None:
         return reason
-    if library.any_requires_grad(query):
+    if any_requires_grad(query):
         return "native gives no gradients through a paged cache"
     if max(query.shape[3], paged.value_pages.shape[3]) > LARGEST_HEAD:
         return f"native takes a head_dim and value_dim of at most {LARGEST_HEAD}"
@@ -112,8 +108,13 @@ def _result(
 ) -> Tensor:
     """The output, yet to be filled: all that a trace needs to know."""
     del key_pages, page_table, lengths, scale, low, high
-    return stored_by_token(query, query.shape[2], value_pages.shape[3])
+    return empty_by_token(query, query.shape[2], value_pages.shape[3])
 
 
-LIBRARY.impl("paged_attention", _attend, "CPU")
-torch.library.register_fake("regard::paged_attention", _result, lib=LIBRARY)
+PAGED_ATTENTION = Operator(
+    "paged_attention",
+    "(Tensor query, Tensor key_pages, Tensor value_pages, Tensor page_table, Tensor lengths, float scale, SymInt? low, "
+    "SymInt? high) -> Tensor",
+    compute=_attend,
+    results=_result,
+)

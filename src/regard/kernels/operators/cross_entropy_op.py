@@ -12,28 +12,20 @@ of the logits is made but their gradient. There is no second derivative.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, cast, final
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from regard.errors import RefusedError
-from regard.kernels.batching import batch_by_turns
-from regard.kernels.library import LIBRARY, TAGS, is_portable, native, out_of_reach, untraced, untraced_backward, wide
+from regard.kernels.extension import native
+from regard.kernels.operators.operator import Operator, refuse_second_derivative
+from regard.kernels.results import accumulation_dtype
+from regard.kernels.support import is_portable, unsupported_reason
+from regard.kernels.tracing import is_eager, is_eager_backward
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-
-LIBRARY.define(
-    "cross_entropy(Tensor logits, Tensor targets, float smoothing, SymInt ignored) -> (Tensor loss, Tensor normalizer)",
-    tags=TAGS,
-)
-LIBRARY.define(
-    "cross_entropy_backward(Tensor grad_loss, Tensor logits, Tensor targets, Tensor normalizer, float smoothing, "
-    "SymInt ignored) -> Tensor",
-    tags=TAGS,
-)
 
 
 def cross_entropy(
@@ -46,39 +38,24 @@ def cross_entropy(
     ValueError, and torch IndexError.
     """
     plain = logits.dtype in _DTYPES and type(logits) is type(targets) is Tensor
-    if not plain or out_of_reach(logits, targets) is not None or is_portable() or logits.shape[1] == 0:
+    if not plain or unsupported_reason(logits, targets) is not None or is_portable() or logits.shape[1] == 0:
         return _by_torch(logits, targets, smoothing, ignored)
     given = logits, targets.long(), smoothing, ignored
-    if untraced(logits, targets):
-        return cast(Tensor, _CrossEntropy.apply(*given)[0])  # type: ignore[no-untyped-call]
-    return cast(Tensor, torch.ops.regard.cross_entropy.default(*given)[0])
+    if is_eager(logits, targets):
+        return cast(Tensor, CROSS_ENTROPY.differentiable(*given)[0])
+    return cast(Tensor, CROSS_ENTROPY.traced(*given)[0])
 
 
 def _by_torch(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> Tensor:
     return functional.cross_entropy(
-        logits.to(wide(logits.dtype)).masked_fill((targets == ignored)[:, None], 0.0),  # NaN times 0 would be NaN
+        logits.to(accumulation_dtype(logits.dtype)).masked_fill(
+            (targets == ignored)[:, None], 0.0
+        ),  # NaN times 0 would be NaN
         targets.long(),
         label_smoothing=smoothing,
         ignore_index=ignored,
         reduction="none",
     )
-
-
-@final
-class _CrossEntropy(torch.autograd.Function):
-    """The short way, differentiable."""
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
-        """The loss, and the normalizer."""
-        results = _cross_entropy(*given)
-        _remember(ctx, given, results)
-        return results
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """A gradient for each input."""
-        return _differentiate(ctx, *gradients)
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
@@ -99,7 +76,7 @@ def _cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: i
 def _losses(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
     """The losses and the normalizer, yet to be filled."""
     del targets, smoothing, ignored
-    rows, dtype = logits.shape[0], wide(logits.dtype)
+    rows, dtype = logits.shape[0], accumulation_dtype(logits.dtype)
     return logits.new_empty(rows, dtype=dtype), logits.new_empty(rows, 2, dtype=dtype)
 
 
@@ -129,36 +106,33 @@ def _gradient(
     return torch.empty_like(logits, memory_format=torch.contiguous_format)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     """Keep what the gradient is computed from."""
     logits, targets, ctx.smoothing, ctx.ignored = inputs
-    ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(logits, targets, output[1])
 
 
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     """A gradient for the logits."""
     grad_loss, saved = gradients[0], ctx.saved_tensors
-    short = untraced_backward(grad_loss)
-    backward: Any = _cross_entropy_backward if short else torch.ops.regard.cross_entropy_backward.default
+    backward = CROSS_ENTROPY_BACKWARD.compute if is_eager_backward(grad_loss) else CROSS_ENTROPY_BACKWARD.traced
     return backward(grad_loss, *saved, ctx.smoothing, ctx.ignored), None, None, None
 
 
-def _differentiate_again(ctx: Any, *gradients: Tensor) -> NoReturn:
-    """There is no second derivative."""
-    del ctx, gradients
-    raise RefusedError(
-        "this cross-entropy has no second derivatives",
-        expected="one backward pass",
-        got="a backward pass through a backward pass (create_graph=True)",
-        do="use torch.nn.functional.cross_entropy",
-    )
-
-
-LIBRARY.impl("cross_entropy", _cross_entropy, "CPU")
-LIBRARY.impl("cross_entropy_backward", _cross_entropy_backward, "CPU")
-torch.library.register_fake("regard::cross_entropy", _losses, lib=LIBRARY)
-torch.library.register_fake("regard::cross_entropy_backward", _gradient, lib=LIBRARY)
-torch.library.register_autograd("regard::cross_entropy", _differentiate, setup_context=_remember, lib=LIBRARY)
-torch.library.register_autograd("regard::cross_entropy_backward", _differentiate_again, lib=LIBRARY)
-batch_by_turns("cross_entropy_backward")
+CROSS_ENTROPY_BACKWARD = Operator(
+    "cross_entropy_backward",
+    "(Tensor grad_loss, Tensor logits, Tensor targets, Tensor normalizer, float smoothing, SymInt ignored) -> Tensor",
+    compute=_cross_entropy_backward,
+    results=_gradient,
+    differentiate=refuse_second_derivative,
+    batched=True,
+)
+CROSS_ENTROPY = Operator(
+    "cross_entropy",
+    "(Tensor logits, Tensor targets, float smoothing, SymInt ignored) -> (Tensor loss, Tensor normalizer)",
+    compute=_cross_entropy,
+    results=_losses,
+    save=_save,
+    differentiate=_differentiate,
+    constant=(1,),
+)

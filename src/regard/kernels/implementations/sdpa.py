@@ -3,8 +3,8 @@
 Inside, a forbidden key meets a weight of 0, and 0 * NaN is NaN, so what this file adds is around the call:
 
     a query that may see nothing gives exactly 0;
-    on a CPU, wild tokens are kept out, and the rows they may reach are computed in plain torch (``kernels.wild``): what
-    the mask forbids has no influence, whatever it holds;
+    on a CPU, wild tokens are kept out, and the rows they may reach are computed in plain torch
+    (``implementations.nonfinite_guard``): what the mask forbids has no influence, whatever it holds;
     on a GPU, where a look at the numbers would stall the device, only keys hidden from every query (padding) are
     replaced by zeros;
     with a bias, half precision is computed in float32: in the dtype of the query, a bias of hundreds is off by 1;
@@ -15,7 +15,6 @@ Inside, a forbidden key meets a weight of 0, and 0 * NaN is NaN, so what this fi
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, final
 
 import torch
 from jaxtyping import Bool, Float
@@ -24,51 +23,43 @@ from torch._subclasses import FakeTensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from regard.kernels.autocast import without_autocast
-from regard.kernels.first_derivative import refuse_second
-from regard.kernels.implementation import Implementation
-from regard.kernels.library import any_requires_grad, differentiated_once, transformed
+from regard.kernels.implementation import Backend, Implementation
+from regard.kernels.implementations.first_derivative import refuse_second
+from regard.kernels.implementations.nonfinite_guard import is_safe, run_guarded
+from regard.kernels.implementations.same_layout import without_overlap
 from regard.kernels.request import Bias, Request
-from regard.kernels.same_layout import without_overlap
-from regard.kernels.wild import around, tame
+from regard.kernels.tracing import any_requires_grad, in_functorch, in_one_gradient
 from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias
 
 
-@final
-class Sdpa(Implementation):
-    """torch's own kernel."""
+def _details() -> str:
+    """Torch's version, and the instruction set that torch has chosen."""
+    return f"torch {torch.__version__}, on CPUs for {torch.backends.cpu.get_cpu_capability()}"
 
-    name: ClassVar[str] = "sdpa"
 
-    def unavailable(self) -> str | None:
-        """None: every torch has the kernel."""
-        return None
+def _refuses(request: Request) -> str | None:
+    """Position terms that need the query or the weights; torch.func, but for one first derivative without a
+    trained bias; tensors without numbers, but on the meta device.
+    """
+    if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
+        return f"sdpa takes a bias as a tensor, and {type(request.bias).__name__} needs the queries or the weights"
+    if in_functorch() and not (in_one_gradient() and not _is_trained(request.bias)):
+        return "torch's fused kernel has no rules for vmap, forward-mode and second derivatives"
+    if request.device.type == "cpu" and isinstance(request.query, FakeTensor):
+        return "sdpa looks at the numbers on a CPU, and a fake tensor has none"
+    return None
 
-    def details(self) -> str:
-        """Torch's version, and the instruction set that torch has chosen."""
-        return f"torch {torch.__version__}, on CPUs for {torch.backends.cpu.get_cpu_capability()}"
 
-    def refuses(self, request: Request) -> str | None:
-        """Position terms that need the query or the weights; torch.func, but for one first derivative without a
-        trained bias; tensors without numbers, but on the meta device.
-        """
-        if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
-            return f"sdpa takes a bias as a tensor, and {type(request.bias).__name__} needs the queries or the weights"
-        if transformed() and not (differentiated_once() and not _is_trained(request.bias)):
-            return "torch's fused kernel has no rules for vmap, forward-mode and second derivatives"
-        if request.device.type == "cpu" and isinstance(request.query, FakeTensor):
-            return "sdpa looks at the numbers on a CPU, and a fake tensor has none"
-        return None
-
-    def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """One call of torch's kernel, and plain torch for the rows that wild tokens reach."""
-        dtype, request = request.query.dtype, request.with_moderate_scale
-        if request.device.type == "cpu":
-            request = _without_overlap(request)
-            output = _fused(request) if tame(request) else around(request, _fused)
-        else:
-            output = _fused(request if request.mask is None else _blanked(request))
-        return output.to(dtype)
+def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+    """One call of torch's kernel, and plain torch for the rows that wild tokens reach."""
+    dtype, request = request.query.dtype, request.with_moderate_scale
+    if request.device.type == "cpu":
+        request = _without_overlap(request)
+        output = _fused(request) if is_safe(request) else run_guarded(request, _fused)
+    else:
+        output = _fused(request if request.mask is None else _blanked(request))
+    return output.to(dtype)
 
 
 def _is_trained(bias: Bias | None) -> bool:
@@ -185,3 +176,9 @@ def _seen(request: Request, mask: Mask) -> Bool[Tensor, "#batch #key_heads keys"
     if seen.shape[1] > 1 and request.group > 1:
         seen = seen.unflatten(1, (-1, request.group)).any(2)
     return seen
+
+
+BACKEND = Backend("sdpa", unavailable=lambda: None, details=_details)  # every torch has the kernel
+ATTENTION = Implementation(
+    "sdpa", _attention, _refuses, merit="torch's fused kernel, with regard's meaning of masks and empty rows"
+)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, ClassVar, final
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from regard.kernels.implementation import Implementation
+from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.request import Request
 from regard.masks.tiles import FULL, PARTIAL
 from regard.positions.base import DistanceBias, PairBias, span
@@ -25,38 +25,35 @@ _BLOCK = 128
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-@final
-class Flex(Implementation):
-    """FlexAttention, compiled once a shape."""
+def _unavailable() -> str | None:
+    """Why there is no CUDA GPU to compute on; None if there is one."""
+    return None if torch.cuda.is_available() else "torch sees no CUDA GPU"
 
-    name: ClassVar[str] = "flex"
 
-    def unavailable(self) -> str | None:
-        """Why there is no CUDA GPU to compute on; None if there is one."""
-        return None if torch.cuda.is_available() else "torch sees no CUDA GPU"
+def _details() -> str:
+    """Torch's version and the name of the GPU."""
+    return f"torch {torch.__version__}, on {torch.cuda.get_device_name()}"
 
-    def details(self) -> str:
-        """Torch's version and the name of the GPU."""
-        return f"torch {torch.__version__}, on {torch.cuda.get_device_name()}"
 
-    def refuses(self, request: Request) -> str | None:
-        """CPUs, dropout, float64, empty tensors, and position terms that need the query or the weights."""
-        if request.device.type != "cuda":
-            return f"flex runs on a CUDA GPU here, and the tensors are on {request.device}"
-        if request.dropout > 0.0:
-            return "FlexAttention has no dropout"
-        if request.query.dtype == torch.float64:
-            return "FlexAttention has no float64"
-        if request.query.numel() == 0 or request.key.numel() == 0:
-            return "FlexAttention needs at least one query and one key"
-        if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
-            name = type(request.bias).__name__
-            return f"FlexAttention takes a bias of the pair, and {name} needs the queries or the weights"
-        return None
+def _refuses(request: Request) -> str | None:
+    """CPUs, dropout, float64, empty tensors, and position terms that need the query or the weights."""
+    if request.device.type != "cuda":
+        return f"flex runs on a CUDA GPU here, and the tensors are on {request.device}"
+    if request.dropout > 0.0:
+        return "FlexAttention has no dropout"
+    if request.query.dtype == torch.float64:
+        return "FlexAttention has no float64"
+    if request.query.numel() == 0 or request.key.numel() == 0:
+        return "FlexAttention needs at least one query and one key"
+    if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
+        name = type(request.bias).__name__
+        return f"FlexAttention takes a bias of the pair, and {name} needs the queries or the weights"
+    return None
 
-    def attention(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """One call of the compiled kernel."""
-        return flex(request, _compiled())
+
+def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+    """One call of the compiled kernel."""
+    return flex(request, _compiled())
 
 
 def flex(request: Request, kernel: Callable[..., Any]) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -143,3 +140,12 @@ def _score_mod(request: Request) -> ScoreMod | None:
 @cache
 def _compiled() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=False)
+
+
+BACKEND = Backend("flex", _unavailable, _details)
+ATTENTION = Implementation(
+    "flex",
+    _attention,
+    _refuses,
+    passed_over=lambda request: "only taken by name until it has been measured against sdpa",
+)

@@ -9,19 +9,19 @@ y_i and the gradient of x_i are 0, even if x_i, or the gradient of y_i, is NaN o
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter, functional
 
-from regard.kernels.batching import batch_by_turns
-from regard.kernels.library import LIBRARY, TAGS, any_requires_grad, native, out_of_reach, untraced, untraced_backward
+from regard.kernels.extension import native
+from regard.kernels.operators.operator import Operator
+from regard.kernels.support import unsupported_reason
+from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _SEEDS = 2**63 - 1
-
-LIBRARY.define("dropout(Tensor input, float probability, Tensor seed) -> Tensor", tags=TAGS)
 
 
 def drop(tokens: Tensor, probability: float) -> Tensor:
@@ -31,33 +31,16 @@ def drop(tokens: Tensor, probability: float) -> Tensor:
     subclass of Tensor nor under torch.func. Elsewhere by torch, which has other random numbers for the same seed.
     """
     plain = tokens.dtype in _DTYPES and type(tokens) in (Tensor, Parameter)
-    if not plain or out_of_reach(tokens) is not None:
+    if not plain or unsupported_reason(tokens) is not None:
         return functional.dropout(tokens, probability, training=True)
     seed = torch.randint(_SEEDS, (), device="cpu")
-    if not untraced(tokens):
-        dropped: Tensor = torch.ops.regard.dropout.default(tokens, probability, seed)
+    if not is_eager(tokens):
+        dropped: Tensor = DROPOUT.traced(tokens, probability, seed)
     elif any_requires_grad(tokens):
-        dropped = _Dropout.apply(tokens, probability, seed)  # type: ignore[no-untyped-call]
+        dropped = DROPOUT.differentiable(tokens, probability, seed)
     else:
-        dropped = _dropout(tokens, probability, seed)
+        dropped = DROPOUT.compute(tokens, probability, seed)
     return dropped
-
-
-@final
-class _Dropout(torch.autograd.Function):
-    """The short way, differentiable."""
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        """The output."""
-        output = _dropout(*given)
-        _remember(ctx, given, output)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """A gradient for each input."""
-        return _differentiate(ctx, *gradients)
 
 
 def _dropout(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
@@ -76,7 +59,7 @@ def _output(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
     return torch.empty_like(tokens, memory_format=torch.contiguous_format)
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     """Keep what the mask is drawn from."""
     del output
     _, ctx.probability, seed = inputs
@@ -86,11 +69,16 @@ def _remember(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     """The same mask on the gradient; differentiable again."""
     (gradient,), (seed,) = gradients, ctx.saved_tensors
-    dropout = _dropout if untraced_backward(gradient) else torch.ops.regard.dropout.default
+    dropout = DROPOUT.compute if is_eager_backward(gradient) else DROPOUT.traced
     return dropout(gradient, ctx.probability, seed), None, None
 
 
-LIBRARY.impl("dropout", _dropout, "CPU")
-torch.library.register_fake("regard::dropout", _output, lib=LIBRARY)
-torch.library.register_autograd("regard::dropout", _differentiate, setup_context=_remember, lib=LIBRARY)
-batch_by_turns("dropout")
+DROPOUT = Operator(
+    "dropout",
+    "(Tensor input, float probability, Tensor seed) -> Tensor",
+    compute=_dropout,
+    results=_output,
+    save=_save,
+    differentiate=_differentiate,
+    batched=True,
+)

@@ -2,34 +2,24 @@
 
     output_i = sum_j exp(score_ij - lse_i) value_j,    lse_i = ln sum_j exp(score_ij)       Dao 2023, section 3.1.1
 
-``kernels.terms`` says what makes scores: mask, scale, bias, dropout. The backward pass computes the weights again
-(algorithm 2 there), so nothing of size queries x keys is kept. There is no second derivative.
+``operators.kernel_arguments`` says what makes scores: mask, scale, bias, dropout. The backward pass computes the
+weights again (algorithm 2 there), so nothing of size queries x keys is kept. There is no second derivative.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NoReturn, TypeAlias, cast, final
+from typing import Any, TypeAlias, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import RefusedError
-from regard.kernels.batching import batch_by_turns
-from regard.kernels.library import (
-    LIBRARY,
-    TAGS,
-    any_requires_grad,
-    native,
-    recalled,
-    remember,
-    stored_by_token,
-    untraced,
-    untraced_backward,
-    wide,
-)
-from regard.kernels.terms import SCHEMA, Terms
+from regard.kernels.extension import native
+from regard.kernels.operators.kernel_arguments import SCHEMA, Terms
+from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
+from regard.kernels.results import accumulation_dtype, empty_by_token
+from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 Results: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 """output, lse, normalizer, rounding.
@@ -47,20 +37,8 @@ Saved: TypeAlias = tuple[Tensor, Tensor, Tensor]
 """output, normalizer, rounding: those of the results that the backward pass needs."""
 
 OF_WEIGHTS = ("log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad")
-"""What statistics add to the gradient of the weights, in the order of the schema: see ``kernels.observing``."""
+"""What statistics add to the gradient of the weights, in the order of the schema: see ``operators.observe_op``."""
 _OF_WEIGHTS_SCHEMA = ", ".join(f"Tensor? {name}=None" for name in OF_WEIGHTS)
-
-LIBRARY.define(
-    f"attention(Tensor query, Tensor key, Tensor value, {SCHEMA}) -> "
-    "(Tensor output, Tensor lse, Tensor normalizer, Tensor rounding)",
-    tags=TAGS,
-)
-LIBRARY.define(
-    "attention_backward(Tensor grad_output, Tensor? grad_lse, Tensor query, Tensor key, Tensor value, Tensor output, "
-    f"Tensor normalizer, Tensor rounding, bool of_bias, bool of_table, {SCHEMA}, {_OF_WEIGHTS_SCHEMA}) -> "
-    "(Tensor of_query, Tensor of_key, Tensor of_value, Tensor of_bias, Tensor of_table)",
-    tags=TAGS,
-)
 
 
 def attend(
@@ -70,30 +48,13 @@ def attend(
     terms: Terms,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output, by the operator where torch traces, and else by the kernel itself."""
-    if not untraced(query, key, value, terms.bias):
-        return cast(Tensor, torch.ops.regard.attention.default(query, key, value, *terms)[0])
+    if not is_eager(query, key, value, terms.bias):
+        return cast(Tensor, ATTENTION.traced(query, key, value, *terms)[0])
     if any_requires_grad(query, key, value, terms.bias, terms.table):
-        return cast(Tensor, _Attention.apply(query, key, value, *terms)[0])  # type: ignore[no-untyped-call]
-    output = stored_by_token(query, query.shape[2], value.shape[3])
+        return cast(Tensor, ATTENTION.differentiable(query, key, value, *terms)[0])
+    output = empty_by_token(query, query.shape[2], value.shape[3])
     _fill(query, key, value, (output, None, None, None), terms)
     return output
-
-
-@final
-class _Attention(torch.autograd.Function):
-    """The short way, differentiable."""
-
-    @staticmethod
-    def forward(ctx: Any, *given: Any) -> tuple[Tensor, Tensor]:
-        """The output, and lse. The other results are for the backward pass alone, and are given to it."""
-        results = _attention(*given)
-        _remember(ctx, given, results)
-        return results[:2]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """A gradient for each input."""
-        return _differentiate(ctx, *gradients, None, None)
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:
@@ -106,9 +67,9 @@ def _attention(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Result
 def _results(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:
     """The results, yet to be filled: all that a trace needs to know."""
     del key, terms
-    output = stored_by_token(query, query.shape[2], value.shape[3])
-    lse = query.new_empty(query.shape[:3], dtype=wide(query.dtype))
-    return output, lse, normalizer_of(lse), rounding_of(output)
+    output = empty_by_token(query, query.shape[2], value.shape[3])
+    lse = query.new_empty(query.shape[:3], dtype=accumulation_dtype(query.dtype))
+    return output, lse, normalizer_of(lse), rounding_residual_of(output)
 
 
 def normalizer_of(lse: Tensor) -> Tensor:
@@ -116,7 +77,7 @@ def normalizer_of(lse: Tensor) -> Tensor:
     return lse.new_empty((*lse.shape, 2))
 
 
-def rounding_of(output: Tensor) -> Tensor:
+def rounding_residual_of(output: Tensor) -> Tensor:
     """A tensor for what is cut off ``output``, yet to be filled."""
     return torch.empty_like(output) if output.itemsize == 2 else output.new_empty(0)
 
@@ -142,12 +103,12 @@ def _fill(
             rounding.zero_()
         return
     if value_dim == 0:
-        output, value = stored_by_token(query, queries, 1), zero_values(value)
-    cut = given_rounding(rounding)
+        output, value = empty_by_token(query, queries, 1), zero_values(value)
+    cut = given_rounding_residual(rounding)
     native.forward(query, key, value, output, lse, normalizer=normalizer, rounding=cut, **terms.options())
 
 
-def given_rounding(rounding: Tensor | None) -> Tensor | None:
+def given_rounding_residual(rounding: Tensor | None) -> Tensor | None:
     """``rounding`` as the kernels take it: None where it is empty."""
     return rounding if rounding is not None and rounding.numel() > 0 else None
 
@@ -179,7 +140,7 @@ def _attention_backward(
     if value.shape[3] == 0:
         value, grad_output = zero_values(value), zero_values(output)
         output, of_value = grad_output, torch.empty_like(value, memory_format=torch.contiguous_format)
-    summed = bias.to(wide(query.dtype))
+    summed = bias.to(accumulation_dtype(query.dtype))
     native.backward(
         grad_output,
         query,
@@ -193,7 +154,7 @@ def _attention_backward(
         summed if of_bias else None,
         table if of_table else None,
         grad_lse=grad_lse,
-        rounding=given_rounding(rounding),
+        rounding=given_rounding_residual(rounding),
         **of_weights,
         **named.options(),
     )
@@ -219,9 +180,9 @@ def _gradients(
     del grad_output, grad_lse, output, normalizer, rounding
     named = Terms(*terms[: len(Terms._fields)])
     return (
-        stored_by_token(query, query.shape[2], query.shape[3]),
-        stored_by_token(key, key.shape[2], key.shape[3]),
-        stored_by_token(value, value.shape[2], value.shape[3]),
+        empty_by_token(query, query.shape[2], query.shape[3]),
+        empty_by_token(key, key.shape[2], key.shape[3]),
+        empty_by_token(value, value.shape[2], value.shape[3]),
         empty_gradient(named.bias, of_bias, query),
         empty_gradient(named.table, of_table, query),
     )
@@ -235,18 +196,18 @@ def empty_gradient(tensor: Tensor | None, wanted: bool, like: Tensor) -> Tensor:
 _BIAS, _TABLE = (3 + Terms._fields.index(name) for name in ("bias", "table"))
 
 
-def _remember(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
     """Keep what the backward pass needs."""
     of_output, _, normalizer, rounding = output
-    remember(ctx, inputs, (of_output, normalizer, rounding))
+    save_for_backward(ctx, inputs, (of_output, normalizer, rounding))
 
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """A gradient for each input of ``regard::attention``; None where it has none."""
-    grad_output, grad_lse, _, _ = gradients
+    grad_output, grad_lse = gradients[:2]
     if grad_output is None and grad_lse is None:
         return (None,) * len(ctx.numbers)
-    (output, normalizer, rounding), given = recalled(ctx)
+    (output, normalizer, rounding), given = load_saved(ctx)
     saved = (output, normalizer, rounding)
     return tuple(differentiated(grad_output, grad_lse, saved, given, ctx.needs_input_grad))
 
@@ -266,8 +227,8 @@ def differentiated(
     found: list[Tensor | None] = [None] * len(given)
     grad_output = torch.zeros_like(saved[0]) if grad_output is None else grad_output
     wanted = needed[_BIAS], needed[_TABLE]
-    short = untraced_backward(grad_output, grad_lse, *given[:3], given[_BIAS], *of_weights)
-    backward = _attention_backward if short else torch.ops.regard.attention_backward.default
+    short = is_eager_backward(grad_output, grad_lse, *given[:3], given[_BIAS], *of_weights)
+    backward = ATTENTION_BACKWARD.compute if short else ATTENTION_BACKWARD.traced
     *found[:3], of_bias, of_table = backward(
         grad_output, grad_lse, *given[:3], *saved, *wanted, *given[3:], *of_weights
     )
@@ -275,26 +236,28 @@ def differentiated(
     return found
 
 
-def differentiate_again(ctx: Any, *gradients: Tensor | None) -> NoReturn:
-    """There is no second derivative."""
-    del ctx, gradients
-    raise RefusedError(
-        'impl "native" has no second derivatives',
-        expected="one backward pass through each call of attention",
-        got="a backward pass through a backward pass (create_graph=True)",
-        do='use impl="reference"',
-    )
-
-
 def zero_values(tensor: Tensor) -> Tensor:
     """(batch, heads, length, 1) of zeros, in place of a tensor whose last dimension is 0."""
     return tensor.new_zeros(1).expand(*tensor.shape[:3], 1)
 
 
-LIBRARY.impl("attention", _attention, "CPU")
-LIBRARY.impl("attention_backward", _attention_backward, "CPU")
-torch.library.register_fake("regard::attention", _results, lib=LIBRARY)
-torch.library.register_fake("regard::attention_backward", _gradients, lib=LIBRARY)
-torch.library.register_autograd("regard::attention", _differentiate, setup_context=_remember, lib=LIBRARY)
-torch.library.register_autograd("regard::attention_backward", differentiate_again, lib=LIBRARY)
-batch_by_turns("attention_backward")
+ATTENTION_BACKWARD = Operator(
+    "attention_backward",
+    "(Tensor grad_output, Tensor? grad_lse, Tensor query, Tensor key, Tensor value, Tensor output, Tensor normalizer, "
+    f"Tensor rounding_residual, bool of_bias, bool of_table, {SCHEMA}, {_OF_WEIGHTS_SCHEMA}) -> "
+    "(Tensor of_query, Tensor of_key, Tensor of_value, Tensor of_bias, Tensor of_table)",
+    compute=_attention_backward,
+    results=_gradients,
+    differentiate=refuse_second_derivative,
+    batched=True,
+)
+ATTENTION = Operator(
+    "attention",
+    f"(Tensor query, Tensor key, Tensor value, {SCHEMA}) -> "
+    "(Tensor output, Tensor lse, Tensor normalizer, Tensor rounding_residual)",
+    compute=_attention,
+    results=_results,
+    save=_save,
+    differentiate=_differentiate,
+    returned=2,
+)

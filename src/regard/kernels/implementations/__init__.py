@@ -1,0 +1,1 @@
+"""WHICH CODE computes exact attention: one file an implementation."""

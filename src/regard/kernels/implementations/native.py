@@ -1,0 +1,107 @@
+"""impl "native": regard's own kernels in C++, for CPUs, forward and backward.
+
+One binary holds the kernels for several instruction sets, and takes the best that runs. The environment variable
+``REGARD_ISA`` names another one: "avx512_bf16", "avx512", "avx2" or "portable". Threads are torch's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.contract import Observation
+from regard.errors import OptionError
+from regard.kernels import extension, support, tracing
+from regard.kernels.implementation import Backend, Implementation
+from regard.kernels.operators import attention_op, observe_op
+from regard.kernels.operators.kernel_arguments import terms_of
+from regard.kernels.request import Request
+from regard.kernels.support import LARGEST_HEAD
+from regard.positions.base import DistanceBias, PairBias
+
+_MANY = 16  # queries: with fewer it is memory that takes the time
+
+
+def _unavailable() -> str | None:
+    """What keeps the extension from being loaded, or REGARD_ISA from being heeded."""
+    if extension.missing is not None:
+        return extension.missing
+    try:
+        support.check_isa()
+    except OptionError as error:
+        return f"{error.what}: {error.got}, expected {error.expected}"
+    return None
+
+
+def _details() -> str:
+    """The instruction set in use, those that run here, and whose threads compute."""
+    runtime = extension.native.openmp()
+    threads = (
+        "one thread: torch has no OpenMP runtime" if runtime is None else f"threads of torch's {Path(runtime).name}"
+    )
+    return f"{extension.native.isa()} (here run: {', '.join(extension.native.isas())}); {threads}"
+
+
+def _refuses(request: Request) -> str | None:
+    """Other devices, heads wider than 256, position terms that need the query or the weights, torch.func.
+
+    Raises OptionError where REGARD_ISA names an instruction set that does not run here.
+    """
+    query, value = request.query, request.value
+    if query.is_cpu and (query.size(3) > LARGEST_HEAD or value.size(3) > LARGEST_HEAD):
+        sizes = f"{query.shape[3]} and {value.shape[3]}"
+        return f"native takes a head_dim and value_dim of at most {LARGEST_HEAD}, and these are {sizes}"
+    return unsupported_request(request)
+
+
+def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+    """One call of the kernel."""
+    given = request.with_moderate_scale
+    output = attention_op.attend(given.query, given.key, given.value, terms_of(given))
+    return output if given is request else output.to(request.query.dtype)
+
+
+def _observe(request: Request, top: int, rows: Tensor | None) -> Observation:
+    """One call of the kernel, and a second pass inside for what keys received."""
+    given = request.with_moderate_scale
+    seen = observe_op.observe(given.query, given.key, given.value, top, rows, terms_of(given))
+    return seen if given is request else replace(seen, output=seen.output.to(request.query.dtype))
+
+
+def _passed_over(request: Request) -> str | None:
+    if sdpa_is_faster(request):
+        return "without AVX2, torch is the faster where no mask lets tiles be skipped"
+    return None
+
+
+def sdpa_is_faster(request: Request) -> bool:
+    """Whether torch's fused kernel is the faster, for a request that native could compute.
+
+    With AVX2 and AVX-512 it never was. The portable kernels were outrun in dense attention of many queries, but for
+    half precision with gradients, which torch has no kernel for, and a value_dim of its own. docs/implementations.md
+    has the numbers.
+    """
+    query, value = request.query, request.value
+    if not support.is_portable() or query.shape[2] < _MANY or query.shape[3] != value.shape[3]:
+        return False
+    plain = request.mask is None and request.bias is None and request.dropout == 0
+    trained = tracing.any_requires_grad(query, request.key, value)
+    return plain and not (trained and query.dtype.itemsize == 2)
+
+
+def unsupported_request(request: Request) -> str | None:
+    """Why no native kernel, whatever its score and sizes, can compute this request; None if one can."""
+    reason = support.unsupported_reason(request.query, request.key, request.value)
+    if reason is None and isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
+        return f"native takes a bias of the pair, and {type(request.bias).__name__} needs the queries or the weights"
+    return reason
+
+
+BACKEND = Backend("native", _unavailable, _details)
+ATTENTION = Implementation(
+    "native", _attention, _refuses, _passed_over, merit="regard's own kernels, made for this CPU"
+)
+OBSERVE = Implementation("native", _observe, _refuses)

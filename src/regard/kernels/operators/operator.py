@@ -1,0 +1,134 @@
+"""An operator of torch, regard::NAME, from its parts: schema, kernel, results of a trace, derivative.
+
+``torch.compile`` keeps its graph whole where a kernel is an operator. Where torch does nothing but compute, the kernel
+is called without the dispatcher: with gradients through ``differentiable``, an autograd function of the same parts, and
+else as the plain function that it is. All ways share every function below, so they give the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, final
+
+import torch
+from torch import Tensor
+
+from regard.errors import RefusedError
+
+_LIBRARY = torch.library.Library("regard", "FRAGMENT")
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)  # kernels take any strides
+
+
+@final
+class Operator:
+    """regard::``name``.
+
+    Args:
+        schema: its arguments and results, as torch.library.Library.define takes them after the name.
+        compute: the kernel, on a CPU.
+        results: what ``compute`` gives, yet to be filled: all that a trace needs to know.
+        save: ``(ctx, inputs, output)``: keeps what the derivative needs, as torch calls setup_context.
+        differentiate: ``(ctx, *gradients)`` -> a gradient for each input. None where there is none.
+        constant: indices of the results that have no gradient.
+        returned: of the results, how many ``differentiable`` returns; None is all. The others are for ``save`` alone.
+        batched: whether ``torch.func.vmap`` may be around a call, as it is around several backward passes in one. The
+            kernels take no further dimension, so there is one call after the other.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        schema: str,
+        *,
+        compute: Callable[..., Any],
+        results: Callable[..., Any],
+        save: Callable[..., None] | None = None,
+        differentiate: Callable[..., Any] | None = None,
+        constant: Sequence[int] = (),
+        returned: int | None = None,
+        batched: bool = False,
+    ) -> None:
+        _LIBRARY.define(name + schema, tags=_TAGS)
+        _LIBRARY.impl(name, compute, "CPU")
+        torch.library.register_fake(f"regard::{name}", results, lib=_LIBRARY)
+        if differentiate is not None:
+            torch.library.register_autograd(f"regard::{name}", differentiate, setup_context=save, lib=_LIBRARY)
+        self.traced: Callable[..., Any] = getattr(torch.ops.regard, name).default
+        """The operator itself, for whatever traces."""
+        self.compute = compute
+        """The kernel, without gradients."""
+        if save is not None and differentiate is not None:
+            self.differentiable: Callable[..., Any] = _function(compute, save, differentiate, constant, returned).apply
+            """The kernel, with gradients."""
+        if batched:
+            _batch(name, self.traced)
+
+
+def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    """Keep inputs and outputs for the backward pass, which ``load_saved`` gives back."""
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*output, *(part if isinstance(part, Tensor) else None for part in inputs))
+    ctx.numbers = tuple(None if isinstance(part, Tensor) else part for part in inputs)
+
+
+def load_saved(ctx: Any) -> tuple[tuple[Tensor, ...], list[Any]]:
+    """The outputs and the inputs that ``save_for_backward`` kept."""
+    saved = ctx.saved_tensors  # once: checkpointing unpacks no tensor a second time
+    outputs = len(saved) - len(ctx.numbers)
+    pairs = zip(saved[outputs:], ctx.numbers, strict=True)
+    return saved[:outputs], [number if tensor is None else tensor for tensor, number in pairs]
+
+
+def refuse_second_derivative(ctx: Any, *gradients: Tensor | None) -> NoReturn:
+    """The derivative of a backward operator: there is none."""
+    del ctx, gradients
+    raise RefusedError(
+        'impl "native" has no second derivatives',
+        expected="one backward pass through each call",
+        got="a backward pass through a backward pass (create_graph=True)",
+        do='use impl="reference"; for a cross-entropy torch.nn.functional.cross_entropy',
+    )
+
+
+def _function(
+    compute: Callable[..., Any],
+    save: Callable[..., None],
+    differentiate: Callable[..., Any],
+    constant: Sequence[int],
+    returned: int | None,
+) -> type[torch.autograd.Function]:
+    """The autograd function of an operator's parts."""
+
+    class Differentiable(torch.autograd.Function):
+        """Around the dispatcher, with gradients."""
+
+        @staticmethod
+        def forward(ctx: Any, *given: Any) -> Any:
+            """The results."""
+            results = compute(*given)
+            if constant:
+                ctx.mark_non_differentiable(*(results[index] for index in constant))
+            save(ctx, given, results)
+            return results if returned is None else results[:returned]
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Tensor | None) -> Any:
+            """A gradient for each input."""
+            return differentiate(ctx, *gradients)
+
+    return Differentiable
+
+
+def _batch(name: str, operator: Callable[..., Any]) -> None:
+    """Let an operator, whose results are one tensor or several, be called under vmap."""
+
+    def one_by_one(info: Any, dims: Sequence[int | None], *given: Any) -> tuple[Any, Any]:
+        calls = [
+            operator(*(part if dim is None else part.select(dim, turn) for part, dim in zip(given, dims, strict=True)))
+            for turn in range(info.batch_size)
+        ]
+        if isinstance(calls[0], Tensor):
+            return torch.stack(calls), 0
+        return tuple(torch.stack(parts) for parts in zip(*calls, strict=True)), (0,) * len(calls[0])
+
+    torch.library.register_vmap(f"regard::{name}", one_by_one, lib=_LIBRARY)
