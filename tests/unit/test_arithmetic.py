@@ -62,7 +62,7 @@ def test_an_instruction_set_that_there_is_not_is_named(monkeypatch):
             return ["portable"]
 
     monkeypatch.setenv("REGARD_ISA", "avx9")
-    monkeypatch.setattr(arithmetic.extension, "native", Refusing())
+    monkeypatch.setattr(arithmetic.support, "native", Refusing())
     with pytest.raises(OptionError, match=r"REGARD_ISA(.|\n)*portable(.|\n)*avx9"):
         arithmetic.in_use()
 
