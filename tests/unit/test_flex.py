@@ -1,5 +1,7 @@
 """FlexAttention's terms, uncompiled on a CPU, against the reference; and compiled where a GPU is at hand."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.nn.attention.flex_attention import flex_attention
@@ -22,8 +24,13 @@ def tensors(queries, keys, key_heads=HEADS, heads=HEADS, value_dim=DIM):
     return query, torch.randn(BATCH, key_heads, keys, DIM), torch.randn(BATCH, key_heads, keys, value_dim)
 
 
-def uncompiled(query, key, value, mask=None, bias=None, scale=None):
-    return flex(Request(query, key, value, mask, bias, DIM**-0.5 if scale is None else scale), flex_attention)
+def computed(kernel, query, key, value, mask=None, bias=None, scale=None):
+    return flex(Request(query, key, value, mask, bias, DIM**-0.5 if scale is None else scale), kernel)
+
+
+@pytest.fixture
+def uncompiled(flex_attention):
+    return partial(computed, flex_attention)
 
 
 def per_head(queries, keys):
@@ -55,15 +62,30 @@ LENGTHS = [(5, 5), (7, 3), (127, 131), (131, 257)]  # a block has 128
 
 
 @pytest.mark.parametrize("name", MASKS)
-def test_masks(name):
+def test_masks(uncompiled, name):
     for queries, keys in LENGTHS:
         mask, given = MASKS[name](queries, keys), tensors(queries, keys)
         wanted = regard.attention(*given, mask=mask, impl="reference")
         assert_close(uncompiled(*given, mask=mask), wanted, rtol=0, atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [lambda: None, lambda: torch.randn(1, HEADS, 5, 1), lambda: positions.ALiBi(HEADS)],
+    ids=["none", "tensor", "distance"],
+)
+def test_torchs_compiler_traces_the_rules(make):
+    """As it does in each call on a GPU: the rules of all kinds of masks, joined, and of each kind of bias."""
+    given, bias = tensors(5, 7), make()
+    rows = masks.causal() & masks.padding([7, 3]) | ~masks.window(1, 0)
+    drawn = masks.random_blocks(1, block=3) | masks.global_tokens([2])
+    mask = (rows | drawn) & MASKS["documents"](5, 7) | per_head(5, 7)
+    wanted = regard.attention(*given, mask=mask, bias=bias, impl="reference")
+    assert_close(computed(flex_attention, *given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
+
+
 @pytest.mark.parametrize("key_heads", [1, 2])
-def test_grouped_queries_and_wider_values(key_heads):
+def test_grouped_queries_and_wider_values(uncompiled, key_heads):
     given = tensors(5, 7, key_heads=key_heads, heads=6, value_dim=16)
     for mask in (None, masks.causal(), masks.padding([7, 3]), masks.keep(torch.rand(1, 6, 5, 7) < 0.5)):
         wanted = regard.attention(*given, mask=mask, impl="reference")
@@ -71,13 +93,13 @@ def test_grouped_queries_and_wider_values(key_heads):
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.25, -0.5])
-def test_scale(scale):
+def test_scale(uncompiled, scale):
     given = tensors(5, 7)
     assert_close(uncompiled(*given, scale=scale), regard.attention(*given, scale=scale, impl="reference"))
 
 
 @pytest.mark.parametrize("make", [lambda: positions.ALiBi(HEADS), lambda: positions.T5Buckets(HEADS)])
-def test_distances(make):
+def test_distances(uncompiled, make):
     for queries, keys in LENGTHS[:3]:
         bias, given = make(), tensors(queries, keys)
         for mask in (None, masks.causal()):
@@ -86,7 +108,7 @@ def test_distances(make):
                 assert_close(uncompiled(*given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
 
 
-def test_one_slope_for_all_heads():
+def test_one_slope_for_all_heads(uncompiled):
     given, bias = tensors(5, 7), positions.ALiBi(1)
     assert_close(uncompiled(*given, bias=bias), regard.attention(*given, bias=bias, impl="reference"))
 
@@ -94,14 +116,14 @@ def test_one_slope_for_all_heads():
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1, 1), (1, 1, 5, 7), (BATCH, 1, 1, 7), (1, HEADS, 5, 1), (BATCH, HEADS, 5, 7)]
 )
-def test_bias_tensors(shape):
+def test_bias_tensors(uncompiled, shape):
     given, bias = tensors(5, 7), torch.randn(shape)
     for mask in (None, masks.window(2, 1)):
         wanted = regard.attention(*given, mask=mask, bias=bias, impl="reference")
         assert_close(uncompiled(*given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
 
 
-def test_a_bias_forbids_too():
+def test_a_bias_forbids_too(uncompiled):
     given, bias = tensors(5, 7), torch.randn(1, HEADS, 5, 7)
     bias[:, :, 1] = -torch.inf  # a row that may see nothing
     bias[:, :, 2:, :3] = -torch.inf
@@ -121,7 +143,7 @@ def test_a_bias_forbids_too():
     ],
     ids=repr,
 )
-def test_keys_hidden_from_every_query(mask, poison):
+def test_keys_hidden_from_every_query(uncompiled, mask, poison):
     query, key, value = tensors(5, 7)
     clean = uncompiled(query, key, value, mask=mask)
     for tensor in (key, value):
@@ -129,7 +151,7 @@ def test_keys_hidden_from_every_query(mask, poison):
     assert torch.equal(uncompiled(query, key, value, mask=mask), clean)
 
 
-def test_keys_hidden_from_the_whole_group():
+def test_keys_hidden_from_the_whole_group(uncompiled):
     query, key, value = tensors(5, 7, key_heads=2, heads=6)
     allowed = torch.ones(1, 6, 5, 7, dtype=torch.bool)
     allowed[0, :3, :, 4:] = False  # the first key head serves query heads 0 to 2

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+from torch.nn.attention.flex_attention import create_block_mask
 
 import regard
 from conformance.trials import LAYOUTS, TRIALS
@@ -22,9 +22,13 @@ def tensors(at, learning: bool = False):
     return [torch.randn(shape, requires_grad=learning) for shape in shapes]
 
 
-def by_flex(query, key, value, *, mask=None, bias=None, scale=None):
-    with torch.no_grad():  # it traces the rules, and a parameter among them warns
-        return flex(checked(query, key, value, mask=mask, bias=bias, scale=scale), flex_attention)
+@pytest.fixture
+def by_flex(flex_attention):
+    def computed(query, key, value, *, mask=None, bias=None, scale=None):
+        with torch.no_grad():  # it traces the rules, and a parameter among them warns
+            return flex(checked(query, key, value, mask=mask, bias=bias, scale=scale), flex_attention)
+
+    return computed
 
 
 @pytest.mark.parametrize(
@@ -32,7 +36,7 @@ def by_flex(query, key, value, *, mask=None, bias=None, scale=None):
     [pytest.param(LAYOUTS[0], marks=pytest.mark.slow), pytest.param(LAYOUTS[1], marks=pytest.mark.slow), LAYOUTS[2]],
     ids=["square", "decoding", "more queries"],
 )
-def test_every_mask(at, as_users_call):
+def test_every_mask(by_flex, at, as_users_call):
     query, key, value = tensors(at)
     for trial in TRIALS:
         mask = trial.mask(at)
@@ -54,7 +58,7 @@ def test_every_mask(at, as_users_call):
     ],
     ids=["a matrix a head", "of keys", "of queries", "alibi", "t5", "t5 of one head"],
 )
-def test_every_bias(at, make):
+def test_every_bias(by_flex, at, make):
     query, key, value = tensors(at)
     bias, mask = make(at), masks.causal() | masks.global_tokens([0])
     for scale in (None, 0.3):
@@ -63,7 +67,7 @@ def test_every_bias(at, make):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
 
 
-def test_padding_hides_anything():
+def test_padding_hides_anything(by_flex):
     query, key, value = tensors(LAYOUTS[0])
     mask = masks.padding([5, 3])
     hidden = ~mask.dense(7, 7)[:, :, 0, :, None]
