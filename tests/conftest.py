@@ -49,6 +49,7 @@ jaxtyping.jaxtyped = _jaxtyped_once
 hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
+hypothesis.settings.register_profile("by day", hypothesis.settings.get_profile("any machine"), max_examples=25)
 hypothesis.settings.load_profile("any machine")
 torch.set_num_threads(1)  # the tests' tensors are tiny, and pytest's workers share the cores
 # As in the background of a shell. Tests interrupt what they start.
@@ -108,6 +109,8 @@ class Ledger:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if "not slow" in config.option.markexpr:
+        hypothesis.settings.load_profile("by day")  # what a test says itself is for tests/by_night.py to lower
     path = config.getoption("--write-table")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Ledger(path), "ledger")

@@ -5,9 +5,10 @@ import gzip
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from by_night import examples
 from regard.errors import DataError, OptionError, ShapeError
 from regard.text.alignments import (
     FORMS,
@@ -99,7 +100,7 @@ def test_naacl(tmp_path):
 
 
 @given(found=st.lists(ALIGNMENTS, min_size=1, max_size=5), first=st.integers(0, 1))
-@settings(max_examples=50)
+@examples(50)
 def test_what_is_written_is_read_again(tmp_path_factory, found, first):
     path = write(tmp_path_factory.mktemp("links"), "\n".join(one.text(first=first) for one in found) + "\n")
     lengths = [(7, 5)] * len(found)

@@ -5,9 +5,10 @@ import string
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from by_night import examples
 from regard.text.placeholders import TOKENS, Protected, protect
 from regard.text.subwords import Subwords
 
@@ -160,7 +161,7 @@ def test_each_is_one_token():
     assert ids[4] in sandwiched
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20, by_day=5)
 @given(st.sampled_from("%&<{\\a\"'@:./#0 =-!|,[($~\t"), st.sampled_from(["", "a", "0", " ", "<a", "{{a", "a@", "%("]))
 def test_the_time_does_not_explode(character, start):
     started = time.process_time()  # of this process: others may keep the machine busy

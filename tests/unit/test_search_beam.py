@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
+from by_night import examples
 from oracles import search as oracle
 from regard.errors import OptionError, RefusedError
 from regard.search import Beam, Greedy
@@ -54,7 +55,7 @@ def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(alpha, seed):
         agree(those, oracle.exhaustive(of_source(following, source), END, NEVER, most, alpha)[:width])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=some.integers(0, 10**6),
     width=some.integers(1, 6),
@@ -72,7 +73,7 @@ def test_dropping_what_cannot_win_changes_nothing(seed, width, share, alpha, mos
         agree(those, oracle.beam(of_source(following, source), END, NEVER, most, width, alpha)[:best])
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     seed=some.integers(0, 10**6),
     width=some.integers(1, 6),
@@ -93,7 +94,7 @@ def test_a_source_is_done_when_enough_have_ended(seed, width, share, alpha, most
         agree(those, wanted)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=some.integers(0, 10**6), most=some.integers(1, 9))
 def test_width_1_without_penalty_is_greedy(seed, most):
     model = TableModel(random_table(VOCABULARY, seed), VOCABULARY)

@@ -5,10 +5,11 @@ import json
 import pytest
 import tokenizers
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from by_night import examples
 from regard.errors import CheckpointError, DataError, OptionError
 from regard.models.load import folder_of
 from regard.text import Tokenizer
@@ -61,7 +62,7 @@ def test_spans_count_characters_of_the_original(tokenizer, text, word):
     assert (inside[0][0], inside[-1][1]) == (start, end)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
 def test_any_text_reads_as_transformers_reads_it(tokenizer, peer, text):
     read = tokenizer.encode(text)
