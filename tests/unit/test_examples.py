@@ -1,10 +1,11 @@
 """The worked examples: each runs by itself, and its numbers are the known ones."""
 
 import importlib.util
-import math
 import os
+import runpy
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -35,10 +36,8 @@ def test_all_seven_are_there():
     ]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[pytest.mark.slow] if name != "sentence_to_attention" else []) for name in SCRIPTS],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_runs_by_itself(name, tmp_path):
     """From any folder, with warnings as errors, and nothing but text on standard output."""
     done = subprocess.run(
@@ -52,6 +51,18 @@ def test_runs_by_itself(name, tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout.splitlines()) > 4
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_runs(name, tmp_path, monkeypatch, capfd):
+    """The same in this process, with the warnings of the suite as errors."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [f"{name}.py"])
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    output, errors = capfd.readouterr()
+    assert errors == ""
+    assert len(output.splitlines()) > 4
     assert list(tmp_path.iterdir()) == []
 
 
@@ -96,16 +107,20 @@ class TestSentenceToAttention:
         torch.testing.assert_close(attention(x), attention.output_projection(joined))
 
 
+@pytest.fixture(scope="module")
+def measure():
+    """That of why_scale, once for each scale."""
+    return cache(load("why_scale").measure)
+
+
 class TestWhyScale:
     @pytest.mark.parametrize("head_dim", [4, 64, 1024])
-    def test_variance_is_head_dim_unless_scaled(self, head_dim):
-        measure = load("why_scale").measure
+    def test_variance_is_head_dim_unless_scaled(self, measure, head_dim):
         assert measure(head_dim, 1.0).variance == pytest.approx(head_dim, rel=0.1)
         assert measure(head_dim, head_dim**-0.5).variance == pytest.approx(1, rel=0.1)
 
-    def test_softmax_saturates_unless_scaled(self):
-        measure = load("why_scale").measure
-        plain, scaled = measure(1024, 1.0), measure(1024, 1 / math.sqrt(1024))
+    def test_softmax_saturates_unless_scaled(self, measure):
+        plain, scaled = measure(1024, 1.0), measure(1024, 1024**-0.5)
         assert plain.heaviest > 0.9
         assert plain.slope < 0.1
         assert scaled.heaviest < 0.4

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 KILLED = """
 import os, sys
 from pathlib import Path
@@ -34,70 +32,70 @@ def killed_before(number, act):
 
 def hidden(folder):
     return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
-"""
 
-MODEL = """
 def written(folder, text):
     write_folder(folder / "model", {"config.json": text, "about.json": text}, {"a": torch.tensor([float(text)])},
                  overwrite=True, keep_others=True)
 
-top, number, seen, gone = Path(sys.argv[1]), 0, set(), 0
-while True:
-    folder = top / str(number)
-    written(folder, "1")
-    (folder / "model" / "notes").mkdir()
-    (folder / "model" / "notes" / "thesis.txt").write_text("years of work")
-    died = killed_before(number, lambda: written(folder, "2"))
-    gone += not (folder / "model").exists()
-    recover_model(folder / "model")
-    texts = {(folder / "model" / name).read_text() for name in ("config.json", "about.json")}
-    assert len(texts) == 1, (number, texts)
-    seen |= texts
-    assert (folder / "model" / "notes" / "thesis.txt").read_text() == "years of work", number
-    assert hidden(folder) == [], (number, hidden(folder))
-    written(folder, "3")
-    assert (folder / "model" / "config.json").read_text() == "3"
-    assert (folder / "model" / "notes" / "thesis.txt").read_text() == "years of work"
-    if not died:
-        break
-    number += 1
-print(number, sorted(seen), gone)
-"""
+def try_a_model(top):
+    number, seen, gone = 0, set(), 0
+    while True:
+        folder = top / str(number)
+        written(folder, "1")
+        (folder / "model" / "notes").mkdir()
+        (folder / "model" / "notes" / "thesis.txt").write_text("years of work")
+        died = killed_before(number, lambda: written(folder, "2"))
+        gone += not (folder / "model").exists()
+        recover_model(folder / "model")
+        texts = {(folder / "model" / name).read_text() for name in ("config.json", "about.json")}
+        assert len(texts) == 1, (number, texts)
+        seen |= texts
+        assert (folder / "model" / "notes" / "thesis.txt").read_text() == "years of work", number
+        assert hidden(folder) == [], (number, hidden(folder))
+        written(folder, "3")
+        assert (folder / "model" / "config.json").read_text() == "3"
+        assert (folder / "model" / "notes" / "thesis.txt").read_text() == "years of work"
+        if not died:
+            break
+        number += 1
+    print(number, sorted(seen), gone)
 
-RUN = """
 tensors = {"a": torch.zeros(3)}
 
 def save(run, step, kept):
     progress = Progress(step=step, kept=kept)
     run.save(Checkpoint(progress=progress, weights=tensors, optimizer=tensors, random=tensors))
 
-top, number, seen, gone = Path(sys.argv[1]), 0, set(), 0
-while True:
-    run = RunFolder(top / str(number))
-    run.begin({}, {})
-    save(run, 7, 1.0)
-    died = killed_before(number, lambda: save(run, 7, 2.0))
-    gone += not (run.path / "checkpoints" / "step-00000007").exists()
-    last = run.last()
-    assert last is not None and last.progress.step == 7, number
-    seen.add(last.progress.kept)
-    save(run, 7, 3.0)
-    assert run.last().progress.kept == 3.0
-    assert hidden(run.path / "checkpoints") == [], number
-    if not died:
-        break
-    number += 1
-print(number, sorted(seen), gone)
+def try_a_checkpoint(top):
+    number, seen, gone = 0, set(), 0
+    while True:
+        run = RunFolder(top / str(number))
+        run.begin({}, {})
+        save(run, 7, 1.0)
+        died = killed_before(number, lambda: save(run, 7, 2.0))
+        gone += not (run.path / "checkpoints" / "step-00000007").exists()
+        last = run.last()
+        assert last is not None and last.progress.step == 7, number
+        seen.add(last.progress.kept)
+        save(run, 7, 3.0)
+        assert run.last().progress.kept == 3.0
+        assert hidden(run.path / "checkpoints") == [], number
+        if not died:
+            break
+        number += 1
+    print(number, sorted(seen), gone)
+
+try_a_model(Path(sys.argv[1]) / "models")
+try_a_checkpoint(Path(sys.argv[1]) / "runs")
 """
 
 
-@pytest.mark.parametrize(
-    ("program", "seen"), [(MODEL, "['1', '2']"), (RUN, "[1.0, 2.0]")], ids=["a model", "a checkpoint once more"]
-)
-def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path, program, seen):
-    command = [sys.executable, "-c", KILLED + program, str(tmp_path)]
+def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path):
+    """Of a model, and of a checkpoint that is written once more."""
+    command = [sys.executable, "-c", KILLED, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    number, rest = done.stdout.strip().split(" ", 1)
-    assert int(number) > 10
-    assert rest == f"{seen} 1"  # and there is one moment when nothing has the name
+    for line, seen in zip(done.stdout.splitlines(), ("['1', '2']", "[1.0, 2.0]"), strict=True):
+        number, rest = line.split(" ", 1)
+        assert int(number) > 10
+        assert rest == f"{seen} 1"  # and there is one moment when nothing has the name

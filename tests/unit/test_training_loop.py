@@ -156,11 +156,20 @@ class CutError(Exception):
     """As a kill would: at any step, nothing after it is done."""
 
 
-@pytest.mark.parametrize("cut_at", [3, 8, 9, 17, 23])
-def test_a_run_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, cut_at):
-    whole = Regression()
-    trainer(whole, tmp_path / "whole", settings(steps=31, save_seconds=0.0, average=1)).run()
+CUT = {"steps": 31, "save_seconds": 0.0, "average": 1}
 
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The weights that a run ends with which nothing cuts off."""
+    task = Regression()
+    trainer(task, tmp_path_factory.mktemp("whole") / "m", settings(**CUT)).run()
+    return weights(task)
+
+
+# Before the first validation and where an epoch ends; by night also among later ones.
+@pytest.mark.parametrize("cut_at", [3, 9, *(pytest.param(step, marks=pytest.mark.slow) for step in (8, 17, 23))])
+def test_a_run_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, whole, cut_at):
     class Breaking(Regression):
         steps = 0
 
@@ -171,14 +180,14 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, cut_at):
             return super().loss(model, batch, share)
 
     with pytest.raises(CutError):
-        trainer(Breaking(), tmp_path / "cut", settings(steps=31, save_seconds=0.0, average=1)).run()
+        trainer(Breaking(), tmp_path / "cut", settings(**CUT)).run()
     torch.manual_seed(12345)
     again = Regression(seed=99)  # other weights, which the checkpoint replaces
     torch.rand(17)
-    run = trainer(again, tmp_path / "cut", settings(steps=31, save_seconds=0.0, average=1), begin=False)
+    run = trainer(again, tmp_path / "cut", settings(**CUT), begin=False)
     assert run.progress.step == cut_at
     run.run()
-    assert same(weights(whole), weights(again))
+    assert same(whole, weights(again))
 
 
 def test_a_run_goes_on_from_the_last_checkpoint_where_steps_were_lost(tmp_path):
@@ -503,20 +512,29 @@ def test_what_is_damaged_is_not_to_be_removed_with_all_the_rest(tmp_path):
         run.asked("seed")
 
 
+LOCKING = """
+import sys, time, filelock
+try:
+    with filelock.FileLock(sys.argv[1], timeout=0):
+        print("held", flush=True)
+        time.sleep(60)
+except filelock.Timeout:
+    print("refused")
+"""
+
+
 def test_one_process_at_a_time_writes_a_run(tmp_path):
-    """Held by another process, and free again when that was killed."""
-    code = "import sys, time; from pathlib import Path; from regard.train.run_folder import RunFolder\n"
-    code += "with RunFolder(Path(sys.argv[1])).held(print): print('held', flush=True); time.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "m.run")], stdout=subprocess.PIPE) as other:
+    """Another process is kept out; and it keeps others out until it is killed. It knows nothing but the lock."""
+    run, command = RunFolder(tmp_path / "m.run"), [sys.executable, "-c", LOCKING, str(tmp_path / ".m.run.lock")]
+    with run.held(print):
+        assert subprocess.run(command, capture_output=True, check=True, timeout=30).stdout == b"refused\n"
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with (
-            pytest.raises(OutputExistsError, match="another process is training"),
-            RunFolder(tmp_path / "m.run").held(print),
-        ):
+        with pytest.raises(OutputExistsError, match="another process is training"), run.held(print):
             pass
         other.kill()
-    with RunFolder(tmp_path / "m.run").held(print):
+    with run.held(print):
         pass
     assert list(tmp_path.iterdir()) == []
 
