@@ -1,6 +1,7 @@
 """Biases against the oracle, forward and backward: every way a tensor may broadcast, -inf, and the scale."""
 
 import itertools
+from functools import cache
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from oracles import attention as oracle
 from regard import masks
 
 BATCH, HEADS, QUERIES, KEYS = 2, 3, 5, 7
+SCALE = 0.7
 MASKS = {
     "none": None,
     "causal": masks.causal(align="start"),
@@ -27,24 +29,32 @@ def arrays(*given: torch.Tensor) -> list[np.ndarray]:
     return [tensor.detach().numpy() for tensor in given]
 
 
+@cache
+def every_broadcast(mask):
+    """Query, key, value, a bias and the output's gradient, as NumPy arrays; with the oracle's output and gradients."""
+    allowed = None if MASKS[mask] is None else MASKS[mask].dense(QUERIES, KEYS).numpy()
+    found = []
+    for ones, key_heads in itertools.product(itertools.product([False, True], repeat=4), (1, HEADS)):
+        query, key, value = arrays(*tensors(key_heads))
+        shape = [1 if one else size for one, size in zip(ones, (BATCH, HEADS, QUERIES, KEYS), strict=True)]
+        bias, upstream = arrays(*(torch.randn(one, dtype=torch.float64) for one in (shape, (*query.shape[:3], 2))))
+        output, _ = oracle.attention(query, key, value, allowed, bias, SCALE)
+        gradients = oracle.backward(query, key, value, upstream, allowed, bias, SCALE)
+        found.append(((query, key, value, bias, upstream), (output, *gradients)))
+    return found
+
+
 @pytest.mark.parametrize("impl", ["reference", "native", "sdpa", "auto"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_every_broadcast_of_a_trained_bias(impl, mask, as_users_call):
-    mask = MASKS[mask]
-    allowed = None if mask is None else mask.dense(QUERIES, KEYS).numpy()
-    for ones, key_heads in itertools.product(itertools.product([False, True], repeat=4), (1, HEADS)):
-        query, key, value = tensors(key_heads)
-        shape = [1 if one else size for one, size in zip(ones, (BATCH, HEADS, QUERIES, KEYS), strict=True)]
-        bias = torch.randn(shape, dtype=torch.float64, requires_grad=True)
-        output = regard.attention(query, key, value, mask=mask, bias=bias, scale=0.7, impl=impl)
-        upstream = torch.randn_like(output)
+    for given, expected in every_broadcast(mask):
+        *leaves, upstream = (torch.from_numpy(one) for one in given)
+        query, key, value, bias = (leaf.requires_grad_() for leaf in leaves)
+        output = regard.attention(query, key, value, mask=MASKS[mask], bias=bias, scale=SCALE, impl=impl)
         output.backward(upstream)
-        given = arrays(query, key, value)
-        theirs, _ = oracle.attention(*given, allowed, bias.detach().numpy(), 0.7)
-        np.testing.assert_allclose(output.detach(), theirs, atol=1e-13)
-        gradients = oracle.backward(*given, upstream.numpy(), allowed, bias.detach().numpy(), 0.7)
-        for ours, exact in zip((query, key, value, bias), gradients, strict=True):
-            np.testing.assert_allclose(ours.grad, exact, atol=1e-12, err_msg=f"{shape} {key_heads}")
+        np.testing.assert_allclose(output.detach(), expected[0], atol=1e-13)
+        for leaf, exact in zip(leaves, expected[1:], strict=True):
+            np.testing.assert_allclose(leaf.grad, exact, atol=1e-12, err_msg=f"{bias.shape} {key.shape}")
 
 
 @pytest.mark.parametrize("impl", ["reference", "native", "sdpa", "auto"])

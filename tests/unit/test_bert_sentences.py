@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sentence_transformers import SentenceTransformer
 
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError
 from regard.models import Bert, BertConfig, load
@@ -24,7 +23,7 @@ TEXTS = [
     "",
     "猫 吃 鱼。我爱北京天安门，今天天气很好。",
     "😀 naïve café 𠀀",
-    "word " * 400,
+    "word " * 260,
     "a",
     "[MASK] <b>&amp;</b> [SEP] https://example.org?q=1",
     "שלום עולם",
@@ -38,19 +37,27 @@ def embedder():
 
 @pytest.fixture(scope="module")
 def peer():
+    from sentence_transformers import SentenceTransformer  # takes a second, in whichever process these tests run
+
     peer = SentenceTransformer(str(folder_of("minilm")), device="cpu")
     peer.max_seq_length = 512  # it cuts at 256 otherwise
     return peer
 
 
-def test_cosine_against_sentence_transformers(embedder, peer):
-    ours, theirs = embedder.sentences(TEXTS).numpy(), peer.encode(TEXTS)
+@pytest.fixture(scope="module")
+def theirs(peer):
+    """The peer's vectors of all texts."""
+    return peer.encode(TEXTS)
+
+
+def test_cosine_against_sentence_transformers(embedder, theirs):
+    ours = embedder.sentences(TEXTS).numpy()
     assert (ours * theirs).sum(axis=1) == pytest.approx(1, abs=1e-5)
     assert np.abs(ours - theirs).max() < 1e-5
 
 
-def test_bfloat16_against_sentence_transformers(peer):
-    ours, theirs = Embedder(load("minilm", dtype=torch.bfloat16)).sentences(TEXTS), peer.encode(TEXTS)
+def test_bfloat16_against_sentence_transformers(theirs):
+    ours = Embedder(load("minilm", dtype=torch.bfloat16)).sentences(TEXTS)
     assert ours.dtype == torch.float32
     assert (ours.numpy() * theirs).sum(axis=1).min() > 0.999
     assert ours.norm(dim=1).numpy() == pytest.approx(1, abs=1e-6)
@@ -69,9 +76,9 @@ def test_batches_give_what_single_texts_give(embedder):
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
 
 
-def test_saved_models_give_the_same_in_sentence_transformers(embedder, tmp_path):
+def test_saved_models_give_the_same_in_sentence_transformers(embedder, peer, tmp_path):
     embedder.model.save(tmp_path / "saved")
-    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(TEXTS[:4])
+    theirs = type(peer)(str(tmp_path / "saved"), device="cpu").encode(TEXTS[:4])
     assert (embedder.sentences(TEXTS[:4]).numpy() * theirs).sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 

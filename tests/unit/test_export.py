@@ -17,7 +17,7 @@ from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.text.subwords import Subwords
 from regard.translation.export import FORMS, export
 
-LENGTH, MOST = 11, 13
+LENGTH, MOST = 11, 7
 LENGTHS = [LENGTH, 4, 7, 2]
 NUMBERS = {
     "width": 40,
@@ -61,23 +61,23 @@ def sources(seed=3):
 
 
 def written(model, ids, lengths):
-    """The likeliest tokens, one after the other, and the logits of each step.
+    """The likeliest tokens, one after the other, and the logits of each step (rows, steps, vocabulary).
 
     Never padding, unknown or start, not the end at once, and no token twice: random models like to repeat themselves.
     """
-    found, seen = [], []
+    found, seen, ended = [[] for _ in lengths], [], set()
     with torch.no_grad():
-        for row, length in enumerate(lengths):
-            state, token, tokens, logits = model.start(ids[row : row + 1, :length]), START, [], []
-            while len(logits) < MOST and token != END:
-                step, state = model.step(torch.tensor([token]), state)
-                never = [PAD, UNKNOWN, START, *tokens, *([] if tokens else [END])]
-                logits.append(step[0].index_fill(0, torch.tensor(never), -torch.inf))
-                token = int(logits[-1].argmax())
-                tokens += [token] if token != END else []
-            found.append(tokens)
-            seen.append(torch.stack(logits))
-    return found, seen
+        state, tokens = model.start(ids, lengths=lengths), torch.full((len(lengths),), START)
+        for place in range(MOST):
+            logits, state = model.step(tokens, state)
+            for row, before in enumerate(found):
+                logits[row, [PAD, UNKNOWN, START, *before, *([END] if place == 0 else [])]] = -torch.inf
+            seen.append(logits)
+            tokens = logits.argmax(dim=1)
+            ended |= {row for row, token in enumerate(tokens.tolist()) if token == END}
+            for row, token in enumerate(tokens.tolist()):
+                found[row] += [] if row in ended else [token]
+    return found, torch.stack(seen, dim=1)
 
 
 def of_ctranslate2(folder, ids, **options):

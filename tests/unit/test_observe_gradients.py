@@ -1,5 +1,7 @@
 """All that ``observe`` reports can be trained on: its gradients against differences, in tiles and whole."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,9 @@ from regard import masks
 from regard.kernels.reference import observe as reference_observe
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM = 1, 2, 5, 7, 3
+SHAPES = [(BATCH, HEADS, QUERIES, HEAD_DIM), (BATCH, HEADS, KEYS, HEAD_DIM), (BATCH, HEADS, KEYS, 2)]
+STATISTICS = ("output", "lse", "entropy", "received", "top_weights", "rows")
+ROWS, STEP = (0, 3, 4), 1e-3
 MASKS = {"none": None, "causal, padding, an empty row": masks.causal(align="start") & masks.padding([6], side="left")}
 
 
@@ -20,32 +25,43 @@ def tiling(request, monkeypatch):
         monkeypatch.setattr(reference_observe, "_TILE_BYTES", 2 * BATCH * HEADS * KEYS * 8)
 
 
+@cache
+def differences_of(mask):
+    """Query, key and value, and of each statistic what it changes by with each of their numbers."""
+    allowed = None if MASKS[mask] is None else MASKS[mask].dense(QUERIES, KEYS).numpy()
+    points = [np.random.default_rng(7).standard_normal(shape) for shape in SHAPES]
+
+    def statistics():
+        seen = oracle.observe(*points, allowed, top=2, asked_rows=ROWS)
+        arrays = [getattr(seen, statistic) for statistic in STATISTICS]
+        return {name: np.where(np.isfinite(one), one, 0.0) for name, one in zip(STATISTICS, arrays, strict=True)}
+
+    found = {name: [np.zeros((*shape, *one.shape)) for shape in SHAPES] for name, one in statistics().items()}
+    for number, point in enumerate(points):
+        for index in np.ndindex(point.shape):
+            here = point[index]
+            for steps, weight in differences.STENCIL:
+                point[index] = here + steps * STEP
+                for name, one in statistics().items():
+                    found[name][number][index] += weight * one / (12 * STEP)
+            point[index] = here
+    return points, found
+
+
 @pytest.mark.usefixtures("tiling")
 @pytest.mark.parametrize("mask", MASKS)
-@pytest.mark.parametrize("statistic", ["output", "lse", "entropy", "received", "top_weights", "rows"])
+@pytest.mark.parametrize("statistic", STATISTICS)
 def test_gradient_is_that_of_differences(statistic, mask):
-    mask = MASKS[mask]
-    allowed = None if mask is None else mask.dense(QUERIES, KEYS).numpy()
-    shapes = {
-        "query": (BATCH, HEADS, QUERIES, HEAD_DIM),
-        "key": (BATCH, HEADS, KEYS, HEAD_DIM),
-        "value": (BATCH, HEADS, KEYS, 2),
-    }
-    leaves = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes.values()]
-    seen = getattr(regard.observe(*leaves, mask=mask, top=2, rows=[0, 3, 4]), statistic)
-    upstream = torch.randn_like(seen)
-    there = seen.detach().isfinite()
-    (seen.masked_fill(~there, 0.0) * upstream).sum().backward()
-
-    def scalar(*points: np.ndarray) -> float:
-        theirs = getattr(oracle.observe(*points, allowed, top=2, asked_rows=(0, 3, 4)), statistic)
-        return float((np.where(there, theirs, 0.0) * upstream.numpy()).sum())
-
-    for leaf, exact in zip(
-        leaves, differences.gradients(scalar, *(leaf.detach().numpy() for leaf in leaves)), strict=True
-    ):
-        ours = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
-        np.testing.assert_allclose(ours, exact, atol=1e-8)
+    points, changes = differences_of(mask)
+    for impl in ("native", "reference"):
+        leaves = [torch.from_numpy(point).requires_grad_() for point in points]
+        seen = getattr(regard.observe(*leaves, mask=MASKS[mask], top=2, rows=ROWS, impl=impl), statistic)
+        upstream = torch.randn_like(seen)
+        seen.backward(upstream.masked_fill(~seen.isfinite(), 0.0))
+        for leaf, change in zip(leaves, changes[statistic], strict=True):
+            ours = np.zeros(leaf.shape) if leaf.grad is None else leaf.grad.numpy()
+            exact = (change * upstream.numpy()).sum(tuple(range(leaf.dim(), change.ndim)))
+            np.testing.assert_allclose(ours, exact, atol=1e-8, err_msg=impl)
 
 
 @pytest.mark.usefixtures("tiling")

@@ -6,7 +6,7 @@ loop for vmap.
 
 import subprocess
 import sys
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import pytest
@@ -74,16 +74,13 @@ def _of_batch(function, queries):
     return torch.stack([function(query) for query in queries])
 
 
-class Case:
-    """One function of the query, and what mathematics says of it."""
+class Exact:
+    """What mathematics says of one function of the query; each derivative is worked out once, for all who ask."""
 
-    def __init__(self, function, exact):
-        self.function, self.exact = function, exact
+    def __init__(self, function):
+        self.function = function
         self.query, self.direction = (torch.randn(BATCH, HEADS, QUERIES, HEAD_DIM).double() for _ in range(2))
-        self.upstreams = torch.randn(3, *exact(self.query).shape, dtype=torch.float64)
-
-    def loss(self, query):
-        return self.function(query).square().sum()
+        self.upstreams = torch.randn(3, *function(self.query).shape, dtype=torch.float64)
 
     def slope(self, scalar, step=1e-6):
         """The derivative of ``scalar`` with respect to each number of the query, by central differences."""
@@ -92,83 +89,95 @@ class Case:
             parts = [(scalar(self.query + unit) - scalar(self.query - unit)) / (2 * step) for unit in units]
         return torch.stack(parts, dim=-1)
 
+    @cached_property
     def jacobian(self):
-        slopes = self.slope(self.exact)
-        return slopes.unflatten(-1, self.query.shape)
+        return self.slope(self.function).unflatten(-1, self.query.shape)
 
     def gradient(self, upstream):
-        return self.slope(lambda query: (self.exact(query) * upstream).sum()).view_as(self.query)
+        return (self.jacobian * upstream[(..., *[None] * self.query.dim())]).sum(tuple(range(upstream.dim())))
 
+    @cached_property
     def curvature(self):
         """Of the loss: the derivative of its gradient, which the reference's first derivative gives."""
 
         def first(query):
             leaf = query.clone().requires_grad_()
             with torch.enable_grad():
-                return torch.autograd.grad(self.exact(leaf).square().sum(), leaf)[0]
+                return torch.autograd.grad(self.function(leaf).square().sum(), leaf)[0]
 
         return self.slope(first).unflatten(-1, self.query.shape)
+
+
+class Case:
+    """A function of the query, to be transformed where its derivatives are known."""
+
+    def __init__(self, function, known):
+        self.function = function
+        self.query, self.direction, self.upstreams = known.query, known.direction, known.upstreams
+
+    def loss(self, query):
+        return self.function(query).square().sum()
 
 
 TRANSFORMS = {
     "vmap": (
         lambda case: vmap(case.function)(torch.stack([case.query, case.direction])),
-        lambda case: _of_batch(case.exact, [case.query, case.direction]),
+        lambda known: _of_batch(known.function, [known.query, known.direction]),
     ),
     "grad": (
         lambda case: grad(lambda query: (case.function(query) * case.upstreams[0]).sum())(case.query),
-        lambda case: case.gradient(case.upstreams[0]),
+        lambda known: known.gradient(known.upstreams[0]),
     ),
     "vjp": (
         lambda case: vjp(case.function, case.query)[1](case.upstreams[0])[0],
-        lambda case: case.gradient(case.upstreams[0]),
+        lambda known: known.gradient(known.upstreams[0]),
     ),
     "jvp": (
         lambda case: jvp(case.function, (case.query,), (case.direction,))[1],
-        lambda case: (case.jacobian() * case.direction).flatten(-4).sum(-1),
+        lambda known: (known.jacobian * known.direction).flatten(-4).sum(-1),
     ),
     "forward_ad": (
         lambda case: _tangent(case.function, case.query, case.direction),
-        lambda case: (case.jacobian() * case.direction).flatten(-4).sum(-1),
+        lambda known: (known.jacobian * known.direction).flatten(-4).sum(-1),
     ),
-    "jacfwd": (lambda case: jacfwd(case.function)(case.query), lambda case: case.jacobian()),
-    "jacrev": (lambda case: jacrev(case.function)(case.query), lambda case: case.jacobian()),
-    "hessian": (lambda case: hessian(case.loss)(case.query), lambda case: case.curvature()),
+    "jacfwd": (lambda case: jacfwd(case.function)(case.query), lambda known: known.jacobian),
+    "jacrev": (lambda case: jacrev(case.function)(case.query), lambda known: known.jacobian),
+    "hessian": (lambda case: hessian(case.loss)(case.query), lambda known: known.curvature),
     "grad of grad": (
         lambda case: grad(lambda query: (grad(case.loss)(query) * case.direction).sum())(case.query),
-        lambda case: (case.curvature() * case.direction).flatten(-4).sum(-1),
+        lambda known: (known.curvature * known.direction).flatten(-4).sum(-1),
     ),
     "vmap of grad": (
         lambda case: vmap(grad(lambda query: (case.function(query) * case.upstreams[0]).sum()))(case.query[None])[0],
-        lambda case: case.gradient(case.upstreams[0]),
+        lambda known: known.gradient(known.upstreams[0]),
     ),
     "is_grads_batched": (
         lambda case: _batched(case.function, case.query, case.upstreams),
-        lambda case: _of_batch(case.gradient, case.upstreams),
+        lambda known: _of_batch(known.gradient, known.upstreams),
     ),
     "vmap of backward": (
         lambda case: _vmapped_backward(case.function, case.query, case.upstreams),
-        lambda case: _of_batch(case.gradient, case.upstreams),
+        lambda known: _of_batch(known.gradient, known.upstreams),
     ),
     "two backward passes": (
         lambda case: _twice(case.function, case.query, case.direction),
-        lambda case: (case.curvature() * case.direction).flatten(-4).sum(-1),
+        lambda known: (known.curvature * known.direction).flatten(-4).sum(-1),
     ),
     "functional.hessian": (
         lambda case: torch.autograd.functional.hessian(case.loss, case.query),
-        lambda case: case.curvature(),
+        lambda known: known.curvature,
     ),
     "functional.hessian, vectorized": (
         lambda case: torch.autograd.functional.hessian(case.loss, case.query, vectorize=True),
-        lambda case: case.curvature(),
+        lambda known: known.curvature,
     ),
     "checkpoint, reentrant": (
         lambda case: _checkpointed(case.function, case.query, case.upstreams[0], reentrant=True),
-        lambda case: case.gradient(case.upstreams[0]),
+        lambda known: known.gradient(known.upstreams[0]),
     ),
     "checkpoint": (
         lambda case: _checkpointed(case.function, case.query, case.upstreams[0], reentrant=False),
-        lambda case: case.gradient(case.upstreams[0]),
+        lambda known: known.gradient(known.upstreams[0]),
     ),
 }
 IN_FUNCTORCH = {"vmap", "jvp", "forward_ad", "jacfwd", "hessian", "grad of grad", "vmap of grad"}
@@ -197,18 +206,23 @@ def may_refuse(impl: str, transform: str, option: str) -> bool:
 )
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_right_or_refused(transform, option, impl):
-    options = OPTIONS[option]()
-    key, value = (torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=torch.float64) for _ in range(2))
-    case = Case(
-        lambda query: regard.attention(query, key, value, impl=impl, **options),
-        lambda query: regard.attention(query, key, value, impl="reference", **options),
-    )
+    key, value, options, known = _attention(option)
+    case = Case(lambda query: regard.attention(query, key, value, impl=impl, **options), known)
     ours, exact = TRANSFORMS[transform]
     if may_refuse(impl, transform, option):
         with pytest.raises(RefusedError, match=r"to do: .*(reference|auto)"):
             ours(case)
     else:
-        torch.testing.assert_close(ours(case), exact(case), rtol=0, atol=1e-7, check_dtype=True)
+        torch.testing.assert_close(ours(case), exact(known), rtol=0, atol=1e-7, check_dtype=True)
+
+
+@cache
+def _attention(option):
+    """Key, value, what else attention is given, and what is known of it."""
+    options = OPTIONS[option]()
+    key, value = (torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=torch.float64) for _ in range(2))
+    known = Exact(lambda query: regard.attention(query, key, value, impl="reference", **options))
+    return key, value, options, known
 
 
 @pytest.mark.parametrize("option", ["cells, an empty row", "trained bias", "T5", "Shaw"])
@@ -267,11 +281,16 @@ MIXING = ("vmap", "grad", "jvp", "hessian", "vmap of grad", "is_grads_batched")
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_mechanisms(name, transform):
     """With the options that they have by default, against the same mechanism's outputs, one input after the other."""
+    known = _mechanism(name)
+    ours, exact = TRANSFORMS[transform]
+    torch.testing.assert_close(ours(Case(known.function, known)), exact(known), rtol=0, atol=1e-7)
+
+
+@cache
+def _mechanism(name):
     mechanism = MECHANISMS[name](heads=HEADS, head_dim=HEAD_DIM).double()
     key, value = (torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=torch.float64) for _ in range(2))
-    case = Case(*[lambda query: mechanism(query, key, value, causal_or_none(mechanism))] * 2)
-    ours, exact = TRANSFORMS[transform]
-    torch.testing.assert_close(ours(case), exact(case), rtol=0, atol=1e-7)
+    return Exact(lambda query: mechanism(query, key, value, causal_or_none(mechanism)))
 
 
 @pytest.mark.filterwarnings("ignore:.*batching rule.*")

@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 
+from by_night import examples
 from regard.errors import CheckpointError, DataError, OptionError, RefusedError
 from regard.search import Beam, Greedy, Hypothesis, Sampling, Search
 from regard.text.placeholders import TOKENS, protect
@@ -15,10 +16,10 @@ from regard.translation import Rendering, Translation, Translator
 from small_translators import GERMAN, recurrent, transformer
 
 TEXTS = [
-    *GERMAN[:3],
+    *GERMAN[1:3],
     "Hund",
     "",
-    "Zwei kleine Hunde laufen durch den Schnee und den Schnee.",
+    "Zwei kleine Hunde laufen.",
     "  ",
     "klein %s",
     "läuft",
@@ -29,6 +30,12 @@ TAGGED = 'Ein <a href="x" class="y">Hund</a> läuft.'
 @pytest.fixture(scope="module")
 def translator():
     return transformer()
+
+
+@pytest.fixture(scope="module")
+def translations(translator):
+    """Those of all texts, as a user gets them who asks for nothing else."""
+    return texts_of(translator.translate(TEXTS))
 
 
 def texts_of(found):
@@ -51,9 +58,8 @@ class TestOrder:
                 assert mine.score == pytest.approx(its.score, abs=1e-4)
 
     @pytest.mark.parametrize("tokens", [pytest.param(1, marks=pytest.mark.slow), 17, 10**6])
-    def test_how_many_are_read_at_once_changes_nothing(self, translator, tokens):
-        other = Translator(translator.model, tokens=tokens)
-        assert texts_of(other.translate(TEXTS)) == texts_of(translator.translate(TEXTS))
+    def test_how_many_are_read_at_once_changes_nothing(self, translator, translations, tokens):
+        assert texts_of(Translator(translator.model, tokens=tokens).translate(TEXTS)) == translations
 
     def test_the_best_comes_first(self, translator):
         for one in translator.translate(GERMAN[:2], search=Beam(4, best=4)):
@@ -70,21 +76,31 @@ class TestOrder:
 
 
 class TestStream:
+    @pytest.fixture(autouse=True)
+    def few_are_held(self, monkeypatch):
+        monkeypatch.setattr("regard.translation.translator.CHUNK", 13)
+
     def test_it_reads_no_more_than_it_needs(self, translator):
         read = []
         texts = (read.append(number) or "Hund" for number in itertools.count())
         found = translator.stream(texts, search=Greedy())
         assert next(found).source == "Hund"
-        assert len(read) <= 1024
-        for _ in range(1024):
+        assert len(read) <= 13
+        for _ in range(13):
             next(found)
-        assert len(read) <= 2048
+        assert len(read) <= 26
 
     def test_it_says_what_translate_says(self, translator):
-        many = TEXTS * 150  # more than are held at a time
+        many = TEXTS * 3  # more than are held at a time
         found = list(translator.stream(many, search=Greedy()))
         assert [one.source for one in found] == many
-        assert texts_of(found) == texts_of(translator.translate(TEXTS, search=Greedy())) * 150
+        assert texts_of(found) == texts_of(translator.translate(TEXTS, search=Greedy())) * 3
+
+    def test_a_text_is_named_by_its_number(self):
+        translator = transformer(position="learned", length=29)
+        texts = ["", *[""] * 1300, " ".join(["Schnee"] * 40)]
+        with pytest.raises(DataError, match="text 1,302 is too long"):
+            list(translator.stream(texts, search=Greedy()))
 
 
 class TestPlaceholders:
@@ -140,13 +156,13 @@ class TestWords:
         assert {target for _, target in links} == set(range(tokens))
         assert {source for source, _ in links} <= set(range(tokens))
 
-    @settings(max_examples=25, deadline=None)
+    @examples(25)
     @given(
         some.lists(some.sampled_from(["Hund", "%s", '<a href="x">', "läuft,", "{n}", "Schnee"]), min_size=1, max_size=9)
     )
-    def test_tokens_are_counted_as_they_stand_in_the_texts(self, parts):
+    def test_tokens_are_counted_as_they_stand_in_the_texts(self, translator, parts):
         text = " ".join(parts)
-        aligned = transformer().aligned_pair(text, text, split=token_spans)
+        aligned = translator.aligned_pair(text, text, split=token_spans)
         links = aligned.token_alignment.sure
         assert {target for _, target in links} == set(range(len(text.split())))
         assert {source for source, _ in links} <= set(range(len(text.split())))
@@ -160,12 +176,12 @@ class TestWords:
         ],
     )
     def test_many_at_a_time_are_what_each_is_alone(self, make):
-        pairs = [(source, target) for source in GERMAN[:3] for target in ("Two", "The dog is small.", TAGGED)]
+        translator, targets = make(), ("Two", "The dog is small.", TAGGED)
+        pairs = [(source, target) for source in GERMAN[:3] for target in targets]
+        each = [translator.aligned_pair(*pair) for pair in pairs]
         for tokens in (1, 23, 10**6):
-            translator = make()
             translator.tokens = tokens
-            for pair, found in zip(pairs, translator.aligned_pairs(pairs), strict=True):
-                alone = translator.aligned_pair(*pair)
+            for alone, found in zip(each, translator.aligned_pairs(pairs), strict=True):
                 assert (found.source_words, found.target_words) == (alone.source_words, alone.target_words)
                 torch.testing.assert_close(found.weights, alone.weights, rtol=0, atol=1e-5)
         translated = translator.translate(GERMAN[:3], search=Greedy())
@@ -230,12 +246,6 @@ class TestWhatCannotBeRead:
             translator.translate(["Hund", None])
         with pytest.raises(OptionError, match="text 1 is not a string"):
             translator.translate(b"ab")
-
-    def test_a_text_of_a_stream_is_named_by_its_number(self):
-        translator = transformer(position="learned", length=29)
-        texts = ["", *[""] * 1300, " ".join(["Schnee"] * 40)]
-        with pytest.raises(DataError, match="text 1,302 is too long"):
-            list(translator.stream(texts, search=Greedy()))
 
     def test_a_model_without_subwords(self):
         model = transformer().model

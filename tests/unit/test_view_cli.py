@@ -2,23 +2,34 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
+from regard import models
 from regard.cli import view
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RefusedError, RegardError
+from regard.models import load
 from small_translators import SOURCE, TARGET, recurrent, transformer
 
 Run = Callable[..., Result]
 
 
+@pytest.fixture(scope="module")
+def load_once() -> Callable[..., Any]:
+    """As ``load``, and what was loaded before is given again: most of these tests' time would go there."""
+    return cache(load)
+
+
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load_once: Callable[..., Any]) -> Run:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "load", load_once)
     app = typer.Typer()
     app.callback()(lambda: None)
     view.register(app)
