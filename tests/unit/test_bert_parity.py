@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional
 from transformers import BertConfig as PeerConfig
 from transformers import BertModel as Peer
 
 import regard
+from by_night import examples
 from regard import masks
 from regard.models import Bert, BertConfig, load
 from regard.models.load import folder_of
@@ -101,6 +102,7 @@ class TestRealWeights:
     def test_one_token(self, model, peer, exact):
         assert_parity(model, peer, torch.tensor([[7592]]), torch.ones(1, 1, dtype=torch.bool), exact=exact)
 
+    @pytest.mark.slow  # the random models below are asked for all their positions too
     def test_as_many_tokens_as_there_are_positions(self, model, peer, exact):
         read = model.tokenizer.encode("the cat sat " * 170)
         assert read.ids.shape == (1, 512)
@@ -164,21 +166,22 @@ def peers(draw, head_dims, deviation):
 
 
 def assert_random_parity(peer, folder, dtype, tolerance):
-    """The peer, saved by transformers and read by ours: the layout and the mathematics at once."""
+    """The peer, saved by transformers and read by ours: the layout and the mathematics at once, at every position."""
     peer.save_pretrained(folder)
-    ids = torch.randint(0, peer.config.vocab_size, (3, 11))
-    tokens = torch.arange(11) < torch.tensor([[11], [5], [1]])
-    segments = torch.randint(0, peer.config.type_vocab_size, (3, 11))
+    length = peer.config.max_position_embeddings
+    ids = torch.randint(0, peer.config.vocab_size, (3, length))
+    tokens = torch.arange(length) < torch.tensor([[length], [5], [1]])
+    segments = torch.randint(0, peer.config.type_vocab_size, (3, length))
     assert_parity(load(folder, dtype=dtype), peer.to(dtype), ids, tokens, segments=segments, tolerance=tolerance)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(15, by_day=5)
 @given(peer=peers(head_dims=[11, 13], deviation=0.1))
 def test_random_small_models(tmp_path_factory, peer):
     assert_random_parity(peer, tmp_path_factory.mktemp("peer"), torch.float32, TOLERANCE)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@examples(15, by_day=5)
 @given(peer=peers(head_dims=[1, 2, 7, 13], deviation=0.5))
 def test_random_badly_conditioned_models(tmp_path_factory, peer):
     """In float64: large weights, and a norm of one or two numbers with deviations near 0, blow up any rounding."""

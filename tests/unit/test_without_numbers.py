@@ -30,6 +30,17 @@ BIASES = {
 }
 CASES = [(mask, "none") for mask in MASKS] + [("causal", bias) for bias in BIASES if bias != "none"]
 NO_NUMBERS = {"device": "meta"}
+IN_EACH_DTYPE = [("none", "none"), ("causal", "tensor"), ("causal", "T5")]  # by night all others too
+
+
+def in_each_dtype(first, *others):
+    """All cases with the first dtype and what goes with it; with the others some of them by day."""
+    more = [(case, other) for case in CASES for other in others]
+    return [
+        *((*case, *first) for case in CASES),
+        *((*case, *other) for case, other in more if case in IN_EACH_DTYPE),
+        *(pytest.param(*case, *other, marks=pytest.mark.slow) for case, other in more if case not in IN_EACH_DTYPE),
+    ]
 
 
 def tokens(dtype=torch.float32, **place):
@@ -47,9 +58,11 @@ def moved(bias):
     return bias if bias is None else bias.to("meta")
 
 
-@pytest.mark.parametrize(("dtype", "dropout"), [(torch.float32, 0.0), (torch.bfloat16, 0.5), (torch.float64, 0.0)])
 @pytest.mark.parametrize("impl", ["auto", "reference", "sdpa"])
-@pytest.mark.parametrize(("mask", "bias"), CASES)
+@pytest.mark.parametrize(
+    ("mask", "bias", "dtype", "dropout"),
+    in_each_dtype((torch.float32, 0.0), (torch.bfloat16, 0.5), (torch.float64, 0.0)),
+)
 def test_attention(mask, bias, impl, dtype, dropout):
     given, bias = tokens(dtype, **NO_NUMBERS), moved(BIASES[bias]())
     if impl == "sdpa" and isinstance(bias, positions.ShawRelative):
@@ -60,9 +73,8 @@ def test_attention(mask, bias, impl, dtype, dropout):
     assert all(tensor.grad.shape == tensor.shape and tensor.grad.is_meta for tensor in given)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("impl", ["auto", "reference"])
-@pytest.mark.parametrize(("mask", "bias"), CASES)
+@pytest.mark.parametrize(("mask", "bias", "dtype"), in_each_dtype((torch.float32,), (torch.bfloat16,)))
 def test_observe(mask, bias, impl, dtype):
     """The same shapes and dtypes as of numbers."""
     made_mask, made_bias = MASKS[mask](), BIASES[bias]()
