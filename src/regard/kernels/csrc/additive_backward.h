@@ -110,8 +110,8 @@ struct AdditiveBackward {
     }
 
     // What the gradient of lse adds: d lse_i / d s_ij = w_ij.
-    static void add_to_delta(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
-                             int64_t head, int64_t in_group, int64_t query_tile, char*) {
+    static void prepare_queries(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
+                                int64_t head, int64_t in_group, int64_t query_tile, char*) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         number* delta = (number*)(tiles.delta + tiles.size->row_numbers * at);
         uint64_t active = ((const uint64_t*)tiles.active)[at];

@@ -233,14 +233,12 @@ struct Run {
         k.backward_pack_queries(p, given, member / p.key_heads, head, n % p.query_tiles(), tiles, in_group, scratch);
     }
     // What stands between packing and gradients: it needs all keys of one tile of queries.
-    bool has_preparation() const { return was_decoded || has_statistics(); }
+    bool has_preparation() const { return was_decoded || given.grad_lse || given.watched(); }
     void prepare_queries(int64_t member, int64_t n, const BackwardTiles& tiles, char* scratch) const {
         int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles(), batch = member / p.key_heads;
         int64_t head = member % p.key_heads * p.group() + in_group;
-        if (was_decoded) k.backward_normalize(p, given, tiles, batch, head, in_group, t, scratch);
-        if (has_statistics()) k.backward_add_to_delta(p, given, tiles, batch, head, in_group, t, scratch);
+        k.backward_prepare_queries(p, given, tiles, batch, head, in_group, t, scratch);
     }
-    bool has_statistics() const { return given.grad_lse || given.watched(); }
     void finish_queries(int64_t member, int64_t n, char* buffers, size_t step) const {
         int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles();
         int64_t head = member % p.key_heads * p.group() + in_group, first = 0, past = split.ranges;

@@ -151,7 +151,7 @@ struct Backward {
 
     // ---- one range of key tiles ----
 
-    static constexpr int together = 4;  // key tiles whose largest score is taken at once by `normalize`
+    static constexpr int together = 4;  // key tiles whose largest score is taken at once by normalize_queries
 
     const Problem& p;
     const BackwardGiven& g;
@@ -333,7 +333,7 @@ struct Backward {
         }
     };
 
-    // The same from weights that `normalize` left, relative to the largest score that it had seen by then.
+    // The same from weights that normalize_queries left, relative to the largest score that it had seen by then.
     template <int n>
     REGARD_INLINE void recall_weights(int64_t key_tile, size_t at, int64_t first, int32_t from, int32_t stop,
                                       bool partial) {
@@ -581,15 +581,18 @@ struct Backward {
                          grad_query.at(batch, head, first + i, 0));
     }
 
-    // What statistics add to delta: sum_j w_ij (D_ij - dO_i . v_j) - grad_lse_i, for one tile of queries.
-    static void add_to_delta(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
-                             int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
+    // What needs all keys of one tile of queries before there are gradients: its normalizers, where weights are kept of it,
+    // and what statistics add to delta.
+    static void prepare_queries(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
+                                int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
         BackwardResults none = {};
         Backward b(p, g, tiles, none, batch, scratch);
         b.head = head, b.in_group = in_group;
+        if (tiles.weights) b.normalize_queries(query_tile);
         b.watch_queries(query_tile);
     }
 
+    // What statistics add to delta: sum_j w_ij (D_ij - dO_i . v_j) - grad_lse_i.
     void watch_queries(int64_t query_tile) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         int64_t first_query = query_tile * tile, rows = smaller(p.queries - first_query, tile);
@@ -635,14 +638,6 @@ struct Backward {
     // The normalizers of one tile of queries again, where the forward pass was by decoding (decode.cpp): it adds products
     // in another order, and the difference of two roundings of one large score could be anything. Such calls have few
     // queries, so the weights that this takes are kept for the gradients, and no product is computed twice.
-    static void normalize(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
-                          int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
-        BackwardResults none = {};
-        Backward b(p, g, tiles, none, batch, scratch);
-        b.head = head, b.in_group = in_group;
-        b.normalize_queries(query_tile);
-    }
-
     void normalize_queries(int64_t query_tile) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         number* largest = (number*)(tiles.largest + size.row_numbers * at);

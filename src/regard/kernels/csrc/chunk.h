@@ -358,7 +358,7 @@ struct Decode {
         const double log_sum = results.lse || results.normalizer ? log((double)sum) : 0;
         if (const Array& lse = results.lse)
             ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)((double)base * ln_2 + log_sum);
-        // For the backward pass to know which rows take part, and no more: see Backward::normalize.
+        // For the backward pass to know which rows take part, and no more: see Backward::normalize_queries.
         if (results.normalizer)
             Normalizer<number>{base, (number)(log_sum * log2_e)}.write(results.normalizer, batch, head, query);
         number inverse = empty ? 0 : 1 / sum;  // NaN for a broken row

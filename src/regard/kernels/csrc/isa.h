@@ -90,10 +90,8 @@ struct Kernels {
                                const BackwardTiles& into, char* scratch);
     void (*backward_pack_queries)(const Problem&, const BackwardGiven&, int64_t batch, int64_t head,
                                   int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch);
-    void (*backward_normalize)(const Problem&, const BackwardGiven&, const BackwardTiles&, int64_t batch, int64_t head,
-                               int64_t in_group, int64_t query_tile, char* scratch);
-    void (*backward_add_to_delta)(const Problem&, const BackwardGiven&, const BackwardTiles&, int64_t batch,
-                                  int64_t head, int64_t in_group, int64_t query_tile, char* scratch);
+    void (*backward_prepare_queries)(const Problem&, const BackwardGiven&, const BackwardTiles&, int64_t batch,
+                                     int64_t head, int64_t in_group, int64_t query_tile, char* scratch);
     void (*backward)(const Problem&, const BackwardGiven&, const BackwardTiles&, const BackwardResults&, int64_t batch,
                      int64_t key_head, int64_t first_key_tile, int64_t stop_key_tile, char* scratch);
     void (*backward_finish_queries)(const Problem&, int64_t batch, int64_t head, int64_t query_tile, char* buffers,

@@ -31,7 +31,7 @@ constexpr Kernels additive_table() {
     k.backward_sizes = AdditiveBackward<A>::sizes;
     k.backward_pack_keys = AdditiveBackward<A>::pack_keys;
     k.backward_pack_queries = AdditiveBackward<A>::pack_queries;
-    k.backward_add_to_delta = AdditiveBackward<A>::add_to_delta;
+    k.backward_prepare_queries = AdditiveBackward<A>::prepare_queries;
     k.backward = AdditiveBackward<A>::run;
     k.backward_finish_queries = Backward<A>::finish_queries;
     return k;
@@ -52,8 +52,7 @@ constexpr Kernels table(const Kernels* additive) {
     k.backward_sizes = Backward<A>::sizes;
     k.backward_pack_keys = Backward<A>::pack_keys;
     k.backward_pack_queries = Backward<A>::pack_queries;
-    k.backward_normalize = Backward<A>::normalize;
-    k.backward_add_to_delta = Backward<A>::add_to_delta;
+    k.backward_prepare_queries = Backward<A>::prepare_queries;
     k.backward = Backward<A>::run;
     k.backward_finish_queries = Backward<A>::finish_queries;
     k.decode_left = Left<T>::bytes;
