@@ -158,6 +158,38 @@ def test_opposite_products_that_cancel_are_no_noise():
     assert (value.grad.double() * 71 - 1).abs().max() < 1e-5
 
 
+# Near the largest float32, where a score times log2 e would be infinite: the largest score has all the weight.
+
+
+@pytest.mark.parametrize("queries", [67, 1])  # the last one by decoding
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_a_bias_near_the_largest_number(dtype, queries):
+    leaves = tokens(dtype, queries, 71)
+    bias = (3.3e38 * torch.linspace(-1, 1, 71)[torch.randperm(71)]).requires_grad_()
+    output = attend(*leaves, bias=bias.view(1, 1, 1, 71))
+    largest = leaves[2][:, :, bias.argmax()].repeat_interleave(HEADS // KEY_HEADS, dim=1)
+    assert torch.equal(output, largest[:, :, None].expand_as(output))
+    assert not torch.autograd.grad(output.sum(), bias)[0].any()
+
+
+def test_additive_scores_near_the_largest_number():
+    mechanism = regard.mechanism("additive", heads=2, head_dim=7, inner=11, impl="native")
+    query, key, value = torch.randn(1, 2, 67, 7), torch.randn(1, 2, 71, 7), torch.randn(1, 2, 71, 5)
+    bias = 3.3e38 * torch.linspace(-1, 1, 71).view(1, 1, 1, 71)
+    assert torch.equal(mechanism(query, key, value, bias=bias), value[:, :, -1:].expand(1, 2, 67, 5))
+
+
+@pytest.mark.parametrize("scale", [1.0, -1.0])
+@pytest.mark.parametrize("queries", [67, 1])
+def test_products_near_the_largest_number(queries, scale):
+    query, key, value = torch.zeros(1, 1, queries, 8), torch.zeros(1, 1, 71, 8), torch.randn(1, 1, 71, 5)
+    query[..., 0], key[..., 0] = 1.8e19, torch.linspace(-1.8e19, 1.8e19, 71)
+    seen = regard.observe(query, key, value, scale=scale, impl="native")
+    for output in (seen.output, attend(query, key, value, scale=scale)):
+        assert torch.equal(output, value[:, :, -1 if scale > 0 else 0][:, :, None].expand_as(output))
+    torch.testing.assert_close(seen.lse, torch.full_like(seen.lse, 1.8e19**2))
+
+
 # ---- against the gradient at the same weights ----
 
 

@@ -98,7 +98,7 @@ struct ScoreVector {
 
     number* given;   // 0 if one of its numbers is NaN or Inf: then every row that sees anything is NaN
     number* scaled;  // times a power of two that brings the largest to 1 .. 2, so that c neither overflows nor vanishes
-    number unit;     // a score in the exponent is `unit` times the sum over `scaled`
+    number unit;     // a score is `unit` times the sum over `scaled`
 
     void carve(Carver& c, const Problem& p) {
         given = c.take<number>(padded<A>(p.head_dim));
@@ -117,7 +117,7 @@ struct ScoreVector {
         for (int i = 0; i < lanes<number>; ++i) largest = sizes[i] > largest ? sizes[i] : largest;
         int exponent = 0;
         if (!odd && largest > 0) exponent = ilogb(largest);
-        unit = (number)ldexp(log2_e, exponent);
+        unit = (number)ldexp(1.0, exponent);
         if (odd) {
             for (int64_t k = 0; k < stride; ++k) given[k] = 0, scaled[k] = (number)NAN;
         } else if (exponent > -100 && exponent < 100) {  // where the power itself is a normal number
@@ -207,7 +207,7 @@ struct Scores {
         }
     }
 
-    // Sums over w for the keys from vector v0 on; times vector.unit they are scores in the exponent.
+    // Sums over w for the keys from vector v0 on; times vector.unit they are scores.
     template <int n, int vectors>
     REGARD_INLINE void sum(int64_t v0, Sums<A, n, vectors>& s) const {
         int64_t stride = padded<A>(p.head_dim);

@@ -283,7 +283,8 @@ struct AdditiveBackward {
                 vec<number> plus = {};
                 if (biased) plus = load(added[r] + c);
                 vec<number> score = multiply_add(sum, broadcast(vector.unit), plus);  // that of the forward pass
-                vec<number> w = exp2<A::degree>((score - broadcast(largest[r])) - broadcast(log_sum[r]));
+                vec<number> x = multiply_add(score - broadcast(largest[r]), broadcast((number)log2_e), -broadcast(log_sum[r]));
+                vec<number> w = exp2<A::degree>(x);
                 if (partial) w = select((uint32_t)(allowed[r] >> c), w, vec<number>{});
                 store(w_to + r * tile + c, w);
             });

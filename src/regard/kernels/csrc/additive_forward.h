@@ -40,7 +40,6 @@ struct AdditiveForward {
     AdditiveForward(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
                     char* scratch)
         : p(p), softmax(p, keys, batch, head, query_tile, scratch) {
-        softmax.premultiply = true;  // scores are final
         Carver c{scratch + rounded_up(Forward<A>::scratch(p))};
         carve(c, p, this);
         vector.read(p, head);
@@ -99,7 +98,7 @@ struct AdditiveForward {
         f.template mix<n>(first, tiles, count, from, stop, shrink);
     }
 
-    // The final scores in the exponent, -infinity where forbidden.
+    // The final scores, -infinity where forbidden.
     template <int n>
     REGARD_INLINE void score_tile(int64_t first, int t, const TileOfKeys& keys_of, int32_t from, int32_t stop,
                                   vec<number>* highest) {

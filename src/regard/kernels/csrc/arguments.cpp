@@ -338,10 +338,7 @@ void Call::lay_out_table() {
     auto* to = reinterpret_cast<Number*>(table_.data());
     for (int64_t head = 0; head < heads; ++head) {
         const Number* from = static_cast<const Number*>(table.data) + head * table.stride[2];
-        for (int64_t d = 0; d < distances; ++d) {
-            const Number x = from[d * table.stride[3]], y = x * static_cast<Number>(log2_e);
-            *to++ = x - x == 0 ? std::clamp(y, -largest_bias<Number>, largest_bias<Number>) : y;
-        }
+        for (int64_t d = 0; d < distances; ++d) *to++ = from[d * table.stride[3]];
     }
     table.data = table_.data();
     table.stride[2] = heads == 1 ? 0 : distances;

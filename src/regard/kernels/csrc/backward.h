@@ -159,7 +159,9 @@ struct Backward {
     const BackwardResults& results;
     const BackwardSizes& size;
     int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
-    number factor, keep_scale;
+    bool biased;
+    number times;  // of the difference of two scores, in the exponent; negative where the scale is, as scores are products
+    number keep_scale;
     uint32_t threshold;
     number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed, *sums;
     unit *paired_weights, *paired_inner, *inner_rows;
@@ -190,7 +192,8 @@ struct Backward {
         : p(p), g(g), tiles(tiles), results(results), size(*tiles.size), batch(batch) {
         head_stride = padded<A>(p.head_dim), value_stride = padded<A>(p.value_dim);
         query_units = Pack::unit_stride(p.head_dim), output_units = Pack::unit_stride(p.value_dim);
-        factor = (number)(p.scale * log2_e);
+        biased = p.bias || p.table;
+        times = (number)((biased ? 1 : p.scale) * log2_e);
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
         keep_scale = (number)(1 / (1 - p.dropout));
         Carver c{scratch};
@@ -284,7 +287,7 @@ struct Backward {
         const uint64_t* allowed = bits + first;
         int64_t first_query = query_tile * tile + first;
         BiasRows<number> bias{p, batch, head};
-        bool biased = bias.any(), watched = g.watched();
+        bool watched = g.watched();
         const number* added[n];
         if (biased)
             for (int r = 0; r < n; ++r)
@@ -308,28 +311,25 @@ struct Backward {
     // Scores of a strip of queries as the forward pass had them, bit for bit, and their exponents, of which the largest is
     // -log2 l. The difference of two scores comes first: see normalizer.h.
     struct Normalizers {
-        number factor;
+        number scale, times;
         bool biased;
         const number *largest, *log_sum;
 
         REGARD_INLINE Normalizers(const Backward& b, size_t at, int64_t first)
-            : factor(b.factor), biased(b.p.bias || b.p.table),
+            : scale((number)b.p.scale), times(b.times), biased(b.biased),
               largest((const number*)(b.tiles.largest + b.size.row_numbers * at) + first),
               log_sum((const number*)(b.tiles.log_sum + b.size.row_numbers * at) + first) {}
 
         // From products of rows with the vectors from v0 on, whose biases are `added`.
         template <class S>
         REGARD_INLINE void to_exponents(S& s, const number* const* added, int64_t v0) const {
-            const vec<number> times = broadcast(factor);
             if (biased)
                 s.each([&](int r, int v, vec<number>& x) {
-                    x = multiply_add(x, times, load(added[r] + (v0 + v) * width));
-                    x = (x - broadcast(largest[r])) - broadcast(log_sum[r]);
+                    x = multiply_add(x, broadcast(scale), load(added[r] + (v0 + v) * width));
                 });
-            else
-                s.each([&](int r, int, vec<number>& x) {
-                    x = multiply_add(x - broadcast(largest[r]), times, -broadcast(log_sum[r]));
-                });
+            s.each([&](int r, int, vec<number>& x) {
+                x = multiply_add(x - broadcast(largest[r]), broadcast(times), -broadcast(log_sum[r]));
+            });
         }
     };
 
@@ -670,10 +670,9 @@ struct Backward {
     struct Exponents {
         number of_product, sign, times;  // score = of_product * product + bias; a difference of scores in the exponent
         explicit REGARD_INLINE Exponents(const Backward& b) {
-            const bool biased = b.p.bias || b.p.table;
-            sign = biased || b.factor > 0 ? 1 : b.factor < 0 ? -1 : 0;
-            of_product = biased ? b.factor : sign;
-            times = biased || b.factor == 0 ? 1 : sign * b.factor;
+            sign = b.times > 0 ? 1 : b.times < 0 ? -1 : 0;
+            of_product = b.biased ? (number)b.p.scale : sign;
+            times = b.times == 0 ? 1 : sign * b.times;
         }
     };
 
@@ -727,7 +726,6 @@ struct Backward {
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
         BiasRows<number> bias{p, batch, head};
-        const bool biased = bias.any();
         const number* added[n];
         if (biased)
             for (int r = 0; r < n; ++r)

@@ -3,12 +3,11 @@
 // Rows are the queries of all heads that share the key head (Ainslie et al. 2023): row g * queries + i is query i of the
 // group's head g. Each key and value is read from memory once for all rows, as it lies. A chunk c leaves
 //
-//     m_c = max_j s_j,    l_c = sum_j 2^(s_j - m_c),    o_c = sum_j 2^(s_j - m_c) v_j
+//     m_c = max_j s_j,    l_c = sum_j exp(s_j - m_c),    o_c = sum_j exp(s_j - m_c) v_j
 //
-// for each row, with scores s in the exponent (see scores.h), and chunks are joined in their order (Dao et al. 2023,
-// "Flash-Decoding"):
+// for each row, and chunks are joined in their order (Dao et al. 2023, "Flash-Decoding"):
 //
-//     m = max_c m_c,    l = sum_c 2^(m_c - m) l_c,    output = sum_c 2^(m_c - m) o_c / l,    lse = ln l + m
+//     m = max_c m_c,    l = sum_c exp(m_c - m) l_c,    output = sum_c exp(m_c - m) o_c / l,    lse = ln l + m
 //
 // A row whose result is NaN has an l of NaN.
 #pragma once
@@ -65,7 +64,6 @@ struct Decode {
     const Problem& p;
     int64_t batch, key_head, rows, stride;
     Rows<T> key, value;
-    number factor;  // of a product, in the exponent
     bool same_for_heads;
     Left<T> left;
     factor_type* query;
@@ -124,7 +122,6 @@ struct Decode {
     Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, Carver of_left, char* scratch)
         : p(p), batch(batch), key_head(key_head), rows(p.group() * p.queries), left(of_left, p) {
         stride = whole_units<T>(p.head_dim);
-        factor = (number)(p.scale * log2_e);
         same_for_heads = (!p.mask.row_start || p.mask.tile_heads == 1) && (!p.mask.dense || p.mask.dense.stride[1] == 0);
         key.array = pages ? &pages->key : &p.key;
         value.array = pages ? &pages->value : &p.value;
@@ -300,7 +297,7 @@ struct Decode {
                 vec<number> s = load(row + j), plus = {};
                 odd = multiply_add(s, vec<number>{}, odd);
                 if (biased) plus = load(of_keys + j);
-                s = multiply_add(s, broadcast(factor), plus);
+                s = multiply_add(s, broadcast((number)p.scale), plus);
                 if (!full) s = select((uint32_t)(of.bits[r] >> j), s, broadcast(-infinity));
                 highest = maximum(highest, s);
                 store(row + j, s);
@@ -312,7 +309,7 @@ struct Decode {
         for (int t = 0; t < count; ++t) {
             number* row = scores_of(tiles[t], r);
             for (int64_t j = tiles[t].from; j < tiles[t].stop; j += n) {
-                vec<number> w = exp2<degree>(load(row + j) - broadcast(base));
+                vec<number> w = exp2<degree>((load(row + j) - broadcast(base)) * broadcast((number)log2_e));
                 sum += w;
                 store(row + j, w);
             }
@@ -338,7 +335,7 @@ struct Decode {
             number base = most == -infinity ? 0 : most;
             for (int64_t c = 0; c < count; ++c) {
                 number& factor = left.largest[c * each + r];
-                factor = exp2<degree>(broadcast(factor - base))[0];
+                factor = exp2<degree>(broadcast((factor - base) * (number)log2_e))[0];
                 sum += factor * left.sums[c * each + r];
             }
             number* outputs = left.outputs + r * left.stride;
@@ -357,7 +354,7 @@ struct Decode {
         bool empty = sum == 0;
         const double log_sum = results.lse || results.normalizer ? log((double)sum) : 0;
         if (const Array& lse = results.lse)
-            ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)((double)base * ln_2 + log_sum);
+            ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)((double)base + log_sum);
         // For the backward pass to know which rows take part, and no more: see Backward::normalize_queries.
         if (results.normalizer)
             Normalizer<number>{base, (number)(log_sum * log2_e)}.write(results.normalizer, batch, head, query);

@@ -1,7 +1,7 @@
 // Forward: one tile of 64 queries of one head, all its keys.
 //
 //     s_ij = scale q_i . k_j + bias_ij                    where the mask allows, else -infinity
-//     m    = max over the keys so far,   l = sum 2^(s - m),   o = sum 2^(s - m) v
+//     m    = max over the keys so far,   l = sum exp(s - m),   o = sum exp(s - m) v
 //     output_i = o / l,   lse_i = ln l + m                Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1
 //
 // Keys are taken in groups of a few tiles (the tiles need not be neighbours: empty ones are simply not in the list).
@@ -50,8 +50,9 @@ struct Forward {
     const Problem& p;
     const PackedKeys& keys;
     int64_t batch, head, first_query, rows, depth, query_stride, value_stride;
-    number factor;     // of a product, in the exponent: |scale| log2 e, or 1 where the score is final already
-    bool premultiply;  // scores are made final before the largest is taken: with a bias, or a scale of 0
+    number factor;     // of a product: |scale|
+    bool premultiply;  // scores are made final before the largest is taken: with a bias, or a scale of 0; or are additive
+    number times;      // of the difference of two scores, in the exponent
     BiasRows<number> bias;
     uint32_t threshold;
     unit* query;
@@ -91,8 +92,9 @@ struct Forward {
         depth = units_of<A>(p.head_dim);
         query_stride = units_in_row(p);
         value_stride = padded<A>(p.value_dim);
-        factor = (number)(fabs(p.scale) * log2_e);
-        premultiply = bias.any() || factor == 0;
+        factor = (number)fabs(p.scale);
+        premultiply = bias.any() || factor == 0 || p.vector;
+        times = (number)((premultiply ? 1 : fabs(p.scale)) * log2_e);
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
         Carver c{scratch};
         carve(c, p, this);
@@ -169,7 +171,7 @@ struct Forward {
         *stop = any ? (63 - __builtin_clzll(any)) / width + 1 : 0;
     }
 
-    // scores[r][64 t + c]: the product, or the final score in the exponent if `premultiply`; -infinity where forbidden.
+    // scores[r][64 t + c]: the product, or the final score if `premultiply`; -infinity where forbidden.
     template <int n>
     REGARD_INLINE void score_tile(int64_t first, int t, const TileOfKeys& keys_of, int32_t from, int32_t stop,
                                   vec<number>* highest) {
@@ -213,30 +215,29 @@ struct Forward {
     template <int n>
     REGARD_INLINE void weigh(int64_t first, const TileOfKeys* tiles, int count, const int32_t* from,
                              const int32_t* stop, const vec<number>* highest, number* shrink) {
-        number c = premultiply ? 1 : factor;
         number base[n], change[padded_strip];
         for (int r = 0; r < n; ++r) {
             number old = largest[first + r], now = largest_lane<number>(highest[r]);
             now = now > old ? now : old;
             largest[first + r] = now;
             base[r] = now == -infinity ? 0 : now;  // a row that has seen nothing yet
-            change[r] = (old - base[r]) * c;
+            change[r] = (old - base[r]) * times;
             watch.raise(first + r, sums + (first + r) * width, change[r]);
         }
         for (int r = n; r < padded_strip; ++r) change[r] = 0;
         for (int r = 0; r < n; r += width) store(change + r, exp2<A::degree>(load(change + r)));
         for (int r = 0; r < n; ++r) {
             shrink[r] = change[r];
-            vec<number> sum = {}, most = broadcast(base[r]), times = broadcast(c);
+            vec<number> sum = {}, most = broadcast(base[r]);
             const number* score = scores + r * row;
             unit* weight = weights + r * unit_row;
             Coins coins = threshold ? coins_of(first_query + first + r) : Coins{};
             typename Watch::Row seen;
             for (int t = 0; t < count; ++t) {
                 for (int64_t c0 = from[t] * width; c0 < stop[t] * width; c0 += width) {
-                    // First the difference, which is 0 for the largest; c * score alone would be rounded, and the error of
-                    // a huge score could be anything.
-                    vec<number> x = (load(score + t * tile + c0) - most) * times;
+                    // First the difference, which is 0 for the largest; times * score alone would be rounded, and the error
+                    // of a huge score could be anything.
+                    vec<number> x = (load(score + t * tile + c0) - most) * broadcast(times);
                     vec<number> w = exp2<A::degree>(x);
                     sum += w;
                     seen.see(x, w);
@@ -283,7 +284,7 @@ struct Forward {
     // From the largest score of a row and ln of its sum, which is -infinity for a row that sees nothing.
     REGARD_INLINE void write_normalizer(const ForwardResults& results, int64_t query, number m, double log_sum) const {
         if (const Array& lse = results.lse) {
-            double largest_score = m == -infinity ? 0 : (double)m * (premultiply ? 1 : factor) * ln_2;
+            double largest_score = m == -infinity ? 0 : (double)m * (premultiply ? 1 : fabs(p.scale));
             ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)(largest_score + log_sum);
         }
         if (!results.normalizer) return;

@@ -7,7 +7,7 @@
 // scores of a billion, rounding leaves nothing of ln l. Kept apart, the difference of two large numbers is taken first, of
 // the forward pass's own bits, and is exact where it matters; so a constant added to a row's scores changes nothing.
 //
-//     normalizer[0]   m: of products q . k, or with a bias (or additive scores) in the exponent; c is the rest
+//     normalizer[0]   m: of products q . k, or of scores, with a bias or if additive; c is the rest
 //     normalizer[1]   log2 l; -infinity for a row that sees nothing, NaN for one whose result is NaN
 #pragma once
 

@@ -102,7 +102,7 @@ struct Watched {
 
     const Observed* into = nullptr;
     int64_t batch = 0, head = 0, first_query = 0, queries = 0, heads = 0;
-    Number factor = 1;         // of a score in the list, in the exponent
+    Number times = 1;          // of the difference of two scores, in the exponent
     Number* shares = nullptr;  // 64 x lanes: sum_j 2^x x
     Largest<Number> largest = {};
 
@@ -158,7 +158,7 @@ struct Watched {
             ((int64_t*)keys.data)[keys.at(batch, head, query, k)] = found ? key[k] : -1;
             Number weight = 0;
             if (found) {
-                weight = exp2<A::degree>(broadcast((score[k] - m) * factor))[0] * inverse;
+                weight = exp2<A::degree>(broadcast((score[k] - m) * times))[0] * inverse;
             }
             if (is_broken && k < there) weight = (Number)NAN;
             ((Number*)weights.data)[weights.at(batch, head, query, k)] = weight;
@@ -193,7 +193,7 @@ struct Observe {
         memset(watch.shares, 0, sizeof(number) * (size_t)(tile * width));
         watch.largest.clear();
         Forward<A, Watched<A>> forward(p, keys, batch, head, query_tile, scratch + c.used, watch);
-        forward.watch.factor = forward.premultiply ? 1 : forward.factor;
+        forward.watch.times = forward.times;
         forward.all_keys(query_tile);
         forward.finish(into.results);
     }
@@ -268,7 +268,6 @@ struct Observe {
         const uint64_t* allowed = scores.bits + first;
         int32_t from, stop;
         Scores::template vectors_seen<n>(keys_of, allowed, &from, &stop);
-        vec<number> times = broadcast(scores.premultiply ? (number)1 : scores.factor);
         scores.template for_products<n>(first, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
             constexpr int vectors = std::remove_reference_t<decltype(s)>::panel;
 #pragma GCC unroll 8
@@ -277,7 +276,7 @@ struct Observe {
                 vec<number> sum = load(to);
 #pragma GCC unroll 8
                 for (int r = 0; r < n; ++r) {
-                    vec<number> x = (s.at[r][v] - broadcast(most[first + r])) * times;
+                    vec<number> x = (s.at[r][v] - broadcast(most[first + r])) * broadcast(scores.times);
                     vec<number> with = multiply_add(exp2<A::degree>(x), broadcast(inverse[first + r]), sum);
                     sum = keys_of.partial ? select((uint32_t)(allowed[r] >> ((v0 + v) * width)), with, sum) : with;
                 }

@@ -1,7 +1,5 @@
-// What is added to scores before the softmax: bias rows, in the units of the exponent.
+// What is added to scores before the softmax: bias rows.
 #pragma once
-
-#include <math.h>
 
 #include "tiles.h"
 
@@ -44,21 +42,13 @@ struct BiasRows {
         return (const Number*)p.table.data + p.table.at(0, 0, head, distance - p.table_lowest);
     }
 
-    // A finite number stays finite.
-    static REGARD_INLINE vec<Number> in_exponent(vec<Number> x) {
-        const vec<Number> bound = broadcast(largest_bias<Number>);
-        vec<Number> y = x * broadcast((Number)log2_e);
-        uint32_t finite = greater(broadcast((Number)1), x - x);
-        return select(finite, maximum(-bound, minimum(bound, y)), y);
-    }
-
     template <class T>
     static REGARD_INLINE void copy(const T* from, int64_t step, int64_t count, Number* to) {
         int64_t j = 0;
         if constexpr (sizeof(T) <= sizeof(Number) && (sizeof(Number) == 4 || sizeof(T) == 8))
             if (step == 1)
-                for (; j + n <= count; j += n) store(to + j, in_exponent(load_wide(from + j)));
-        for (; j < count; ++j) to[j] = in_exponent(broadcast((Number)widen(from[j * step])))[0];
+                for (; j + n <= count; j += n) store(to + j, load_wide(from + j));
+        for (; j < count; ++j) to[j] = (Number)widen(from[j * step]);
     }
 };
 
