@@ -55,6 +55,21 @@ def test_what_rounding_cuts_off_the_output_does_not_bend_gradients(impl):
     assert found.abs().max() <= VALUE_DIM * 4 * 4 * torch.finfo(torch.float32).eps
 
 
+@pytest.mark.parametrize("impl", ["forward", "observe"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_what_all_values_have_in_common_comes_out_as_it_is(dtype, impl):
+    """Weights add up to 1, also where they are rounded to be multiplied. Of equal values no score learns anything."""
+    query, key, value = tensors(dtype)
+    alike = value[:, :, :1].detach().expand_as(value)
+    output = attend(query, key, alike) if impl == "forward" else regard.observe(query, key, alike, impl="native").output
+    expected = alike[:, :, :1].repeat_interleave(HEADS // KEY_HEADS, dim=1).expand_as(output)
+    # A float32 so near to a number of half precision is rounded to it.
+    close = 4 * KEYS * torch.finfo(torch.float32).eps if dtype == torch.float32 else 0
+    torch.testing.assert_close(output, expected, rtol=0, atol=close)
+    (found,) = torch.autograd.grad(output, query, torch.ones_like(output))
+    assert found.abs().max() <= VALUE_DIM * 4 * 4 * torch.finfo(torch.float32).eps  # as above
+
+
 # What it refuses
 
 

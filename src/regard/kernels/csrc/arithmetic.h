@@ -55,6 +55,11 @@ struct Bfloat16 {
     static REGARD_INLINE vfloat multiply_add_vectors(vec<unit> a, vec<unit> b, vfloat sum) {
         return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
     }
+    // Numbers as they are multiplied: rounded to bfloat16.
+    static REGARD_INLINE vfloat rounded(vfloat x) {
+        const __m256i half = (__m256i)_mm512_cvtneps_pbh(x);
+        return (vfloat)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
+    }
 };
 #endif
 

@@ -4,6 +4,9 @@
 //     m    = max over the keys so far,   l = sum exp(s - m),   o = sum exp(s - m) v
 //     output_i = o / l,   lse_i = ln l + m                Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1
 //
+// Where weights are rounded to be multiplied (Bfloat16), o is divided by the sum of the rounded ones: what all values have
+// in common comes out as it is, and the gradients that follow from o have no error in proportion to it.
+//
 // Keys are taken in groups of a few tiles (the tiles need not be neighbours: empty ones are simply not in the list).
 // Within a group, six queries at a time: scores, their largest, the weights, the weighted values; so that scores and
 // weights of a strip stay in the first cache and the keys and values of a group in the second.
@@ -56,7 +59,8 @@ struct Forward {
     BiasRows<number> bias;
     uint32_t threshold;
     unit* query;
-    number *output, *scores, *bias_rows, *largest, *sums;
+    number *output, *scores, *bias_rows, *largest;
+    number *sums, *divisors;  // of weights; of weights as they are multiplied with values
     unit* weights;
     uint64_t* bits;
     uint64_t broken = 0;  // rows whose result is NaN
@@ -78,10 +82,11 @@ struct Forward {
         unit* weights = c.take<unit>(strip * unit_row);
         number* largest = c.take<number>(tile);
         number* sums = c.take<number>(tile * width);
+        number* divisors = A::per_unit == 1 ? sums : c.take<number>(tile * width);
         uint64_t* bits = c.take<uint64_t>(group * tile);
         if (!f) return;
         f->query = query, f->output = output, f->scores = scores, f->bias_rows = bias_rows, f->weights = weights;
-        f->largest = largest, f->sums = sums, f->bits = bits;
+        f->largest = largest, f->sums = sums, f->divisors = divisors, f->bits = bits;
     }
 
     Forward(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile, char* scratch,
@@ -112,6 +117,7 @@ struct Forward {
         uint64_t bad_queries = read_queries();
         memset(output, 0, sizeof(number) * (size_t)(rows * value_stride));
         memset(sums, 0, sizeof(number) * (size_t)(rows * width));
+        memset(divisors, 0, sizeof(number) * (size_t)(rows * width));
         for (int64_t i = 0; i < rows; ++i) largest[i] = -infinity;
         MaskView view(p, batch, head);
         TilesOfQuery of_query(view, query_tile);
@@ -228,7 +234,7 @@ struct Forward {
         for (int r = 0; r < n; r += width) store(change + r, exp2<A::degree>(load(change + r)));
         for (int r = 0; r < n; ++r) {
             shrink[r] = change[r];
-            vec<number> sum = {}, most = broadcast(base[r]);
+            vec<number> sum = {}, divisor = {}, most = broadcast(base[r]);
             const number* score = scores + r * row;
             unit* weight = weights + r * unit_row;
             Coins coins = threshold ? coins_of(first_query + first + r) : Coins{};
@@ -240,6 +246,7 @@ struct Forward {
                     vec<number> x = (load(score + t * tile + c0) - most) * broadcast(times);
                     vec<number> w = exp2<A::degree>(x);
                     sum += w;
+                    if constexpr (A::per_unit > 1) divisor += A::rounded(w);
                     seen.see(x, w);
                     if (threshold) w = keep(coins, (uint32_t)(tiles[t].index * tile + c0), threshold, w);
                     store_weights(weight, t * tile + c0, w);
@@ -247,6 +254,10 @@ struct Forward {
             }
             number* total = sums + (first + r) * width;
             store(total, multiply_add(load(total), broadcast(shrink[r]), sum));
+            if constexpr (A::per_unit > 1) {
+                total = divisors + (first + r) * width;
+                store(total, multiply_add(load(total), broadcast(shrink[r]), divisor));
+            }
             watch.see(first + r, seen, shrink[r], highest[r], score, tiles, count, from, stop);
         }
     }
@@ -296,9 +307,10 @@ struct Forward {
         const Array &out = results.output, &rounding = results.rounding;
         for (int64_t i = 0; i < rows; ++i) {
             number sum = sum_of_lanes<number>(load(sums + i * width)), m = largest[i];
+            number divisor = sum_of_lanes<number>(load(divisors + i * width));
             bool is_broken = (broken >> i & 1) || sum != sum || m == infinity;
             bool is_empty = !is_broken && m == -infinity;
-            number inverse = is_empty ? 0 : (number)(1 / ((double)sum * (1 - p.dropout)));
+            number inverse = is_empty ? 0 : (number)(1 / ((double)divisor * (1 - p.dropout)));
             if (results.lse || results.normalizer)
                 write_normalizer(results, first_query + i, m, is_broken ? NAN : log((double)sum));
             if (is_broken) inverse = (number)NAN;
