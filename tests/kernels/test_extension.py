@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import regard
+from regard.kernels import library
 
 SOURCE = Path(regard.__file__).parent
 OWN = "_native" + EXTENSION_SUFFIXES[0]
@@ -66,6 +67,23 @@ def test_a_broken_file_is_named_by_list(run):
     assert rows["native"]["details"].startswith(f"its extension {OWN} cannot be loaded: "), rows
     assert rows["reference"]["available"] is True
     assert "RuntimeWarning" not in done.stderr  # nothing was computed
+
+
+OTHER_INTERFACE = """
+from importlib.util import find_spec
+from pathlib import Path
+loader = Path(find_spec("regard").origin).parent / "kernels" / "extension.py"
+loader.write_text(loader.read_text().replace("_INTERFACE = ", "_INTERFACE = 1000 + "))
+"""
+
+
+def test_a_module_of_other_sources_is_not_called(run):
+    """As after an update of the Python files alone."""
+    done = run(OTHER_INTERFACE + LIST, OWN, Path(library.native.__file__).read_bytes())
+    (native,) = (row for row in json.loads(done.stdout)["implementations"] if row["impl"] == "native")
+    assert native["available"] is False
+    numbers = f"its interface is {library.native.interface}, and {1000 + library.native.interface} is needed"
+    assert f"{numbers}); build it again, by `pip install .`" in native["details"]
 
 
 def test_a_file_for_another_python_is_named(run):

@@ -27,6 +27,9 @@ from typing import Any, TypeAlias
 
 Array: TypeAlias = Any
 
+interface: int
+"""The number of what is declared here, as the module was compiled; extension.py says which one it needs."""
+
 def forward(
     query: Array,
     key: Array,

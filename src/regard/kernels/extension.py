@@ -16,6 +16,17 @@ import torch
 _BUILD = (
     "install a wheel of regard for this Python and system, or build it: `pip install .` in a clone, with a compiler"
 )
+_INTERFACE = 1
+"""Of the module that these files call: that of ``csrc/module.cpp``."""
+
+
+def _check_interface(found: int) -> None:
+    """Raise ImportError where these files would call the module in ways that it does not understand."""
+    if found != _INTERFACE:
+        raise ImportError(
+            f"it was built from other sources than these Python files (its interface is {found}, and {_INTERFACE} is "
+            "needed); build it again, by `pip install .` or, in a clone, `make kernels`"
+        )
 
 
 def _reason(error: ImportError) -> str:
@@ -34,6 +45,8 @@ missing: str | None = None
 """Why there is no extension; None if there is."""
 try:
     from regard.kernels import _native as native
+
+    _check_interface(getattr(native, "interface", 0))  # there was a time without numbers
 except ImportError as error:
     missing = _reason(error)
     native = None  # type: ignore[assignment]

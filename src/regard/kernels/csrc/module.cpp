@@ -305,7 +305,12 @@ std::vector<std::string> isas() {
     return names;
 }
 
+// Of what _native.pyi declares. To be raised with each change that older Python files or an older module would not
+// understand, here and in extension.py, which refuses a module of another number.
+constexpr int interface_number = 1;
+
 NB_MODULE(_native, module) {
+    module.attr("interface") = interface_number;
     bind_forward(module);
     bind_backward(module);
     bind_observe(module);
