@@ -26,12 +26,17 @@ class RegardError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str, *, expected: str = "", got: str = "", do: str = "") -> None:
+        self.args = (
+            what,
+        )  # not by super().__init__, which torch.compile cannot trace: it would complain of that alone
         self.what, self.expected, self.got, self.do = what, expected, got, do
-        lines = [what]
-        lines += [f"  expected: {expected}"] if expected else []
-        lines += [f"  got:      {got}"] if got else []
-        lines += [f"  to do:    {do}"] if do else []
-        super().__init__("\n".join(lines))
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        lines += [f"  expected: {self.expected}"] if self.expected else []
+        lines += [f"  got:      {self.got}"] if self.got else []
+        lines += [f"  to do:    {self.do}"] if self.do else []
+        return "\n".join(lines)
 
 
 class ShapeError(RegardError, ValueError):

@@ -9,11 +9,14 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 
+import pytest
 import torch
+from torch._dynamo.exc import Unsupported
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import regard
 from regard import masks, positions
+from regard.errors import RefusedError
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.layers import Dropout
 
@@ -145,14 +148,43 @@ def check_cross_entropy() -> None:
     assert all(torch.equal(one, other) for one, other in zip(*seen, strict=True)), "the bits differ"
 
 
-def check_export() -> None:
-    class Layer(torch.nn.Module):
-        def forward(self, query, key, value):
-            return attend(query, key, value, mask=masks.causal())
+class Layer(torch.nn.Module):
+    """One call of attention."""
 
-    tensors = tuple(tensor.detach() for tensor in given())
-    program = torch.export.export(Layer(), tensors)
-    assert torch.equal(program.module()(*tensors), Layer()(*tensors)), "the exported program differs"
+    def __init__(self, impl: str) -> None:
+        super().__init__()
+        self.impl = impl
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return regard.attention(query, key, value, mask=several, impl=self.impl)
+
+
+def in_one_graph(layer: Layer) -> Callable[..., torch.Tensor]:
+    return torch.compile(layer, fullgraph=True, backend="eager")
+
+
+def exported(layer: Layer, *, strict: bool) -> Callable[..., torch.Tensor]:
+    return torch.export.export(layer, tuple(given()), strict=strict).module()
+
+
+WAYS = (in_one_graph, partial(exported, strict=True), partial(exported, strict=False))
+
+
+def check_whole_graphs() -> None:
+    tensors = given()
+    for impl in ("auto", "native", "reference"):
+        for way in WAYS:
+            assert torch.equal(way(Layer(impl))(*tensors), Layer(impl)(*tensors)), f"{impl}, {way} differs"
+
+
+def check_sdpa() -> None:
+    """It looks at numbers: refused in words where the graph must be whole; elsewhere torch goes on behind the graph."""
+    tensors = [tensor.detach() for tensor in given()]
+    for way in WAYS:
+        with pytest.raises((Unsupported, RefusedError), match="looks at the numbers on a CPU"):
+            way(Layer("sdpa"))(*tensors)
+    in_parts = torch.compile(Layer("sdpa"), backend="eager")
+    assert torch.equal(in_parts(*tensors), Layer("sdpa")(*tensors)), "compiled in parts it differs"
 
 
 def checks(what: str) -> dict[str, Callable[[], None]]:
@@ -163,7 +195,8 @@ def checks(what: str) -> dict[str, Callable[[], None]]:
             "lengths of any size": check_lengths_of_any_size,
             "the layer of dropout": check_layer_of_dropout,
             "cross-entropy": check_cross_entropy,
-            "export": check_export,
+            "whole graphs": check_whole_graphs,
+            "sdpa": check_sdpa,
         }
     if what == "inductor":
         return {name: partial(check_inductor, name) for name in CASES}

@@ -1,5 +1,6 @@
 """Every message names what was wrong, what was expected, what was got, and what to do."""
 
+import pickle
 import re
 
 import pytest
@@ -512,3 +513,17 @@ def test_a_request_is_described_whole():
         attend(mask=masks.causal() & ~masks.padding([3, 4]), bias=zeros(1, 1, 1, 1), dropout=0.25, impl="flex")
     for fact in ("(2, 3, 5, 7)", "(2, 3, 11, 7)", "float32", "cpu", "causal() & ~padding([3, 4])", "Tensor", "0.25"):
         assert fact in raised.value.got
+
+
+def test_what_was_wrong_shows_through_a_compiler():
+    """torch.compile raises its own error where the graph must be whole, and quotes ours."""
+    whole = torch.compile(attend, backend="eager", fullgraph=True)
+    with pytest.raises(RuntimeError, match="key and value have different numbers of heads"):
+        whole(key=(2, 1, 11, 7))
+
+
+def test_errors_come_whole_from_another_process():
+    error = OutputExistsError("what", expected="this", got="that", do="so")
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) == "what\n  expected: this\n  got:      that\n  to do:    so"
+    assert again.do == "so"

@@ -1,6 +1,7 @@
 """FlexAttention's terms, uncompiled on a CPU, against the reference; and compiled where a GPU is at hand."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from torch.testing import assert_close
 import regard
 from regard import masks, positions
 from regard.errors import RefusedError
-from regard.kernels.implementations.flex import block_mask, flex
+from regard.kernels.implementations.flex import ATTENTION, block_mask, flex
 from regard.kernels.request import Request
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
@@ -188,6 +189,16 @@ class TestRefusals:
     def test_observing(self):
         with pytest.raises(RefusedError, match=r"(?s)'flex' refuses"):
             regard.observe(*tensors(5, 7), impl="flex")
+
+    def test_masks_in_a_graph(self, monkeypatch):
+        """Of a GPU only the name is needed."""
+        request = SimpleNamespace(device=torch.device("cuda"), dropout=0.0, mask=masks.causal(), bias=None)
+        request.query, request.key, _ = tensors(5, 7)
+        assert ATTENTION.refuses(request) is None
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        assert "a map of tiles" in ATTENTION.refuses(request)
+        request.mask = None
+        assert ATTENTION.refuses(request) is None
 
     @pytest.mark.gpu
     def test_nothing_on_a_gpu(self):

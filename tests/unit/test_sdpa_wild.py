@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from regard.kernels.sdpa import Sdpa
 
 import regard
 from regard import masks, positions
+from regard.shapes import checked
 
 LENGTH, HEAD_DIM = 61, 31
 
@@ -131,3 +133,10 @@ def test_forward_gives_what_observe_gives(name, bias):
 def test_random_blocks_of_one_head_serve_all():
     mask = masks.random_blocks(1, block=2, heads=1) | masks.keep(torch.ones(1, 3, 5, 5, dtype=torch.bool))
     assert mask.dense(5, 5).shape == (1, 3, 5, 5)
+
+
+def test_a_whole_graph_is_refused_in_words(as_users_call):
+    """By torch.compile, which quotes the reason; tests/kernels/compiled.py has the ways in full, in another process."""
+    request = checked(*tokens(), mask=None, bias=None, scale=None)
+    with pytest.raises(RuntimeError, match='"sdpa" looks at the numbers on a CPU, and no graph can depend on them'):
+        torch.compile(Sdpa().attention, backend="eager", fullgraph=True)(request)

@@ -36,13 +36,15 @@ def _details() -> str:
 
 
 def _refuses(request: Request) -> str | None:
-    """CPUs, dropout, float64, empty tensors, and position terms that need the query or the weights."""
+    """CPUs, dropout, float64, empty tensors, masks in a graph, and position terms that need queries or weights."""
     if request.device.type != "cuda":
         return f"flex runs on a CUDA GPU here, and the tensors are on {request.device}"
     if request.dropout > 0.0:
         return "FlexAttention has no dropout"
     if request.query.dtype == torch.float64:
         return "FlexAttention has no float64"
+    if request.mask is not None and torch.compiler.is_compiling():
+        return "flex makes a map of tiles from the mask, and no graph can depend on its numbers"
     if request.query.numel() == 0 or request.key.numel() == 0:
         return "FlexAttention needs at least one query and one key"
     if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):

@@ -32,6 +32,12 @@ from regard.kernels.tracing import any_requires_grad, in_functorch, in_one_gradi
 from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias
 
+_WORDS = {
+    "msg": 'impl "sdpa" looks at the numbers on a CPU, and no graph can depend on them; where the graph must be whole '
+    '(fullgraph=True, torch.export), use impl="native" or impl="reference"'
+}
+_REASON = {} if torch.__version__ < "2.9" else _WORDS  # before, graph_break took no message
+
 
 def _details() -> str:
     """Torch's version, and the instruction set that torch has chosen."""
@@ -55,6 +61,8 @@ def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim
     """One call of torch's kernel, and plain torch for the rows that wild tokens reach."""
     dtype, request = request.query.dtype, request.with_moderate_scale
     if request.device.type == "cpu":
+        if torch.compiler.is_compiling():
+            torch._dynamo.graph_break(**_REASON)
         request = _without_overlap(request)
         output = _fused(request) if is_safe(request) else run_guarded(request, _fused)
     else:
