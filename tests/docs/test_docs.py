@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,16 @@ WITH_PYTHON = [page for page in RUN if blocks(page, "python")]
 WITH_SHELL = [page for page in RUN if blocks(page, "sh")]
 
 
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Those of torch stay as they were: CTranslate2, on the page of export, sets them too."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("page", WITH_PYTHON, ids=name)
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("as_users_call", "threads")
 def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     by_name = sys.modules["regard.catalogue"]._BY_NAME
