@@ -1,10 +1,12 @@
-"""A model small enough for a shell test to load in no time."""
+"""The command as a process, and a model small enough for a shell test to load in no time."""
 
 import os
 
 import pytest
 import tokenizers
 import torch
+
+from command import START, forked
 
 # regard is imported late here: whatever is imported before pytest is configured goes without shape checks.
 
@@ -19,6 +21,12 @@ def variables(monkeypatch):
             monkeypatch.delenv(name)
         else:
             monkeypatch.setenv(name, before)
+
+
+@pytest.fixture(params=["forked", pytest.param("started", marks=pytest.mark.slow)])
+def regard(request):
+    """Begins the command: a fork by day, and by night a start of its own, whose imports may not warn either."""
+    return forked(warnings="error") if request.param == "forked" else [START[0], "-W", "error", *START[1:]]
 
 
 @pytest.fixture(scope="session")

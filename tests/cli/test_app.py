@@ -1,24 +1,33 @@
 """The ``regard`` command as a process: streams that are closed or full, messages, the version."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
 from command import ENVIRONMENT
+from regard.errors import OptionError
+from regard.models import load
 
-MAIN = f'{sys.executable} -W error -c "from regard.cli.app import main; main()"'
 
+@pytest.fixture
+def shell(regard, tmp_path):
+    """Runs a line of shell, in which REGARD is the command; the exit code, output and messages."""
 
-def shell(command, folder):
-    """Run a line of shell, in which REGARD is the command; the exit code, output and messages."""
-    line = command.replace("REGARD", MAIN)
-    done = subprocess.run(line, shell=True, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-    return done.returncode, done.stdout, done.stderr
+    def run(line):
+        line = line.replace("REGARD", shlex.join(regard))
+        done = subprocess.run(
+            line, shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=120
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -32,8 +41,8 @@ def shell(command, folder):
         ("REGARD view --data - <&-", 3, "standard input is closed"),
     ],
 )
-def test_streams_that_cannot_be_used(command, code, message, tmp_path):
-    got, _, error = shell(command, tmp_path)
+def test_streams_that_cannot_be_used(command, code, message, shell):
+    got, _, error = shell(command)
     assert got == code
     assert error.startswith("regard: ")
     assert message in error
@@ -41,22 +50,22 @@ def test_streams_that_cannot_be_used(command, code, message, tmp_path):
     assert "Exception ignored" not in error
 
 
-def test_messages_cannot_be_written_either(tmp_path):
-    assert shell("REGARD embed a -o none/out.npy 2> /dev/full", tmp_path) == (2, "", "")
-    assert shell("REGARD embed a -o none/out.npy 2>&-", tmp_path) == (2, "", "")
+def test_messages_cannot_be_written_either(shell):
+    assert shell("REGARD embed a -o none/out.npy 2> /dev/full") == (2, "", "")
+    assert shell("REGARD embed a -o none/out.npy 2>&-") == (2, "", "")
 
 
-def test_names_in_messages_cannot_act_on_the_terminal(tmp_path):
-    code, _, error = shell("REGARD embed --data \"$(printf 'a\\033[31mb')\"", tmp_path)
+def test_names_in_messages_cannot_act_on_the_terminal(shell):
+    code, _, error = shell("REGARD embed --data \"$(printf 'a\\033[31mb')\"")
     assert code == 3
     assert "cannot read a⟨U+001B⟩[31mb" in error
     assert "\x1b" not in error
 
 
-def test_memory_that_is_refused(tmp_path):
+def test_memory_that_is_refused(shell, tmp_path):
     (tmp_path / "pairs.tsv").write_text("ein Hund\ta dog\nzwei Hunde\ttwo dogs\n", encoding="utf-8")
     wide = f"--set width={2**10} --set inner={2**22} --set heads=1 --steps 1"  # 16 GiB a weight, in 12 that may be had
-    code, _, error = shell(f"ulimit -v 12000000; REGARD train translate --data pairs.tsv --out m {wide}", tmp_path)
+    code, _, error = shell(f"ulimit -v 12000000; REGARD train translate --data pairs.tsv --out m {wide}")
     assert code == 2
     assert "regard: there is not enough memory" in error
     assert "Traceback" not in error
@@ -64,14 +73,17 @@ def test_memory_that_is_refused(tmp_path):
 
 
 def test_version(tmp_path):
-    assert shell("REGARD --version", tmp_path) == (0, f"regard {version('regard')}\n", "")
+    """Of the program that was installed, from a start of its own."""
+    program = Path(sys.executable).with_name("regard")
+    command = [sys.executable, "-W", "error", str(program), "--version"]
+    done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"regard {version('regard')}\n", "")
 
 
-def test_view_interrupted(tmp_path):
+def test_view_interrupted(regard, tmp_path):
     os.mkfifo(tmp_path / "slow")
-    code = "from regard.cli.app import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "view", "--data", "slow"],
+        [*regard, "view", "--data", "slow"],
         cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with (tmp_path / "slow").open("w"):  # opens once the command does, which then waits for a line
@@ -85,14 +97,14 @@ def test_view_interrupted(tmp_path):
     ("name", "message"),
     [("minlm", "did you mean 'minilm'?"), ("MiniLM", "did you mean 'minilm'?"), ("", "an empty name")],
 )
-def test_a_model_that_is_no_model(name, message, tmp_path):
-    code, _, error = shell(f"REGARD embed a --model '{name}'", tmp_path)
+def test_a_model_that_is_no_model(name, message, shell):
+    code, _, error = shell(f"REGARD embed a --model '{name}'")
     assert code == 4
     assert message in error
 
 
-@pytest.mark.parametrize("name", ["None", "3"])
-def test_load_takes_names_only(name, tmp_path):
-    python = f'{sys.executable} -W error -c "import regard; regard.load({name})"'
-    _, _, error = shell(python, tmp_path)
-    assert "regard.errors.OptionError: a model is named by a string or a path" in error
+@pytest.mark.parametrize("name", [None, 3])
+@pytest.mark.usefixtures("as_users_call")
+def test_load_takes_names_only(name):
+    with pytest.raises(OptionError, match="a model is named by a string or a path"):
+        load(name)

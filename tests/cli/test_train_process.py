@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from safetensors import safe_open
+from torch.distributed import TCPStore
 
-from command import ENVIRONMENT, START
+from command import ENVIRONMENT, START, forked
 
 SMALL = ["--model", "tiny", "--set", "layers=1", "--set", "width=32", "--set", "inner=37", "--warmup", "10",
          "--batch-tokens", "301", "--validate-every", "20", "--dtype", "float32"]  # fmt: skip
@@ -38,6 +40,8 @@ use_cpu: true
 """
 """As `accelerate config` writes it; precision and accumulation are the run's own, whatever it says."""
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "regard"]
+
 
 def pairs(count: int, seed: int = 1) -> list[tuple[str, str]]:
     chance = random.Random(seed)
@@ -51,11 +55,10 @@ def data(tmp_path) -> Path:
     return tmp_path
 
 
-def run(folder: Path, *arguments, start=None, **options) -> subprocess.CompletedProcess:
+def run(folder: Path, *arguments, start=None, environment=None, **options) -> subprocess.CompletedProcess:
     command = [*(start or START), *map(str, arguments)]
-    return subprocess.run(
-        command, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, encoding="utf-8", **options
-    )
+    options |= {"cwd": folder, "env": ENVIRONMENT | (environment or {}), "timeout": 300}
+    return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", **options)
 
 
 def train(folder: Path, out: str, *arguments, **options) -> subprocess.CompletedProcess:
@@ -80,23 +83,23 @@ def metrics(folder: Path, kind: str = "train") -> list[dict]:
     return [line for line in lines if line["kind"] == kind]
 
 
-def test_a_run_killed_at_random_moments_ends_at_the_same_weights(data):
+def test_a_run_killed_at_random_moments_ends_at_the_same_weights(regard, data):
     """kill -9 again and again; what --resume ends with is what an unbroken run ends with, to the bit."""
-    whole = train(data, "whole", "--steps", 45, "--save-seconds", 0)
+    whole = train(data, "whole", "--steps", 45, "--save-seconds", 0, start=regard)
     assert whole.returncode == 0, whole.stderr
-    command = [*START, "train", "translate", "--data", "pairs.tsv", "--out", "cut", *SMALL, "--steps", "45",
+    command = [*regard, "train", "translate", "--data", "pairs.tsv", "--out", "cut", *SMALL, "--steps", "45",
                "--save-seconds", "0"]  # fmt: skip
     chance = random.Random(7)
     checkpoints = data / "cut.run" / "checkpoints"
     for least in (5, 17, 29):
         more = ["--resume"] if (data / "cut.run" / "run.json").exists() else []
-        process = subprocess.Popen([*command, *more], cwd=data, env=ENVIRONMENT, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen([*command, *more], cwd=data, env=ENVIRONMENT, stderr=subprocess.PIPE)
         while process.poll() is None and max(map(step_of, checkpoints.glob("step-*")), default=0) < least:
             time.sleep(0.01)
         time.sleep(chance.random() * 0.1)
         process.kill()
-        process.wait()
-    rest = run(data, *command[len(START) :], "--resume")
+        process.communicate()  # until a fork has ended too, which has the pipe
+    rest = run(data, *command[len(regard) :], "--resume", start=regard)
     assert rest.returncode == 0, rest.stderr
     assert last_weights(data / "cut.run") == last_weights(data / "whole.run")
     assert weights(data / "cut" / "model.safetensors") == weights(data / "whole" / "model.safetensors")
@@ -104,8 +107,8 @@ def test_a_run_killed_at_random_moments_ends_at_the_same_weights(data):
     assert steps == sorted(set(steps)) == [line["step"] for line in metrics(data / "whole.run")]
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(data):
-    command = [*START, "train", "translate", "--data", "pairs.tsv", "--out", "m", *SMALL, "--steps", "100000"]
+def test_ctrl_c_saves_and_says_how_to_go_on(regard, data):
+    command = [*regard, "train", "translate", "--data", "pairs.tsv", "--out", "m", *SMALL, "--steps", "100000"]
     process = subprocess.Popen(command, cwd=data, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     reported = data / "m.run" / "metrics.jsonl"
     while process.poll() is None and not (reported.exists() and reported.stat().st_size):
@@ -118,25 +121,45 @@ def test_ctrl_c_saves_and_says_how_to_go_on(data):
     assert list((data / "m.run" / "checkpoints").glob("step-*"))
 
 
-def test_two_processes_learn_as_one_does(data):
+def by_torchrun(folder: Path, out: str, *arguments) -> str:
+    """What two processes of torchrun say."""
+    done = train(folder, out, *arguments, start=TORCHRUN)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def by_forks(folder: Path, out: str, *arguments) -> str:
+    """What two forks say that have the variables and the store of torchrun."""
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+              "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}  # fmt: skip
+    with ThreadPoolExecutor(2) as together:
+        ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(2)]
+        start = forked()
+        runs = [together.submit(train, folder, out, *arguments, start=start, environment=rank) for rank in ranks]
+        done = [run.result() for run in runs]
+    said = "".join(one.stderr for one in done)
+    assert [one.returncode for one in done] == [0, 0], said
+    return said
+
+
+@pytest.mark.parametrize("train_two", [by_forks, pytest.param(by_torchrun, marks=pytest.mark.slow)])
+def test_two_processes_learn_as_one_does(train_two, data):
     """Gradients are summed over processes, so the loss is the same but for rounding."""
     same = ["--set", "dropout=0", "--steps", 40, "--rate", 1e-3, "--average", 1]
-    one = train(data, "one", *same)
+    one = train(data, "one", *same, start=forked())
     assert one.returncode == 0, one.stderr
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "regard"]
-    two = train(data, "two", *same, start=launcher)
-    assert two.returncode == 0, two.stderr
+    said = train_two(data, "two", *same)
     losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "two")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     assert losses[0] != losses[1]  # two processes indeed: their sums round in another order
-    assert two.stderr.count("subwords for") == 1  # one of them speaks
+    assert said.count("subwords for") == 1  # one of them speaks
 
 
 @pytest.mark.slow
 def test_the_precision_is_chosen_once_and_goes_with_the_run(data):
     """What a processor multiplies faster is measured; a run that goes on does not ask again: its bits depend on it."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "regard"]
-    two = train(data, "two", "--steps", 2, "--dtype", "auto", start=launcher)
+    two = train(data, "two", "--steps", 2, "--dtype", "auto", start=TORCHRUN)
     assert two.returncode == 0, two.stderr
     assert two.stderr.count("multiplying in ") == 1
     chosen = json.loads((data / "two.run" / "run.json").read_text())["precision"]

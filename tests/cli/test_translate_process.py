@@ -12,14 +12,15 @@ from command import ENVIRONMENT, START
 from small_translators import GERMAN, transformer
 
 
-@pytest.fixture
-def model(tmp_path):
-    transformer().model.save(tmp_path / "m")
-    return tmp_path / "m"
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "m"
+    transformer().model.save(folder)
+    return folder
 
 
-def test_each_line_of_a_pipe_is_answered_before_the_next_is_written(model):
-    command = [*START, "translate", "--model", str(model), "--format", "jsonl", "--beam", "2"]
+def test_each_line_of_a_pipe_is_answered_before_the_next_is_written(regard, model):
+    command = [*regard, "translate", "--model", str(model), "--format", "jsonl", "--beam", "2"]
     with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -33,9 +34,9 @@ def test_each_line_of_a_pipe_is_answered_before_the_next_is_written(model):
     assert process.returncode == 0
 
 
-def test_what_comes_line_by_line_is_what_comes_at_once(model, tmp_path):
+def test_what_comes_line_by_line_is_what_comes_at_once(regard, model, tmp_path):
     text = "".join(f"{one}\n" for one in GERMAN * 20).encode()
-    command = [*START, "translate", "--model", str(model), "--beam", "1"]
+    command = [*regard, "translate", "--model", str(model), "--beam", "1"]
     (tmp_path / "in.txt").write_bytes(text)
     whole = subprocess.run([*command, "--data", str(tmp_path / "in.txt")], env=ENVIRONMENT, capture_output=True)
     piped = subprocess.run(command, env=ENVIRONMENT, input=text, capture_output=True)
@@ -44,9 +45,9 @@ def test_what_comes_line_by_line_is_what_comes_at_once(model, tmp_path):
     assert whole.stdout.count(b"\n") == len(GERMAN) * 20
 
 
-def test_a_named_pipe_is_answered_too(model, tmp_path):
+def test_a_named_pipe_is_answered_too(regard, model, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    command = [*START, "translate", "--model", str(model), "--data", str(tmp_path / "pipe"), "--beam", "1"]
+    command = [*regard, "translate", "--model", str(model), "--data", str(tmp_path / "pipe"), "--beam", "1"]
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         with (tmp_path / "pipe").open("w", encoding="utf-8") as pipe:
@@ -57,9 +58,9 @@ def test_a_named_pipe_is_answered_too(model, tmp_path):
     assert process.returncode == 0
 
 
-def test_a_line_without_an_end_is_refused_at_once(model):
+def test_a_line_without_an_end_is_refused_at_once(regard, model):
     """Of 16 MiB and a byte: what follows is not read, or this would not end."""
-    command = [*START, "translate", "--model", str(model)]
+    command = [*regard, "translate", "--model", str(model)]
     with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stderr is not None

@@ -1,0 +1,42 @@
+"""Asks the process of ``fork_server`` for a command, and stands for it: streams, signals, limits, exit code.
+
+    python -I -S [-W error] tests/fork_client.py ADDRESS regard list
+    python -I -S tests/fork_client.py ADDRESS python - < program.py
+
+It is for starting fast, so it imports little.
+"""
+
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+
+
+def is_open(stream):
+    try:
+        os.fstat(stream)
+    except OSError:
+        return False
+    return True
+
+
+streams = [stream for stream in range(3) if is_open(stream)]  # before the socket gets the number of a closed one
+address, *arguments = sys.argv[1:]
+limits = {name: resource.getrlimit(getattr(resource, name)) for name in ("RLIMIT_AS", "RLIMIT_FSIZE")}
+asked = [arguments, os.getcwd(), dict(os.environ), limits, sys.warnoptions, streams]  # noqa: PTH109 - pathlib is slow
+passed_on = {signal.SIGINT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
+server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+server.connect(address)
+socket.send_fds(server, [json.dumps(asked).encode()], streams)
+child = int(server.recv(32))
+for one in passed_on:
+    signal.signal(one, lambda number, frame: os.kill(child, number))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
+code = int(server.recv(32))
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
