@@ -19,6 +19,7 @@ import typer
 import regard
 import regard.text
 import regard.view
+from command import ENVIRONMENT, forked
 from docs.pages import PAGES, READMES, ROOT, blocks, name
 from regard import layers, masks, models, positions, search, translation
 from regard.cli.app import app
@@ -54,16 +55,26 @@ def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
             assert printed == block.printed, f"{name(page)}, line {block.line}"
 
 
+@pytest.fixture(params=["forked", pytest.param("started", marks=pytest.mark.slow)])
+def programs(request, tmp_path_factory):
+    """Where a shell finds regard and python: by day forks, by night those that were installed."""
+    installed = Path(sys.executable).parent
+    if request.param == "started":
+        return str(installed)
+    folder = tmp_path_factory.mktemp("programs")
+    for program in ("regard", "python"):
+        (folder / program).write_text(f'#!/bin/sh\nexec {shlex.join(forked(program))} "$@"\n')
+        (folder / program).chmod(0o755)
+    return f"{folder}{os.pathsep}{installed}"
+
+
 @pytest.mark.parametrize("page", WITH_SHELL, ids=name)
-def test_shell_examples_print_what_the_page_says(page, tmp_path):
-    scripts = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = os.environ | {
-        "PATH": scripts,
+def test_shell_examples_print_what_the_page_says(page, programs, tmp_path):
+    environment = ENVIRONMENT | {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
         "COLUMNS": "100",
         "NO_COLOR": "1",
-        "PYTHONUTF8": "1",
         "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",  # pytest's workers share the cores
     }
     for block in blocks(page, "sh"):
         place = f"{name(page)}, line {block.line}"
@@ -151,7 +162,8 @@ def test_every_verb_and_option_named_exists(page):
     verbs = typer.main.get_command(app).commands
     commands = re.findall(r"`(regard [a-z].*?)`", page.read_text(encoding="utf-8"))
     for language in ("sh", "console"):
-        commands += re.findall(r"^(?:.*\| )?(regard [a-z].*)", "\n".join(b.text for b in blocks(page, language)), re.M)
+        code = "\n".join(block.text for block in blocks(page, language)).replace("\\\n", "")
+        commands += re.findall(r"^(?:.*\| )?(regard [a-z].*)", code, re.MULTILINE)
     for command in commands:
         verb, *words = shlex.split(command, comments=True)[1:]
         known = _options(verbs[verb], words)
