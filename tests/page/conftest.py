@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from opened import Opened
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Page, sync_playwright
 
 from regard.view.layer_reading import LayerReading
 from regard.view.page import write_page
@@ -35,36 +35,35 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
+def window() -> Iterator[Page]:
+    """The browser's window. All tests share it: to open one starts a process, which takes longer than most of them."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=QUIET)
-        yield browser
+        yield browser.new_page()
         browser.close()
 
 
 @pytest.fixture
-def show(browser: Browser, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
-    """Writes the page of some readings and opens it; in the end checks that nothing was requested or complained."""
+def show(window: Page, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Writes the page of some readings and opens it; what was open before is closed.
+
+    Of every page that was open it is checked that nothing was requested and nothing complained.
+    """
     shown: list[Opened] = []
 
     def show(*readings: Reading, at: str = "", width: int = 1200, scheme: str = "light") -> Opened:
+        if shown:
+            shown[-1].close()
         path = write_page(readings, tmp_path / f"page{len(shown)}.html", model="test")
-        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        opened = Opened(context.new_page(), path)
-        opened.page.on("console", lambda message: opened.complaints.append(message.text))
-        opened.page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        opened.page.on("dialog", lambda dialog: opened.complaints.append(dialog.message))
-        opened.page.on("request", lambda request: opened.requests.append(request.url))
-        opened.page.goto(path.as_uri() + at)
-        opened.page.wait_for_selector("html[data-ready]")
-        shown.append(opened)
-        return opened
+        window.set_viewport_size({"width": width, "height": 800})
+        window.emulate_media(media="null", color_scheme=scheme)
+        shown.append(Opened(window, path))
+        shown[-1].open(at)
+        return shown[-1]
 
     yield show
-    for opened in shown:
-        opened.painted()
-        opened.check_quiet()
-        opened.page.context.close()
+    if shown:
+        shown[-1].close()
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,30 @@ class Opened:
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.listeners = {
+            "console": lambda message: self.complaints.append(message.text),
+            "pageerror": lambda error: self.complaints.append(str(error)),
+            "dialog": lambda dialog: self.complaints.append(dialog.message),
+            "request": lambda request: self.requests.append(request.url),
+        }
+
+    def open(self, at: str) -> None:
+        for event, listener in self.listeners.items():
+            self.page.on(event, listener)
+        self.page.goto(self.path.as_uri() + at)
+        self.page.wait_for_selector("html[data-ready]")
+
+    def close(self) -> None:
+        """Also checks that nothing complained and nothing else was requested."""
+        self.painted()
+        for event, listener in self.listeners.items():
+            self.page.remove_listener(event, listener)
+        self.page.goto("about:blank")
+        self.page.mouse.move(0, 0)  # or it would hover over something on the next page
+        assert self.complaints == []
+        assert {url.partition("#")[0] for url in self.requests} == {self.path.as_uri()}
+
     def sentence(self) -> str:
         return self.page.inner_text("#sentence")
 
@@ -41,10 +65,6 @@ class Opened:
     def shares(self) -> list[float]:
         """The shares under the tokens, in percent; a dot, for less than half a percent, is 0."""
         return [0.0 if text == "·" else float(text) for text in self.page.locator("#row small").all_inner_texts()]
-
-    def check_quiet(self) -> None:
-        assert self.complaints == []
-        assert all(url.partition("#")[0] == self.path.as_uri() for url in self.requests)
 
 
 def tokens_of(words: list[str]) -> Tokens:

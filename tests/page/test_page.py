@@ -24,8 +24,17 @@ def words(count: int) -> list[str]:
     return [f"word{number}" for number in range(count)]
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("tokens", [5, 64, 256])
+@pytest.mark.parametrize(
+    ("tokens", "scheme"),
+    [
+        (5, "light"),
+        (256, "dark"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [(5, "dark"), (64, "light"), (64, "dark"), (256, "light")]
+        ),
+    ],
+)
 def test_opens_at_every_length_in_both_themes(show: Show, tokens: int, scheme: str) -> None:
     opened = show(random_reading(words(tokens - 2), layers=2, heads=3), scheme=scheme)
     # The thumbnails come between frames: the page answers before they are all there.
@@ -427,7 +436,7 @@ def test_shades_are_ordered_by_lightness(show: Show, scheme: str) -> None:
     assert abs(luminance[-1] - luminance[0]) > 0.6
 
 
-@pytest.mark.parametrize("tokens", [13, 61])
+@pytest.mark.parametrize("tokens", [pytest.param(13, marks=pytest.mark.slow), 61])
 def test_fits_a_telephone(show: Show, tokens: int) -> None:
     opened = show(random_reading(words(tokens - 2), heads=12), width=400)
     opened.painted()
