@@ -33,25 +33,26 @@ class Counter:
         os._exit(3)
 
 
-def test_it_runs_elsewhere_and_remembers() -> None:
-    counter = Apart(Counter, 5)
-    assert counter.call("process") != os.getpid()
-    assert [counter.call("add") for _ in range(3)] == [6, 7, 8]
-
-
-def test_what_it_says_is_passed_on() -> None:
-    with pytest.raises(NotImplementedError, match="it is not installed"):
-        Apart(Counter, -1)
-    with pytest.raises(RuntimeError, match="ZeroDivisionError: division by zero"):
-        Apart(Counter, 5).call("fail")
-    with pytest.raises(RuntimeError, match="its process ended"):
-        Apart(Counter, 5).call("end")
-
-
-def test_its_process_ends_with_it() -> None:
+def test_it_runs_elsewhere_and_remembers_and_its_process_ends_with_it() -> None:
     before = set(multiprocessing.active_children())
     counter = Apart(Counter, 5)
     (process,) = set(multiprocessing.active_children()) - before
+    assert counter.call("process") == process.pid != os.getpid()
+    assert [counter.call("add") for _ in range(3)] == [6, 7, 8]
     del counter
     process.join(20)
     assert not process.is_alive()
+
+
+def test_a_refusal_is_passed_on() -> None:
+    with pytest.raises(NotImplementedError, match="it is not installed"):
+        Apart(Counter, -1)
+
+
+@pytest.mark.slow  # as a refusal is
+@pytest.mark.parametrize(
+    ("method", "said"), [("fail", "ZeroDivisionError: division by zero"), ("end", "its process ended")]
+)
+def test_a_failure_is_passed_on(method: str, said: str) -> None:
+    with pytest.raises(RuntimeError, match=said):
+        Apart(Counter, 5).call(method)
