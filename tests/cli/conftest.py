@@ -1,14 +1,24 @@
 """The command as a process, and a model small enough for a shell test to load in no time."""
 
 import os
+from functools import cache
 
 import pytest
 import tokenizers
 import torch
+import typer.testing
 
 from command import START, forked
 
 # regard is imported late here: whatever is imported before pytest is configured goes without shape checks.
+
+
+@pytest.fixture(autouse=True, scope="session")
+def commands():
+    """Typer's runner makes the commands of ``app`` anew for each call, which takes longer than most calls do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(autouse=True)
