@@ -24,7 +24,7 @@ def check_length(name: str, length: object, *, least: int = 0, most: int = LARGE
     """Raise OptionError unless a number of tokens is an integer from ``least`` to ``most``, or a symbol of a trace."""
     if type(length) is int and least <= length <= most:  # which is nearly always so, and quick to see
         return
-    if not isinstance(length, torch.SymInt):
+    if not isinstance(length, torch.SymInt) and not torch._C._is_tracing():  # where lengths are tensors
         check_count(name, length, least=least, most=most)
 
 

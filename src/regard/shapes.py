@@ -147,13 +147,14 @@ def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.
         index = torch.as_tensor(rows)
     except (TypeError, ValueError, RuntimeError, OverflowError):  # not numbers
         index = torch.tensor(torch.nan)
-    whole = is_dense(index) and (index.numel() == 0 or index.dtype in _INTEGERS)
+    there = not index.is_meta or device.type == "meta"
+    whole = there and is_dense(index) and (index.numel() == 0 or index.dtype in _INTEGERS)
     index = index.long() if whole else index
     if not whole or index.dim() != 1 or _reaches_beyond(index, queries):
         raise OptionError(
             "rows names queries that are not there",
             expected=f"a list of integers from {-queries} to {queries - 1}",
-            got=described(rows),
+            got=described(rows) if there else f"{described(rows)} on meta, where there are no numbers",
             do="count queries from 0",
         )
     return torch.where(index < 0, index + queries, index).to(device)

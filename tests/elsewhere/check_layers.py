@@ -35,6 +35,16 @@ def same(there, here):
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-5)
 
 
+def test_masks_are_where_their_tensors_are():
+    lengths, ids, kept = torch.tensor([1, 2]), torch.tensor([1, 1, 2]), torch.ones(3, 3, dtype=torch.bool)
+    there = masks.padding(lengths.to(DEVICE)), masks.documents(ids.to(DEVICE)), masks.keep(kept.to(DEVICE))
+    for mask, other in zip(there, (masks.padding(lengths), masks.documents(ids), masks.keep(kept)), strict=True):
+        for one, same_here in ((mask, other), (masks.causal() & mask, masks.causal() & other)):
+            assert isinstance(one.dense(3, 3), There)
+            assert torch.equal(one.dense(3, 3).cpu(), same_here.dense(3, 3))
+            assert torch.equal(one.dense(3, 3, device="cpu"), same_here.dense(3, 3))
+
+
 @pytest.mark.parametrize("name", POSITIONS)
 def test_attention_and_its_gradients(name, tokens):
     here = regard.MultiHeadAttention(WIDTH, HEADS, position=POSITIONS[name]())

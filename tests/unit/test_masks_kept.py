@@ -98,7 +98,12 @@ def test_a_mask_first_used_inside_torch_func_is_not_spoiled(mask, as_users_call)
 
 def test_threads_that_share_a_mask_see_what_one_would(monkeypatch, as_users_call):
     mask, lengths, strange = masks.causal() | masks.global_tokens([0]), range(65, 105), []
-    monkeypatch.setattr("regard.masks.tiles.build_tile_map", lambda mask, frame, tile: SimpleNamespace(frame=frame))
+
+    class Made(SimpleNamespace):
+        def copied(self):
+            return self
+
+    monkeypatch.setattr("regard.masks.tiles.build_tile_map", lambda mask, frame, tile: Made(frame=frame))
 
     def ask(first):
         for turn in range(7):
@@ -164,6 +169,16 @@ def test_tiles_are_the_same_whatever_the_default_device(mask):
         assert torch.equal(found.dense(), expected)
         assert found.codes().is_cpu
         assert masks.padding([5, 3]) == masks.padding(torch.tensor([5, 3], device="cpu"))
+
+
+def test_what_is_written_into_a_tile_map_stays_in_it():
+    """Kernels take the one that is kept."""
+    mask, given = masks.causal() | masks.global_tokens([0]), tokens()
+    expected = attend(given, mask)
+    tiles = mask.tiles(LENGTH, LENGTH)
+    for part in (tiles.row_start, tiles.key_tile, tiles.bitmap, tiles.bitmaps):
+        part.fill_(99)
+    assert torch.equal(attend(given, mask), expected)
 
 
 @every_mask

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import LARGEST_COUNT, OptionError, check_choice, described
-from regard.masks.base import Mask, Rule
+from regard.masks.base import Mask, Rule, checked_frame
 from regard.masks.tiles import TileGrid
 
 Align = Literal["end", "start"]
@@ -69,7 +69,7 @@ class Band(Mask):
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
         del device
-        low, high = self.band(Frame(queries, keys))
+        low, high = self.band(checked_frame(queries, keys))
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del batch, head

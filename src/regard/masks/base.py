@@ -25,7 +25,7 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame, check_length
-from regard.errors import DtypeError, OptionError, ShapeError
+from regard.errors import DtypeError, OptionError, ShapeError, described
 from regard.masks.given import as_device, as_integers, on_device
 from regard.masks.lowered import Lowered
 from regard.masks.memo import Memo
@@ -40,6 +40,8 @@ Rule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 _FEW_QUERIES = 8  # for these a tile map takes longer to make than it saves
 _ONE_TILE = 64  # and in one tile there is nothing to skip
+CPU = torch.device("cpu")
+"""Where kernels take masks."""
 
 
 class Mask(ABC):
@@ -58,7 +60,7 @@ class Mask(ABC):
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths, with its tensors on ``device``.
 
-        Raises ShapeError where the mask was made for other lengths.
+        Raises ShapeError where the mask was made for other lengths; see ``checked_frame`` for what is no length.
         """
 
     def band(self, frame: Frame) -> tuple[int | None, int | None] | None:
@@ -79,7 +81,7 @@ class Mask(ABC):
         part = self if part is None else part
         few = frame.queries <= _FEW_QUERIES or max(frame.queries, frame.keys) <= _ONE_TILE
         if few or is_traced():
-            return Lowered(dense=part.dense(frame.queries, frame.keys))
+            return Lowered(dense=part.dense(frame.queries, frame.keys, device=CPU))
         return Lowered(tiles=self._tile_map(part, name, frame, _ONE_TILE))
 
     def lower_without_tiles(self, frame: Frame) -> Lowered | None:
@@ -101,11 +103,12 @@ class Mask(ABC):
     ) -> Bool[Tensor, "#batch #heads #rows #keys"]:
         """The mask as a bool tensor that broadcasts to (batch, heads, queries, keys).
 
-        ``rows`` asks for some queries only, by index. Raises OptionError, DtypeError or ShapeError for lengths and rows
-        that are none, DeviceError for a device that is none.
+        ``rows`` asks for some queries only, by index. ``device`` None is that of ``rows``, or else of the mask's own
+        tensors. Raises OptionError, DtypeError or ShapeError for lengths and rows that are none, DeviceError for a
+        device that is none.
         """
-        _check_lengths(queries, keys)
-        device = as_device(device)
+        checked_frame(queries, keys)
+        device = _device_of(self) if device is None and rows is None else as_device(device)
         query = torch.arange(queries, device=device) if rows is None else _checked_rows(rows, queries, device)
         device = query.device if device is None and rows is not None else device
         batch = torch.arange(1 if self.batch is None else self.batch, device=device)
@@ -125,12 +128,11 @@ class Mask(ABC):
         return allowed.reshape((1,) * (4 - allowed.dim()) + allowed.shape)
 
     def tiles(self, queries: int, keys: int, *, tile: int = 64) -> TileMap:
-        """The block structure: the tiles that are not empty, row by row; kept for the last few pairs of lengths.
+        """The block structure: the tiles that are not empty, row by row.
 
         Raises OptionError for lengths or a tile size that are none. A tile map depends on data: torch cannot trace it.
         """
-        _check_lengths(queries, keys)
-        return self._tile_map(self, (), Frame(queries, keys), tile)
+        return self._tile_map(self, (), checked_frame(queries, keys), tile).copied()
 
     def _tile_map(self, part: Mask, name: tuple[int, ...], frame: Frame, tile: int) -> TileMap:
         """The tile map of this mask or of a part of it, kept here."""
@@ -159,18 +161,21 @@ class Mask(ABC):
         return {name: part for name, part in vars(self).items() if name not in cached}
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        """Raise ShapeError unless the mask fits tensors of these sizes."""
+        """Raise ShapeError unless the mask fits tensors of these sizes, OptionError for what is no size."""
+        if not type(batch) is type(heads) is type(queries) is type(keys) is int:  # which is nearly always so
+            for name, size in (("batch", batch), ("heads", heads), ("queries", queries), ("keys", keys)):
+                check_length(name, size)
         if self.batch is not None and self.batch != 1 and self.batch != batch:
             raise ShapeError(
                 "mask was made for another batch size",
-                expected=f"a mask for a batch of {batch} (or one for all)",
+                expected=f"a mask for a batch of {described(batch)} (or one for all)",
                 got=f"{self!r} for a batch of {self.batch}",
                 do="build the mask from the same batch as the query",
             )
         if self.heads is not None and self.heads != 1 and self.heads != heads:
             raise ShapeError(
                 "mask was made for another number of heads",
-                expected=f"a mask for {heads} heads (or one for all)",
+                expected=f"a mask for {described(heads)} heads (or one for all)",
                 got=f"{self!r} for {self.heads} heads",
                 do="give the mask one entry a query head, or 1 for all heads",
             )
@@ -227,9 +232,21 @@ class Mask(ABC):
         return None if fields is None else tuple(getattr(self, name) for name, field in fields.items() if field.compare)
 
 
-def _check_lengths(queries: object, keys: object) -> None:
+def checked_frame(queries: Any, keys: Any) -> Frame:
+    """The frame of so many queries and keys. Raises OptionError for what is no number of them."""
     check_length("queries", queries)
     check_length("keys", keys)
+    return Frame(queries, keys)
+
+
+def _device_of(mask: Mask) -> torch.device | None:
+    """Where the tensors of a mask lie, or those of its parts; None where it has none."""
+    for field in vars(mask).values():
+        for part in field if isinstance(field, tuple) else (field,):
+            device = part.device if isinstance(part, Tensor) else _device_of(part) if isinstance(part, Mask) else None
+            if device is not None:
+                return device
+    return None
 
 
 def _same(one: object, other: object) -> bool:

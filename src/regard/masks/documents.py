@@ -17,7 +17,7 @@ from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import DtypeError, ShapeError
-from regard.masks.base import Mask, Rule
+from regard.masks.base import Mask, Rule, checked_frame
 from regard.masks.given import as_tensor, is_of_integers, on_device
 from regard.masks.tiles import TileGrid
 from regard.tensors import has_values
@@ -40,11 +40,12 @@ class Documents(Mask):
 
     def check_lengths(self, queries: int, keys: int) -> None:
         """Raise ShapeError where the ids have other lengths."""
-        self._of_queries(Frame(queries, keys))
+        self._of_queries(checked_frame(queries, keys))
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths; raises ShapeError where the ids have others."""
-        ids, query_ids = on_device(self.ids, device), on_device(self._of_queries(Frame(queries, keys)), device)
+        query_ids = on_device(self._of_queries(checked_frame(queries, keys)), device)
+        ids = on_device(self.ids, device)
         one = ids.shape[0] == 1
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

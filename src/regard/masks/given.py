@@ -54,7 +54,7 @@ def is_of_integers(tensor: Tensor) -> bool:
 
 def as_device(device: Any) -> torch.device | None:
     """A device as torch has it. Raises DeviceError for what is none, and for one that this torch cannot use."""
-    if device is None or isinstance(device, torch.device):
+    if device is None or (isinstance(device, torch.device) and device.type in ("cpu", "meta")):
         return device
     try:
         named = torch.device(device)
@@ -73,13 +73,14 @@ def as_device(device: Any) -> torch.device | None:
 def on_device(tensor: Tensor, device: torch.device | str | None) -> Tensor:
     """A mask's tensor where it is used: on a device, None where it is, and inside ``FakeTensorMode`` a fake of it.
 
-    Raises DeviceError for one on "meta", which has no numbers to move.
+    Raises DeviceError for what is no device, and for a tensor on "meta", which has no numbers to move.
     """
     if not torch.compiler.is_compiling() and torch._C._len_torch_dispatch_stack() > 0:
         mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
         if isinstance(mode, FakeTensorMode) and not mode.allow_non_fake_inputs and not isinstance(tensor, FakeTensor):
             tensor = mode.from_tensor(tensor)
-    if device is None or not tensor.is_meta or torch.device(device).type == "meta":
+    device = as_device(device)
+    if device is None or not tensor.is_meta or device.type == "meta":
         return tensor.to(device)
     raise DeviceError(
         'the mask was made from a tensor on "meta", which holds no numbers',

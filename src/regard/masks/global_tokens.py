@@ -18,7 +18,7 @@ from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import OptionError, ShapeError, described
-from regard.masks.base import Mask, Rule
+from regard.masks.base import Mask, Rule, checked_frame
 from regard.masks.given import as_tensor, is_of_integers, on_device
 from regard.masks.tiles import TileGrid
 from regard.tensors import has_values
@@ -50,8 +50,7 @@ class GlobalTokens(Mask):
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
-        of_queries, of_keys = self._sides(Frame(queries, keys))
-        of_queries, of_keys = of_queries.to(device), of_keys.to(device)
+        of_queries, of_keys = (on_device(side, device) for side in self._sides(checked_frame(queries, keys)))
         one = of_keys.shape[0] == 1
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Int, Int8
 from torch import Tensor
 
-from regard.contract import Frame
+from regard.contract import Frame, check_length
 from regard.errors import DtypeError, OptionError, ShapeError, check_choice, check_count
-from regard.masks.base import Mask, Rule
+from regard.masks.base import CPU, Mask, Rule, checked_frame
 from regard.masks.given import as_integers, as_tensor, is_of_integers, on_device
 from regard.masks.lowered import Lowered
 from regard.masks.tensor import keep
@@ -46,12 +46,13 @@ class Padding(Mask):
 
     def lower_without_tiles(self, frame: Frame) -> Lowered:
         """An interval of keys for each batch entry."""
-        lengths = on_device(self.lengths, None)
+        lengths = on_device(self.lengths, CPU)
         return Lowered(stop=lengths) if self.side == "right" else Lowered(start=frame.keys - lengths)
 
     def check_lengths(self, queries: int, keys: int) -> None:
         """Raise ShapeError where an entry is longer than the keys. Not in a trace: it would be of that length."""
         del queries
+        check_length("keys", keys)
         if self.longest is not None and not is_traced() and self.longest > keys:
             raise ShapeError(
                 "a length in padding is larger than the number of keys",
@@ -62,6 +63,7 @@ class Padding(Mask):
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
+        checked_frame(queries, keys)
         self.check_lengths(queries, keys)
         lengths, one = on_device(self.lengths, device), self.batch is None
 

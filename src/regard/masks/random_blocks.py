@@ -15,9 +15,9 @@ import torch
 from jaxtyping import Bool, Int8
 from torch import Tensor
 
-from regard.contract import Frame
 from regard.errors import check_count
-from regard.masks.base import Mask, Rule
+from regard.masks.base import Mask, Rule, checked_frame
+from regard.masks.given import on_device
 from regard.masks.tiles import TileGrid
 from regard.tensors import is_traced
 
@@ -41,8 +41,9 @@ class RandomBlocks(Mask):
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
-        drawn = self._draw(keys).to(device)
-        offset, block, one = Frame(queries, keys).offset, self.block, self.heads is None
+        frame = checked_frame(queries, keys)
+        drawn, offset = on_device(self._draw(keys), device), frame.offset
+        block, one = self.block, self.heads is None
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del batch

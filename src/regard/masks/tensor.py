@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from regard.contract import Frame
+from regard.contract import Frame, check_length
 from regard.errors import DtypeError, ShapeError
-from regard.masks.base import Mask, Rule
+from regard.masks.base import CPU, Mask, Rule
 from regard.masks.given import as_tensor, on_device
 from regard.masks.lowered import Lowered
 
@@ -35,10 +35,12 @@ class Keep(Mask):
     def lower_without_tiles(self, frame: Frame) -> Lowered:
         """The tensor itself."""
         del frame
-        return Lowered(dense=on_device(self.allowed, None))
+        return Lowered(dense=on_device(self.allowed, CPU))
 
     def check_lengths(self, queries: int, keys: int) -> None:
         """Raise ShapeError where the tensor has other lengths."""
+        check_length("queries", queries)
+        check_length("keys", keys)
         for name, got, length in (
             ("queries", self.allowed.shape[2], queries),
             ("keys", self.allowed.shape[3], keys),

@@ -9,7 +9,7 @@ PARTIAL also stands for "not known"; such tiles are then looked into cell by cel
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING
@@ -132,6 +132,11 @@ class TileMap:
     def share(self) -> float:
         """Share of tiles that are not empty: the work left, against dense."""
         return self.bitmap.numel() / max(1, sum(self.counts.values()))
+
+    def copied(self) -> TileMap:
+        """With tensors of its own: what is kept for later calls is not given away."""
+        parts = {name: getattr(self, name).clone() for name in ("row_start", "key_tile", "bitmap", "bitmaps")}
+        return replace(self, **parts)
 
     def codes(self) -> Int8[Tensor, "batch heads query_tiles key_tiles"]:
         """The map unrolled: EMPTY, PARTIAL or FULL for each tile. Quadratic in the number of tiles."""
