@@ -184,11 +184,19 @@ def is_number(value: Any) -> TypeGuard[SupportsFloat]:
         return False
 
 
-def check_number(name: str, number: object, *, least: float | None = None, above: float | None = None) -> None:
-    """Raise OptionError unless it is a finite number, of at least ``least``, or more than ``above``."""
+def check_number(
+    name: str,
+    number: object,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+) -> None:
+    """Raise OptionError unless it is a finite number, at least ``least``, above ``above`` and at most ``most``."""
     fits = is_number(number) and (least is None or number >= least) and (above is None or number > above)  # type: ignore[operator]
-    if not fits:
+    if not fits or (most is not None and number > most):  # type: ignore[operator]
         bound = f" of {least:g} or more" if least is not None else f" above {above:g}" if above is not None else ""
+        bound += "" if most is None else f", at most {most:g}"
         raise OptionError(
             f"wrong {name}",
             expected=f"a finite number{bound}",
@@ -202,7 +210,10 @@ def check_kind(name: str, value: object, kind: type | tuple[type, ...], *, do: s
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         raise OptionError(
-            f"wrong {name}", expected=" or ".join(f"a {one.__name__}" for one in kinds), got=described(value), do=do
+            f"wrong {name}",
+            expected=" or ".join(f"{'an' if one.__name__[0] in 'AEIO' else 'a'} {one.__name__}" for one in kinds),
+            got=described(value),
+            do=do,
         )
 
 

@@ -296,10 +296,10 @@ class Bert(nn.Module):
         """Normal weights and biases of 0, as published."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=self.config.deviation)
+                nn.init.normal_(module.weight, std=float(self.config.deviation))
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
-        nn.init.normal_(self.positions.weight, std=self.config.deviation)
+        nn.init.normal_(self.positions.weight, std=float(self.config.deviation))
 
 
 def _layer(config: BertConfig) -> EncoderBlock:

@@ -57,7 +57,7 @@ class Pooling:
             raise RefusedError(
                 "this model makes sentence vectors in a way that has no form here",
                 expected="one pooling of " + ", ".join(MODES) + ", and perhaps normalisation",
-                got=", ".join(unknown or self.modes),
+                got=", ".join(unknown or self.modes) or "none",
                 do="pass your own: Embedder(model, pooling=Pooling(...)), or take token vectors",
             )
 

@@ -2,20 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from regard.errors import OptionError, ShapeError, check_kind, described
+from regard.tensors import check_tensor
+
 
 def averaged(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each weight, summed in float64, in the weights' own dtype. One state is held at a time."""
+    """The mean of each weight, summed in float64, in the weights' own dtype. One state is held at a time.
+
+    Raises OptionError for what is no state and for none at all, DtypeError for what is no weight, ShapeError for states
+    of different models.
+    """
     sums: dict[str, Tensor] = {}
     dtypes: dict[str, torch.dtype] = {}
     count = 0
-    for state in states:
-        count += 1
+    for state in _checked(states):
         for name, tensor in state.items():
             dtypes[name] = tensor.dtype
-            sums[name] = sums[name] + tensor if name in sums else tensor.double()
+            sums[name] = sums[name] + tensor if count else tensor.double()
+        count += 1
     return {name: (total / count).to(dtypes[name]) for name, total in sums.items()}
+
+
+def _checked(states: Any) -> Iterator[Mapping[str, Tensor]]:
+    """Each state, once it is known to fit the first."""
+    kinds: dict[str, tuple[torch.Size, torch.device]] = {}
+    count = 0
+    for state in states if isinstance(states, Iterable) and not isinstance(states, Tensor) else [states]:
+        check_kind("state", state, Mapping, do="pass weights by their names, as [model.state_dict(), ...]")
+        for name, tensor in state.items():
+            check_tensor(f"the weight {described(name)}", tensor, "a tensor")
+        own = {name: (tensor.shape, tensor.device) for name, tensor in state.items()}
+        kinds = kinds if count else own
+        if own != kinds:
+            names = sorted(str(name) for name in own.keys() | kinds.keys() if own.get(name) != kinds.get(name))
+            raise ShapeError(
+                "the states are of different models",
+                expected="the same weights in each, of the same shapes, on one device",
+                got=f"others by the names {', '.join(names[:5])}",
+                do="average states of one run",
+            )
+        count += 1
+        yield state
+    if count == 0:
+        raise OptionError("there is no state", expected="one or more", got="none", do="pass [model.state_dict(), ...]")

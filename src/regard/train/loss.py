@@ -14,7 +14,11 @@ from __future__ import annotations
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from regard.errors import DeviceError, DtypeError, OptionError, RegardError, ShapeError, check_count, check_number
 from regard.kernels.operators.cross_entropy_op import cross_entropy
+from regard.masks.given import is_of_integers
+from regard.shapes import FLOATS
+from regard.tensors import check_tensor
 
 IGNORED = -100
 """What stands for padding among wanted tokens, by torch's convention."""
@@ -29,6 +33,46 @@ def smoothed_cross_entropy(
 ) -> Float[Tensor, ""]:
     """The sum over all wanted tokens that are not ``ignored``, at least in float32. ``smoothing`` is e.
 
-    At ignored tokens the logits may be anything, NaN included, and their gradient is 0.
+    At ignored tokens the logits may be anything, NaN included, and their gradient is 0. Raises DtypeError, ShapeError,
+    DeviceError or OptionError for arguments that do not fit, and for wanted tokens that are not in the vocabulary.
     """
-    return cross_entropy(logits.flatten(0, 1), wanted.flatten(), smoothing=smoothing, ignored=ignored).sum()
+    _check(logits, wanted, smoothing, ignored)
+    try:
+        return cross_entropy(logits.flatten(0, 1), wanted.flatten(), smoothing=smoothing, ignored=ignored).sum()
+    except RegardError:
+        raise
+    except (ValueError, IndexError) as error:
+        raise OptionError(
+            "a wanted token is not in the vocabulary",
+            expected=f"ids from 0 to {logits.shape[2] - 1}, or {ignored} for padding",
+            got=str(error),
+            do="cut targets with the subwords that the model was made with",
+        ) from error
+
+
+def _check(logits: Tensor, wanted: Tensor, smoothing: float, ignored: int) -> None:
+    """Raise DtypeError, ShapeError or OptionError for what the loss is not defined for."""
+    check_tensor("logits", logits, "logits (batch, length, vocabulary)")
+    check_tensor("wanted", wanted, "ids of tokens (batch, length)")
+    if logits.dtype not in FLOATS:
+        raise DtypeError(
+            "wrong logits", expected="float32 or another float", got=str(logits.dtype), do="use logits.float()"
+        )
+    if not is_of_integers(wanted):
+        raise DtypeError("wanted holds no ids", expected="integers", got=str(wanted.dtype), do="use wanted.long()")
+    if logits.dim() != 3 or logits.shape[2] == 0 or wanted.shape != logits.shape[:2]:
+        raise ShapeError(
+            "logits and wanted do not fit",
+            expected="logits (batch, length, vocabulary) and wanted (batch, length)",
+            got=f"{tuple(logits.shape)} and {tuple(wanted.shape)}",
+            do="give one id for each row of logits",
+        )
+    if logits.device != wanted.device:
+        raise DeviceError(
+            "logits and wanted are on different devices",
+            expected=str(logits.device),
+            got=str(wanted.device),
+            do="move one of them with .to(...)",
+        )
+    check_number("smoothing", smoothing, least=0.0, most=1.0)
+    check_count("ignored", ignored, least=-(2**63), most=2**63 - 1)

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, final
 
-from regard.errors import OptionError
+from regard.errors import OptionError, check_count, check_kind, check_number
 from regard.text.pairs import Where
 from regard.translation.sizes import SIZES
 
@@ -36,6 +36,8 @@ class Plan:
         tokens: of a batch; None is the size's.
 
     A model that is started from is as it is: with numbers, attention or subwords of its own ``prepared`` refuses it.
+
+    Raises OptionError for values of another kind. Names are looked up by ``prepared``.
     """
 
     data: tuple[Path, ...]
@@ -51,6 +53,23 @@ class Plan:
     tokens: int | None = None
     smoothing: float = 0.1
     seed: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("data", "validation"):
+            check_kind(name, getattr(self, name), tuple, do=f'for example {name}=(Path("pairs.tsv"),)')
+            for path in getattr(self, name):
+                check_kind(name, path, Path, do=f'for example {name}=(Path("pairs.tsv"),)')
+        check_kind("where", self.where, Where, do='for example Where(source="de", target="en")')
+        check_kind("numbers", self.numbers, dict, do='for example numbers={"layers": 4}')
+        for name in ("model", "attention", "algorithm", "sharing"):
+            if getattr(self, name) is not None:
+                check_kind(name, getattr(self, name), str, do=f"leave {name} out for the usual value")
+        check_count("most_tokens", self.most_tokens)
+        for name in ("vocabulary", "tokens"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        check_number("smoothing", self.smoothing, least=0.0, most=1.0)
+        check_count("seed", self.seed, least=0)
 
     @property
     def start(self) -> str | None:

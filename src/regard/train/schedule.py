@@ -46,7 +46,8 @@ class Schedule:
             )
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step."""
+        """The learning rate of a step. Raises OptionError for what is no step."""
+        check_count("step", step)
         if step < self.warmup:
             return self.peak * step / self.warmup
         if self.name == "inverse_sqrt":

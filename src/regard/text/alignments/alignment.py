@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from numbers import Integral
+from typing import Any, TypeAlias, final
 
-from regard.errors import OptionError
+from regard.errors import OptionError, check_count, check_kind, described
 
 Link: TypeAlias = tuple[int, int]
 
@@ -22,22 +23,24 @@ Link: TypeAlias = tuple[int, int]
 class Alignment:
     """The links of one sentence pair. Sure links are possible too, and need not be given twice.
 
-    Raises OptionError for a word before the first.
+    Raises OptionError for what is no link, such as one to a word before the first.
     """
 
     sure: frozenset[Link]
     possible: frozenset[Link] = frozenset()
 
     def __post_init__(self) -> None:
+        for name in ("sure", "possible"):
+            check_kind(name, getattr(self, name), frozenset, do="for example frozenset({(0, 0), (1, 2)})")
         object.__setattr__(self, "possible", self.possible | self.sure)
-        wrong = sorted(link for link in self.possible if min(link) < 0)
-        if wrong:
-            raise OptionError(
-                "a link points before the first word",
-                expected="words counted from 0",
-                got=f"link {wrong[0]}",
-                do="pass links as (source word, target word)",
-            )
+        for link in self.possible:
+            if not _is_link(link):
+                raise OptionError(
+                    "a link joins a word of the source and one of the target",
+                    expected="words counted from 0",
+                    got=f"link {described(link)}",
+                    do="pass links as (source word, target word)",
+                )
 
     @property
     def reversed(self) -> Alignment:
@@ -47,10 +50,17 @@ class Alignment:
     def text(self, *, first: int = 0) -> str:
         """One line, as Pharaoh writes it: ``0-0 1-2``; a link that is merely possible as ``1p2``.
 
-        ``first`` is the number that the first word has.
+        ``first`` is the number that the first word has. Raises OptionError for what is no such number.
         """
+        check_count("first", first, least=0)
         ordered = sorted(self.possible)
         return " ".join(f"{i + first}{'-' if (i, j) in self.sure else 'p'}{j + first}" for i, j in ordered)
+
+
+def _is_link(link: Any) -> bool:
+    """Whether it is a pair of words, by their numbers."""
+    is_pair = isinstance(link, tuple) and len(link) == 2
+    return is_pair and all(isinstance(word, Integral) and int(word) >= 0 for word in link)
 
 
 def _turned(links: Iterable[Link]) -> frozenset[Link]:

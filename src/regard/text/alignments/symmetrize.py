@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import final
 
-from regard.errors import check_choice
+from regard.errors import check_choice, check_kind
 from regard.text.alignments.alignment import Alignment, Link
 
 SYMMETRIZATIONS = ("intersection", "union", "grow-diag-final-and")
@@ -29,6 +29,8 @@ def symmetrized(forward: Alignment, backward: Alignment, *, how: str) -> Alignme
     ``how`` is one of ``SYMMETRIZATIONS``. Raises OptionError for another.
     """
     check_choice("symmetrization", how, SYMMETRIZATIONS)
+    for name, one in (("forward", forward), ("backward", backward)):
+        check_kind(name, one, Alignment, do="regard.text.alignments.Alignment(frozenset({(0, 0)}))")
     both, either = forward.possible & backward.possible, forward.possible | backward.possible
     if how == "intersection":
         return Alignment(both)
