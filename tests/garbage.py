@@ -38,7 +38,11 @@ from regard.models import Bert, BertConfig, Recurrent, RecurrentConfig, Transfor
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.search import Beam, Greedy, Sampling
 from regard.text import Embedder, Pooling, Tokenizer
+from regard.text.alignments import Alignment, symmetrized
 from regard.text.subwords import Subwords
+from regard.train.averaging import averaged
+from regard.train.loss import smoothed_cross_entropy
+from regard.train.plan import Plan
 from regard.train.schedule import Schedule
 from regard.train.settings import Settings
 from regard.translation import Scorer, Translator, score
@@ -63,6 +67,7 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "3": lambda: 3,
     "2**40": lambda: 2**40,
     "2**63": lambda: 2**63,
+    "maxsize": lambda: sys.maxsize,
     "10**30": lambda: 10**30,
     "10**5000": lambda: 10**5000,
     "-10**30": lambda: -(10**30),
@@ -81,8 +86,10 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "[99]": lambda: [99],
     "[-1]": lambda: [-1],
     "[2**63]": lambda: [2**63],
+    "[10**30]": lambda: [10**30],
     "[None]": lambda: [None],
     "['x']": lambda: ["x"],
+    "[(0, -1)]": lambda: frozenset({(0, -1)}),
     "ragged": lambda: [[1], [1, 2]],
     "{}": dict,
     "set": lambda: {1},
@@ -107,18 +114,25 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "floats": lambda: torch.ones(1, 2, 3, 4),
     "trained": lambda: torch.ones(1, 2, 3, 4, requires_grad=True),
     "three dimensions": lambda: torch.ones(2, 3, 4),
+    "nan matrix": lambda: torch.full((3, 5), torch.nan),
+    "bool matrix": lambda: torch.ones(3, 5, dtype=torch.bool),
+    "trained matrix": lambda: torch.zeros(3, 5, requires_grad=True),
     "ids": lambda: torch.ones(2, 3, dtype=torch.long),
     "ids of uint16": lambda: torch.ones(2, 3, dtype=torch.uint16),
     "ids of int8": lambda: torch.ones(2, 3, dtype=torch.int8),
+    "ids beyond 63 bits": lambda: torch.tensor([2**63 + 5], dtype=torch.uint64),
     "one id": lambda: torch.ones(1, dtype=torch.long),
     "0-d": lambda: torch.tensor(1.5),
     "0-d integer": lambda: torch.tensor(2),
     "5-d": lambda: torch.ones(1, 1, 2, 3, 4),
     "empty": lambda: torch.ones(0),
     "empty 4-d": lambda: torch.ones(0, 2, 3, 4),
+    "empty matrix": lambda: torch.zeros(0, 5),
     "empty ids": lambda: torch.ones(0, 3, dtype=torch.long),
     "no length": lambda: torch.ones(2, 0, dtype=torch.long),
     "meta": lambda: torch.ones(1, 2, 3, 4, device="meta"),
+    "meta ids": lambda: torch.ones(3, dtype=torch.long, device="meta"),
+    "meta bools": lambda: torch.ones(3, 5, dtype=torch.bool, device="meta"),
     "sparse": lambda: torch.ones(1, 2, 3, 4).to_sparse(),
     "sparse ids": lambda: torch.ones(2, 3, dtype=torch.long).to_sparse(),
     "csr": _quietly(lambda: torch.ones(3, 4).to_sparse_csr()),
@@ -127,6 +141,8 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "quantized": _quietly(lambda: torch.quantize_per_tensor(torch.ones(1, 2, 3, 4), 0.1, 0, torch.qint8)),
     "mkldnn": lambda: torch.ones(1, 2, 3, 4).to_mkldnn(),
     "array": lambda: np.ones((1, 2, 3, 4), np.float32),
+    "array, reversed": lambda: np.arange(15).reshape(3, 5)[::-1],
+    "array of bools": lambda: np.ones((3, 5), dtype=bool),
     "array of long double": lambda: np.ones((1, 2, 3, 4), np.longdouble),
     "array of objects": lambda: np.array([object(), None], dtype=object),
     "array of text": lambda: np.array(["x", "y"]),
@@ -134,6 +150,7 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "records": lambda: np.zeros(3, dtype=[("a", "f4")]),
     "number of NumPy": lambda: np.float32(1.5),
     "count of NumPy": lambda: np.int64(2),
+    "short count of NumPy": lambda: np.int16(3),
     "mask": masks.causal,
     "mask of a batch": lambda: masks.padding([1, 2, 3, 4, 5]),
     "mask not called": lambda: masks.causal,
@@ -556,6 +573,7 @@ def _texts() -> Iterator[Target]:
 
 def _masks() -> Iterator[Target]:
     made = {
+        "causal": {"align": "end"},
         "window": {"left": 1, "right": 2, "align": "end"},
         "padding": {"lengths": [3, 4], "side": "right"},
         "padding_of": {"ids": torch.ones(2, 11, dtype=torch.long), "pad_id": 0},
@@ -572,9 +590,20 @@ def _masks() -> Iterator[Target]:
         make = getattr(masks, name)
         yield Target(
             f"{name}() in attention",
-            lambda make=make, **said: regard.attention(**triple(), mask=~make(**said) | masks.causal()),
+            lambda make=make, **said: regard.attention(**triple(), mask=~shown(make(**said)) | masks.causal()),
             lambda arguments=arguments: dict(arguments),
         )
+    yield Target(
+        "from_multihead_attention() of heads",
+        lambda **said: shown(masks.from_multihead_attention(**said)),
+        lambda: {"attn_mask": torch.zeros(6, 3, 5, dtype=torch.bool), "key_padding_mask": None, "heads": 3},
+    )
+    kinds = [masks.causal(), masks.padding([1, 2]), masks.padding([1, 2], side="left"), masks.documents([1, 2, 3])]
+    kinds += [masks.random_blocks(1, block=2), masks.global_tokens([0]), masks.keep(torch.ones(3, 3, dtype=torch.bool))]
+    for mask in (*kinds, kinds[0] & kinds[1], kinds[3] | kinds[5], ~kinds[6]):
+        yield Target(f"{mask!r}.mask_mod", mask.mask_mod, lambda: {"queries": 3, "keys": 3, "device": None})
+        sizes = lambda: {"batch": 2, "heads": 3, "queries": 3, "keys": 3}  # noqa: E731
+        yield Target(f"{mask!r}.check", mask.check, sizes)
     for mask in (masks.causal(), masks.padding([1, 2]), masks.documents([1, 2, 3]) | masks.global_tokens([0])):
         kind = type(mask).__name__
         yield Target(f"{kind}.dense", mask.dense, lambda: {"queries": 3, "keys": 3, "device": None, "rows": None})
@@ -610,6 +639,13 @@ def _positions() -> Iterator[Target]:
     yield Target("Rotary.forward", positions.Rotary(6), lambda: {"tensor": tokens(2, 3, 5, 6), "offset": 0})
 
 
+def shown(mask: Any) -> Any:
+    """The mask, which can be printed and is equal to itself."""
+    assert repr(mask)
+    assert mask == mask
+    return mask
+
+
 def _training() -> Iterator[Target]:
     numbers = dataclasses.asdict(Settings(epochs=1, steps=1, minutes=1.0, validate_every=1))
     yield Target("Settings()", Settings, lambda: numbers | {"schedule": Schedule()})
@@ -618,6 +654,27 @@ def _training() -> Iterator[Target]:
         lambda **said: Schedule(**said).rate(5),
         lambda: {"name": "cosine", "peak": 1e-3, "warmup": 10, "steps": 100, "floor": 0.0},
     )
+    for schedule in (Schedule(), Schedule(warmup=0), Schedule(name="cosine", warmup=2, steps=5)):
+        yield Target(f"{schedule}.rate", schedule.rate, lambda: {"step": 3})
+    plan = {field.name: getattr(Plan((Path("a.tsv"),)), field.name) for field in dataclasses.fields(Plan)}
+    yield Target("Plan()", lambda **said: Plan(**said).asked(), lambda: dict(plan))
+    yield Target("Plan.check_effect", lambda **said: Plan(**said).check_effect(), lambda: dict(plan))
+    yield Target(
+        "smoothed_cross_entropy",
+        smoothed_cross_entropy,
+        lambda: {"logits": tokens(2, 3, 7), "wanted": ids()[:, :3], "smoothing": 0.1, "ignored": 0},
+    )
+    yield Target("averaged", averaged, lambda: {"states": [{"a": tokens(3)}, {"a": tokens(3)}]})
+    yield Target(
+        "averaged weights", lambda weight: averaged([{"a": tokens(3)}, {"a": weight}]), lambda: {"weight": tokens(3)}
+    )
+
+
+def _alignments() -> Iterator[Target]:
+    one = Alignment(frozenset({(0, 0), (1, 2)}))
+    yield Target("Alignment()", Alignment, lambda: {"sure": one.sure, "possible": frozenset()})
+    yield Target("Alignment.text", one.text, lambda: {"first": 1})
+    yield Target("symmetrized", symmetrized, lambda: {"forward": one, "backward": one, "how": "union"})
 
 
 def _translating() -> Iterator[Target]:
@@ -679,6 +736,7 @@ def targets() -> list[Target]:
         *_masks(),
         *_positions(),
         *_training(),
+        *_alignments(),
         *_translating(),
         *_texts(),
         *_looks(),

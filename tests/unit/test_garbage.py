@@ -37,7 +37,8 @@ def broken(target: Target, cases: list[tuple[str, str]]) -> list[str]:
                 warnings.simplefilter("ignore")
                 target.run(argument, value)
         except RegardError as error:
-            if not (error.what and (error.expected or error.do)) or len(str(error)) > MOST_CHARACTERS:
+            whole = error.what and error.expected and error.got and error.do
+            if not whole or len(str(error)) > MOST_CHARACTERS:
                 found.append(f"{argument}={value}: a message that is too short or too long: {str(error)[:200]}")
         except Exception as error:
             found.append(f"{argument}={value}: {type(error).__name__}: {str(error)[:200]}")
