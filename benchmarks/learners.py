@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from benchmarks.peers import missing, quiet_transformers
 from regard import masks
-from regard.models.layout import Layout
-from regard.models.saving import write_folder
+from regard.models.checkpoint_writer import write_folder
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.weight_names import Layout
 from regard.train.loss import smoothed_cross_entropy
 from regard.translation.export import hugging_face
 

@@ -332,7 +332,7 @@ class TestSave:
         assert load(folder).about == translator.about
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
-    @pytest.mark.parametrize("failing", ["regard.models.saving.save_file", "regard.text.aside._swap"])
+    @pytest.mark.parametrize("failing", ["regard.models.checkpoint_writer.save_file", "regard.text.aside._swap"])
     def test_a_failure_leaves_nothing_behind(self, model, folder, monkeypatch, failing):
         before = (folder / "model.safetensors").read_bytes()
 

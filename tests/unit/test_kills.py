@@ -9,7 +9,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 import torch
-from regard.models.saving import recover_model, write_folder
+from regard.models.checkpoint_writer import recover_model, write_folder
 from regard.train.progress import Progress
 from regard.train.run_folder import Checkpoint, RunFolder
 

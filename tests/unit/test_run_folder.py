@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from regard.errors import OutputExistsError
-from regard.models.saving import write_folder
+from regard.models.checkpoint_writer import write_folder
 from regard.text.aside import sync_folder
 from regard.text.parts import Parts, Record
 from regard.train.progress import Progress

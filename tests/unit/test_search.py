@@ -9,7 +9,7 @@ import torch
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 from regard.models import Transformer, TransformerConfig
 from regard.search import Beam, Greedy, Sampling
-from regard.search.likeliest import likeliest
+from regard.search.blockwise_topk import likeliest
 from table_model import END, NEVER, START, TableModel, log_softmax, of_source, random_table
 
 VOCABULARY = 11

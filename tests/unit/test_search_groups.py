@@ -7,7 +7,7 @@ from hypothesis import strategies as some
 
 from regard import masks
 from regard.models import Transformer, TransformerConfig
-from regard.models.groups import Groups
+from regard.models.beam_groups import Groups
 from regard.models.transformer import POSITIONS
 
 NUMBERS = {"vocabulary": 17, "width": 12, "layers": 2, "heads": 3, "inner": 13, "dropout": 0.0}

@@ -52,7 +52,7 @@ def export(
     ],
 ) -> None:
     """Write a trained translator in the form that another program reads, to compute what it did."""
-    from regard.models.saving import check_new
+    from regard.models.checkpoint_writer import check_new
     from regard.translation import Translator
     from regard.translation.export import FORMS
     from regard.translation.export import export as exported

@@ -368,7 +368,7 @@ def _chosen(found: Prepared, settings: Settings) -> dict[str, Any]:
 
 def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
     """Raise OutputExistsError where something is there that nobody said to replace, or nothing to go on from."""
-    from regard.models.saving import check_free
+    from regard.models.checkpoint_writer import check_free
 
     check_resume(resume=resume, overwrite=overwrite)
     if resume and not folder.begun:

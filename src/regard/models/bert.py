@@ -32,10 +32,10 @@ from regard.errors import (
 )
 from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
 from regard.masks import Mask
-from regard.models import checkpoint, saving
+from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models.check_token_ids import check_indices
 from regard.models.config_file import MOST_LAYERS, ConfigFile
-from regard.models.indices import check_indices
-from regard.models.layout import Layout
+from regard.models.weight_names import Layout
 from regard.positions import Learned
 from regard.shapes import check_dropout
 from regard.text import Pooling, Tokenizer
@@ -247,18 +247,18 @@ class Bert(nn.Module):
 
         Raises CheckpointError for files that do not fit together.
         """
-        stored, left_out = LAYOUT.ours(checkpoint.stored_tensors(folder))
+        stored, left_out = LAYOUT.ours(checkpoint_reader.stored_tensors(folder))
         numbers = BertConfig.from_hugging_face(config)
         has_pooler = any(name.startswith("pooler.") for name in stored)
-        checkpoint.check_layers(numbers.layers, stored, "layers")
-        with checkpoint.without_memory():
+        checkpoint_reader.check_layers(numbers.layers, stored, "layers")
+        with checkpoint_reader.without_memory():
             model = cls(replace(numbers, pooler=has_pooler))
-        checkpoint.fill(model, stored, dtype)
-        model.tokenizer = checkpoint.tokenizer_of(
+        checkpoint_reader.fill(model, stored, dtype)
+        model.tokenizer = checkpoint_reader.tokenizer_of(
             folder, pad_id=config.optional("pad_token_id"), limit=numbers.max_length, vocabulary=numbers.vocabulary
         )
         model.pooling = Pooling.read(folder)
-        model.notes = checkpoint.notes_of(folder, left_out)
+        model.notes = checkpoint_reader.notes_of(folder, left_out)
         return model.eval()
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -266,12 +266,14 @@ class Bert(nn.Module):
 
         The folder appears complete or not at all. Raises OutputExistsError where it exists, unless ``overwrite``.
         """
-        files = {"config.json": saving.config_text(self.config.to_hugging_face(), self.words.weight.dtype)}
+        files = {"config.json": checkpoint_writer.config_text(self.config.to_hugging_face(), self.words.weight.dtype)}
         if self.tokenizer is not None:
             files["tokenizer.json"] = self.tokenizer.to_json()
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.config.width, self.config.max_length)
-        saving.write_folder(saving.as_folder(folder), files, LAYOUT.theirs(self.state_dict()), overwrite=overwrite)
+        checkpoint_writer.write_folder(
+            checkpoint_writer.as_folder(folder), files, LAYOUT.theirs(self.state_dict()), overwrite=overwrite
+        )
 
     def _embedded(self, ids: Tensor, segments: Tensor | None) -> Tensor:
         check_indices("ids", ids, self.config.vocabulary)

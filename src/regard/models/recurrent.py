@@ -39,8 +39,8 @@ from regard.layers.projection import project
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
 from regard.mechanisms.local_p import LocalPredictive
+from regard.models.check_token_ids import check_indices, check_step
 from regard.models.config_file import MOST_LAYERS
-from regard.models.indices import check_indices, check_step
 from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
 from regard.models.recurrent_decoders import AttendingFirst, AttendingLast, Decoder, RecurrentState, Summarized
 from regard.models.sequence_to_sequence import SequenceOutput

@@ -25,7 +25,7 @@ from regard import masks
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
 from regard.mechanisms.hidden_layer import HiddenLayer
-from regard.models.groups import Groups
+from regard.models.beam_groups import Groups
 from regard.models.recurrent_cells import RecurrentLayers, States
 
 

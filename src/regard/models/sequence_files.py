@@ -16,9 +16,9 @@ from typing import Any
 from torch import Tensor
 
 from regard.errors import CheckpointError
+from regard.models.checkpoint_writer import config_text, write_folder
 from regard.models.config_file import read_json_object
-from regard.models.layout import Stored
-from regard.models.saving import config_text, write_folder
+from regard.models.weight_names import Stored
 from regard.text.subwords import Subwords
 
 JOINT, SEPARATE = "tokenizer.json", ("source.tokenizer.json", "target.tokenizer.json")

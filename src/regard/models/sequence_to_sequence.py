@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.masks import Mask
-from regard.models import checkpoint, saving, sequence_files
+from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.config_file import ConfigFile
 from regard.text.subword_training import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from regard.text.subwords import Subwords
@@ -123,7 +123,7 @@ class SequenceToSequence(nn.Module, ABC):
         unless ``keep_others``, which leaves that in the folder.
         """
         sequence_files.write(
-            saving.as_folder(folder),
+            checkpoint_writer.as_folder(folder),
             config={"model_type": self.model_type, **asdict(self.config)},
             weights={name: tensor for name, tensor in self.state_dict().items() if name not in self.tied},
             subwords=self.subwords,
@@ -135,13 +135,13 @@ class SequenceToSequence(nn.Module, ABC):
     @classmethod
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> SequenceToSequence:
         """The model of a folder, in eval mode. Raises CheckpointError for one that cannot be used."""
-        stored = checkpoint.stored_tensors(folder)
+        stored = checkpoint_reader.stored_tensors(folder)
         numbers = config.typed(cls.config_class)
         sequence_files.check_depth(_depth(numbers), stored)
-        with checkpoint.without_memory():
+        with checkpoint_reader.without_memory():
             model = cls(numbers)
         origins = {name: stored[origin] for name, origin in model.tied.items() if origin in stored}
-        checkpoint.fill(model, origins | stored, dtype)
+        checkpoint_reader.fill(model, origins | stored, dtype)
         model.tie()
         model.subwords = sequence_files.read_subwords(folder)
         sequence_files.check_vocabularies(model.subwords, model.vocabularies)

@@ -27,9 +27,9 @@ from regard.layers import DecoderBlock, Dropout, KeyValueCache, MultiHeadAttenti
 from regard.layers.projection import project
 from regard.masks import Mask
 from regard.mechanisms import Mechanism, State
+from regard.models.beam_groups import Groups
+from regard.models.check_token_ids import check_indices, check_step
 from regard.models.config_file import MOST_LAYERS
-from regard.models.groups import Groups
-from regard.models.indices import check_indices, check_step
 from regard.models.sequence_to_sequence import SequenceOutput
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets

@@ -35,9 +35,9 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count, described, is_number
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.search.base import MOST_ROWS, Hypothesis, Search, forbidden
-from regard.search.finished import Finished
-from regard.search.likeliest import likeliest, log_probabilities
-from regard.search.live import Continuations, Live
+from regard.search.beam_state import Continuations, Live
+from regard.search.blockwise_topk import likeliest, log_probabilities
+from regard.search.finished_hypotheses import Finished
 
 
 @final

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.search.base import Hypothesis, Search
-from regard.search.following import follow
+from regard.search.token_by_token import follow
 
 
 @final

@@ -20,8 +20,8 @@ from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count, described, is_number
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.search.base import MOST_ROWS, Hypothesis, Search
-from regard.search.following import follow
-from regard.search.likeliest import likeliest
+from regard.search.blockwise_topk import likeliest
+from regard.search.token_by_token import follow
 
 
 @final

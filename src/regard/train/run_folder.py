@@ -29,7 +29,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from regard.errors import CheckpointError, OutputExistsError
-from regard.models.saving import is_litter, write_tensors
+from regard.models.checkpoint_writer import is_litter, write_tensors
 from regard.text.aside import own_name, remove_folder, sync_folder, written, written_folder
 from regard.train.progress import Progress
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from regard.errors import RefusedError, check_choice
-from regard.models.saving import check_new, write_folder, written_aside
+from regard.models.checkpoint_writer import check_new, write_folder, written_aside
 from regard.models.sequence_files import subword_texts
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.models.transformer import Transformer

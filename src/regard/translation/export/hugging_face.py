@@ -22,8 +22,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.models.layout import Layout
 from regard.models.transformer import Transformer, TransformerConfig
+from regard.models.weight_names import Layout
 from regard.search.base import forbidden
 from regard.text.subwords import Subwords
 from regard.translation.export.refuse import check_mechanism, check_one_of

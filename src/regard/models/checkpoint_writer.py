@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from regard.errors import OptionError, OutputError, OutputExistsError, RegardError, check_flag, described, unwritable
-from regard.models.layout import listed
+from regard.models.weight_names import listed
 from regard.text.aside import recover, written_folder
 
 WEIGHTS = "model.safetensors"

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.errors import CheckpointError
 from regard.models.config_file import read_json_object
-from regard.models.layout import Stored, listed
+from regard.models.weight_names import Stored, listed
 from regard.text import Tokenizer
 
 WEIGHTS = "model.safetensors"

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.search.base import Hypothesis, forbidden
-from regard.search.likeliest import log_probabilities
+from regard.search.blockwise_topk import log_probabilities
 
 Choose: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]
 """From log-probabilities (rows, vocabulary), numbers of the rows and the place in the target: a token for each row.
