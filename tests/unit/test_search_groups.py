@@ -68,12 +68,14 @@ def test_nothing_is_copied_while_its_source_is_written(position, together):
         many = first.reordered(torch.tensor([2, 0, 1, 1, 0, 2, 2]))
         _, following = model.step(torch.arange(4, 11), many)
         other = following.reordered(torch.tensor([3, 3, 0, 4, 6]))
-        assert first.sources is many.sources is other.sources
-        assert (other.written is following.written) == together
+        states = (first, many, following, other)
         fewer = other.reordered(torch.tensor([2, 4]))
-    assert [memory.key.shape[0] for memory in fewer.sources.memories] == [1, 1]
-    assert [cache.key.shape[0] for cache in fewer.written] == ([1, 1] if together else [2, 2])
-    assert fewer.sources.lengths.tolist() == [3]
+    for number in range(2):
+        assert len({id(state.caches[number].memory) for state in states}) == 1
+        assert (other.caches[number].own is following.caches[number].own) == together
+    assert [cache.memory.key.shape[0] for cache in fewer.caches] == [1, 1]
+    assert [cache.own.key.shape[0] for cache in fewer.caches] == ([1, 1] if together else [2, 2])
+    assert fewer.lengths.tolist() == [3]
 
 
 @pytest.mark.parametrize("position", ["sinusoidal", "rotary"])

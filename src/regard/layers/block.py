@@ -5,15 +5,15 @@ Vaswani et al. 2017, section 3.1 and figure 1. A decoder block without cross-att
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, final, overload
+from typing import Any, Protocol, final, overload
 
-from jaxtyping import Int
+from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice, check_flag, check_number, check_size
+from regard.errors import OptionError, ShapeError, check_choice, check_flag, check_number, check_size
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
@@ -66,8 +66,30 @@ class DecoderCache:
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> DecoderCache:
         """A cache of the given batch entries, in that order."""
-        memory = None if self.memory is None else self.memory.reordered(entries)
-        return DecoderCache(None if self.own is None else self.own.reordered(entries), memory)
+        return self.taken(entries, entries)
+
+    def taken(self, own: Int[Tensor, " own"] | None, memory: Int[Tensor, " memory"] | None) -> DecoderCache:
+        """A cache of other entries of its own tokens than of its memory; None keeps all as they are."""
+        tokens, known = self.own, self.memory
+        return DecoderCache(
+            tokens if own is None or tokens is None else tokens.reordered(own),
+            known if memory is None or known is None else known.reordered(memory),
+        )
+
+
+class SharedEntries(Protocol):
+    """Which rows of a batch share an entry of a cache, so that keys and values are kept once for all of them.
+
+    Such rows attend as several queries of one entry: the beams of a sentence look at the sentence, for example.
+    """
+
+    def queries(self, rows: Shaped[Tensor, "rows 1 width"]) -> Shaped[Tensor, "entries queries width"]:
+        """The rows as the queries of their entries; an entry with fewer rows than another is filled up."""
+        ...
+
+    def rows(self, queries: Shaped[Tensor, "entries queries width"]) -> Shaped[Tensor, "rows 1 width"]:
+        """The inverse of ``queries``."""
+        ...
 
 
 @final
@@ -106,6 +128,8 @@ class DecoderBlock(nn.Module):
         mask: Mask | None = ...,
         memory_mask: Mask | None = ...,
         cache: None = ...,
+        own_shared: SharedEntries | None = ...,
+        memory_shared: SharedEntries | None = ...,
     ) -> Tensor: ...
 
     @overload
@@ -117,6 +141,8 @@ class DecoderBlock(nn.Module):
         mask: Mask | None = ...,
         memory_mask: Mask | None = ...,
         cache: DecoderCache,
+        own_shared: SharedEntries | None = ...,
+        memory_shared: SharedEntries | None = ...,
     ) -> tuple[Tensor, DecoderCache]: ...
 
     def forward(
@@ -127,20 +153,28 @@ class DecoderBlock(nn.Module):
         mask: Mask | None = None,
         memory_mask: Mask | None = None,
         cache: DecoderCache | None = None,
+        own_shared: SharedEntries | None = None,
+        memory_shared: SharedEntries | None = None,
     ) -> Tensor | tuple[Tensor, DecoderCache]:
         """(batch, length, width) -> the same shape; with a cache, a pair of it and the longer cache.
 
-        ``memory`` (batch, keys, key_width) is what cross-attention looks at; with a cache it is needed in the first
-        call only, and later ones do not look at it again. ``mask`` is over the tokens (those in the cache included):
-        usually ``masks.causal()``.
+        Args:
+            tokens: (batch, length, width).
+            memory: (batch, keys, key_width), what cross-attention looks at; with a cache it is needed in the first call
+                only, and later ones do not look at it again.
+            mask: over the tokens, those in the cache included: usually ``masks.causal()``.
+            memory_mask: over the memory.
+            cache: ``DecoderCache()``, ``empty_cache(memory)``, or what an earlier call returned.
+            own_shared: for a step of one token (rows, 1, width), which rows share an entry of ``cache.own``; ``mask``
+                then says which of its keys each row has seen. None: each row has an entry of its own.
+            memory_shared: the same of ``cache.memory``.
+
+        Raises OptionError for a memory that is missing, or that the block has no cross-attention for, and for rows that
+        share entries where there is no cache, or a position in the heads counts its keys; ShapeError for more than one
+        token of such rows.
         """
         if memory is not None and self.cross_attention is None:
-            raise OptionError(
-                "this block has no cross-attention, and a memory was given",
-                expected="memory=None",
-                got=f"memory {tuple(memory.shape)}",
-                do="build it with cross_attention=True",
-            )
+            raise _no_cross_attention(memory)
         if cache is not None and not isinstance(cache, DecoderCache):
             raise OptionError(
                 "this is no cache of a decoder block",
@@ -148,9 +182,12 @@ class DecoderBlock(nn.Module):
                 got=type(cache).__name__,
                 do="start with cache=DecoderCache()",
             )
+        for shared, attention in ((own_shared, self.attention), (memory_shared, self.cross_attention)):
+            if shared is not None:
+                _check_shared(tokens, cache, attention)
         old = DecoderCache() if cache is None else cache
         own = self.attention.empty_cache() if old.own is None else old.own
-        offset, remembered = old.length, old.memory
+        remembered, offset = old.memory, None if memory_shared is not None else old.length
 
         def attend(inner: Tensor) -> Tensor:
             nonlocal own
@@ -159,16 +196,68 @@ class DecoderBlock(nn.Module):
             output, own = self.attention(inner, mask=mask, cache=own)
             return output
 
-        tokens = self.attention_residual(tokens, attend)
+        tokens = self.attention_residual(tokens, _by_entry(attend, own_shared))
         if self.cross_attention is not None and self.cross_attention_residual is not None:
             if remembered is None:
                 remembered = self.cross_attention.remember(_needed(memory))
             known, cross = remembered, self.cross_attention
-            tokens = self.cross_attention_residual(
-                tokens, lambda inner: cross.recall(inner, known, mask=memory_mask, offset=offset)
-            )
+
+            def look(inner: Tensor) -> Tensor:
+                return cross.recall(inner, known, mask=memory_mask, offset=offset)
+
+            tokens = self.cross_attention_residual(tokens, _by_entry(look, memory_shared))
         tokens = self.feed_forward_residual(tokens, self.feed_forward)
         return tokens if cache is None else (tokens, DecoderCache(own, remembered))
+
+    def empty_cache(self, memory: Tensor | None = None) -> DecoderCache:
+        """What the block knows before the first token: nothing, and keys and values of ``memory`` if there is one.
+
+        Raises OptionError for a memory that is missing, or that the block has no cross-attention for.
+        """
+        if self.cross_attention is None:
+            if memory is not None:
+                raise _no_cross_attention(memory)
+            return DecoderCache(self.attention.empty_cache())
+        return DecoderCache(self.attention.empty_cache(), self.cross_attention.remember(_needed(memory)))
+
+
+def _by_entry(attend: Callable[[Tensor], Tensor], shared: SharedEntries | None) -> Callable[[Tensor], Tensor]:
+    """``attend``, from rows that share entries of its cache."""
+    return attend if shared is None else lambda inner: shared.rows(attend(shared.queries(inner)))
+
+
+def _check_shared(tokens: Tensor, cache: DecoderCache | None, attention: MultiHeadAttention | None) -> None:
+    """Raise ShapeError or OptionError unless rows may share entries of the cache: a step, and no position of keys."""
+    if cache is None or attention is None:
+        raise OptionError(
+            "rows share entries of a cache, and there is none",
+            expected="cache=..., and cross-attention for memory_shared",
+            got="no cache" if cache is None else "a block without cross-attention",
+            do="leave own_shared and memory_shared out",
+        )
+    if tokens.dim() != 3 or tokens.shape[1] != 1:
+        raise ShapeError(
+            "rows that share entries of a cache take one step at a time",
+            expected="tokens (rows, 1, width)",
+            got=str(tuple(tokens.shape)),
+            do="leave own_shared and memory_shared out for whole sequences",
+        )
+    if attention.position is not None:
+        raise OptionError(
+            "rows cannot share keys that a position counts",
+            expected="attention without a position in its heads, or an entry for each row",
+            got=f"{type(attention.position).__name__}, and rows that share entries",
+            do="leave own_shared and memory_shared out",
+        )
+
+
+def _no_cross_attention(memory: Tensor) -> OptionError:
+    return OptionError(
+        "this block has no cross-attention, and a memory was given",
+        expected="memory=None",
+        got=f"memory {tuple(memory.shape)}",
+        do="build it with cross_attention=True",
+    )
 
 
 @explain_arguments

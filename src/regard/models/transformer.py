@@ -11,10 +11,9 @@ its own. ids (batch, length) -> logits (batch, target length, vocabulary).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,10 +22,10 @@ from torch import Tensor, nn
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_choice, check_count, check_number, check_size, described
-from regard.layers import DecoderBlock, Dropout, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
+from regard.layers import DecoderBlock, DecoderCache, Dropout, decoder_block, encoder_block
 from regard.layers.projection import project
 from regard.masks import Mask
-from regard.mechanisms import Mechanism, State
+from regard.mechanisms import Mechanism
 from regard.models.beam_groups import Groups
 from regard.models.check_token_ids import check_indices, check_step
 from regard.models.config_file import MOST_LAYERS
@@ -106,47 +105,33 @@ class TransformerConfig(TokenConfig):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Sources:
-    """What was read: ``memories`` of the sources, one for each layer, and their ``lengths`` if some are padded."""
-
-    memories: tuple[KeyValueCache, ...]
-    lengths: Tensor | None
-
-    @cached_property
-    def mask(self) -> Mask | None:
-        """Who may be attended to."""
-        return None if self.lengths is None else masks.padding(self.lengths)
-
-    def taken(self, entries: Int[Tensor, " sources"]) -> Sources:
-        """The given sources."""
-        memories = tuple(memory.reordered(entries) for memory in self.memories)
-        return Sources(memories, None if self.lengths is None else self.lengths[entries])
-
-
-@final
-@dataclass(frozen=True, eq=False)
 class TransformerState:
     """What is remembered between two steps.
 
-    ``sources`` are kept once, however many rows look at them; ``groups`` says which rows those are. ``written`` is a
-    cache for each layer of the ``length`` tokens so far: those of all rows of a source side by side. ``seen`` (rows,
-    keys) are a row's own among them, so nothing is copied when rows change places. Where positions stand in the heads,
-    which count along the keys, ``seen`` is None, and each row has an entry of its own.
+    ``caches`` hold, for each layer, the ``length`` tokens so far and the memory. What was read of a source is kept
+    once, however many rows look at it; ``groups`` says which rows those are. The tokens of all rows of a source stand
+    side by side, and ``seen`` (rows, keys) are a row's own among them, so nothing is copied when rows change places.
+    Where positions stand in the heads, which count along the keys, ``seen`` is None, and each row has an entry of its
+    own. ``lengths`` (sources,) are given where some sources are padded, and ``memory_mask`` then hides the padding.
     """
 
-    written: tuple[State, ...]
+    caches: tuple[DecoderCache, ...]
     length: int
     groups: Groups
-    sources: Sources
     seen: Bool[Tensor, "rows keys"] | None
+    lengths: Tensor | None
+    memory_mask: Mask | None
 
     def reordered(self, entries: Int[Tensor, " rows"]) -> TransformerState:
         """The state of the given rows."""
         groups, left = self.groups.taken(entries)
-        sources = self.sources if left is None else self.sources.taken(left)
         seen, kept = (None, entries) if self.seen is None else (self.seen[entries], left)
-        written = self.written if kept is None else tuple(cache.reordered(kept) for cache in self.written)
-        return TransformerState(written, self.length, groups, sources, seen)
+        caches = tuple(cache.taken(kept, left) for cache in self.caches)
+        lengths, memory_mask = self.lengths, self.memory_mask
+        if left is not None and lengths is not None:
+            lengths = lengths[left]
+            memory_mask = masks.padding(lengths)
+        return TransformerState(caches, self.length, groups, seen, lengths, memory_mask)
 
     def ahead(self) -> tuple[Mask, Bool[Tensor, "rows longer"] | None]:
         """Who may attend to whom in the next step, and what each row has seen after it."""
@@ -174,7 +159,7 @@ class Transformer(TokenModel):
         self.decoder = nn.ModuleList(
             _block(decoder_block, config, bidirectional=False) for _ in range(config.decoder_layers or config.layers)
         )
-        _check_causal(_own(self.decoder[0]).mechanism, config.of_decoder[0])
+        _check_causal(self._decoder_blocks[0].attention.mechanism, config.of_decoder[0])
         self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
         self._start_words()
 
@@ -201,11 +186,11 @@ class Transformer(TokenModel):
         """The state after reading ``source``. See ``SequenceToSequence.start``."""
         if lengths is not None:
             check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
-        memory = self.encode(source, mask=None if lengths is None else masks.padding(lengths))
-        sources = Sources(tuple(_cross(layer).remember(memory) for layer in self.decoder), lengths)
-        written = tuple(_own(layer).empty_cache() for layer in self.decoder)
+        mask = None if lengths is None else masks.padding(lengths)
+        memory = self.encode(source, mask=mask)
+        caches = tuple(block.empty_cache(memory) for block in self._decoder_blocks)
         groups = Groups.alone(len(source), source.device)
-        return TransformerState(written, 0, groups, sources, self._nothing_seen(source))
+        return TransformerState(caches, 0, groups, self._nothing_seen(source), lengths, mask)
 
     def step(
         self, tokens: Tensor, state: TransformerState
@@ -214,12 +199,19 @@ class Transformer(TokenModel):
         check_step(tokens, state, TransformerState, self.vocabularies[1])
         hidden = self._embedded(tokens[:, None], self.target_words, state.length)
         mask, seen = state.ahead()
-        written = []
-        for number, layer in enumerate(self.decoder):
-            hidden, cache = _stepped(layer, hidden, state, number, mask)
-            written.append(cache)
+        caches = []
+        for block, known in zip(self._decoder_blocks, state.caches, strict=True):
+            hidden, cache = block(
+                hidden,
+                mask=mask,
+                memory_mask=state.memory_mask,
+                cache=known,
+                own_shared=None if seen is None else state.groups,
+                memory_shared=state.groups,
+            )
+            caches.append(cache)
         logits = project(self.decoder_norm(hidden)[:, 0], self.output)
-        return logits, TransformerState(tuple(written), state.length + 1, state.groups, state.sources, seen)
+        return logits, replace(state, caches=tuple(caches), length=state.length + 1, seen=seen)
 
     def attended(
         self, source: Tensor, target: Tensor, *, mask: Mask | None = None
@@ -246,10 +238,15 @@ class Transformer(TokenModel):
         check_indices("target ids", target, self.vocabularies[1])
         memory = self.encode(source, mask=mask)
         tokens = self._embedded(target, self.target_words, 0)
-        for layer in self.decoder:
-            tokens = layer(tokens, memory, mask=masks.causal(), memory_mask=mask)
+        for block in self._decoder_blocks:
+            tokens = block(tokens, memory, mask=masks.causal(), memory_mask=mask)
         hidden: Tensor = self.decoder_norm(tokens)
         return hidden
+
+    @property
+    def _decoder_blocks(self) -> Sequence[DecoderBlock]:
+        """The layers of the decoder, by their type."""
+        return cast("Sequence[DecoderBlock]", self.decoder)
 
     @property
     def _aligning(self) -> nn.Module:
@@ -320,42 +317,6 @@ def _check_causal(mechanism: Mechanism, name: str) -> None:
             got=name,
             do='decoder_mechanism="dot_product", and mechanism=... is that of the encoder',
         )
-
-
-def _stepped(
-    layer: nn.Module, tokens: Tensor, state: TransformerState, number: int, mask: Mask
-) -> tuple[Float[Tensor, "rows 1 width"], State]:
-    """A block of the decoder on one token of each row; ``mask`` is that of self-attention."""
-    assert isinstance(layer, DecoderBlock)
-    assert layer.cross_attention_residual is not None
-    written, groups, sources, cross = state.written[number], state.groups, state.sources, _cross(layer)
-
-    def attend(inner: Tensor) -> Tensor:
-        nonlocal written
-        if state.seen is None:
-            output, written = layer.attention(inner, mask=mask, cache=written)
-            return output
-        output, written = layer.attention(groups.queries(inner), mask=mask, cache=written)
-        return groups.rows(output)
-
-    def look(inner: Tensor) -> Tensor:
-        return groups.rows(cross.recall(groups.queries(inner), sources.memories[number], mask=sources.mask))
-
-    tokens = layer.cross_attention_residual(layer.attention_residual(tokens, attend), look)
-    return layer.feed_forward_residual(tokens, layer.feed_forward), written
-
-
-def _own(layer: nn.Module) -> MultiHeadAttention:
-    """What a block of the decoder looks at its own tokens with."""
-    assert isinstance(layer, DecoderBlock)
-    return layer.attention
-
-
-def _cross(layer: nn.Module) -> MultiHeadAttention:
-    """What a block of the decoder looks at the memory with."""
-    assert isinstance(layer, DecoderBlock)
-    assert layer.cross_attention is not None
-    return layer.cross_attention
 
 
 def transformer_tiny(vocabulary: int) -> Transformer:
