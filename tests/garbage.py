@@ -35,7 +35,7 @@ from regard.layers import (
 )
 from regard.mechanisms import DotProduct
 from regard.models import Bert, BertConfig, Recurrent, RecurrentConfig, Transformer, TransformerConfig
-from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.models.base import EncoderDecoder
 from regard.search import Beam, Greedy, Sampling
 from regard.text import Embedder, Pooling, Tokenizer
 from regard.text.alignments import Alignment, symmetrized
@@ -277,7 +277,7 @@ def searched(search: Any) -> Callable[..., Any]:
     return lambda source, lengths, most: search.search(transformer(), source, lengths, most=most)
 
 
-def state_of(model: SequenceToSequence) -> Any:
+def state_of(model: EncoderDecoder) -> Any:
     return model.start(ids(), lengths=torch.tensor([4, 3]))
 
 
@@ -515,7 +515,7 @@ def _models() -> Iterator[Target]:
         yield Target(f"{name}.start", model.start, lambda: {"source": ids(), "lengths": torch.tensor([4, 3])})
         step = lambda model=model: {"tokens": torch.tensor([2, 2]), "state": state_of(model)}  # noqa: E731
         yield Target(f"{name}.step", model.step, step)
-        yield Target(f"{name}.step_attended", model.step_attended, step)
+        yield Target(f"{name}.step_with_weights", model.step_with_weights, step)
         yield Target(
             f"{name}.state.reordered",
             lambda entries, model=model: state_of(model).reordered(entries),

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from regard.errors import RefusedError
-from regard.models import SequenceToSequence
+from regard.models import EncoderDecoder
 
 PAD, UNKNOWN, START, END = range(4)
 NEVER = (PAD, UNKNOWN, START)
@@ -25,28 +25,24 @@ class Written:
         return Written(*taken, self.length)
 
 
-class TableModel(SequenceToSequence):
+class TableModel(EncoderDecoder):
     """``following(source, target)`` gives logits (vocabulary,); ``weighed(source, target)`` weights of the source."""
 
     def __init__(self, following, vocabulary, *, weighed=None):
-        super().__init__(None)
-        self.vocabularies = vocabulary, vocabulary
+        super().__init__()
+        self.vocab_sizes = vocabulary, vocabulary
         self.pad_id, self.start_id, self.end_id = PAD, START, END
         self.following, self.weighed = following, weighed
         self.place = nn.Parameter(torch.zeros(()))
         self.rows = []
 
-    @property
-    def tied(self):
-        return {}
-
-    def tie(self):
-        pass
+    def save(self, folder, *, overwrite=False, keep_others=False):
+        raise NotImplementedError
 
     def forward(self, source, target, *, mask=None):
         raise NotImplementedError
 
-    def attended(self, source, target, *, mask=None):
+    def cross_attention_weights(self, source, target, *, mask=None):
         raise NotImplementedError
 
     def start(self, source, *, lengths=None):
@@ -62,7 +58,7 @@ class TableModel(SequenceToSequence):
         logits = [self.following(*known) for known in zip(state.sources, (ids[1:] for ids in targets), strict=True)]
         return torch.from_numpy(np.stack(logits)), Written(state.sources, targets, state.length)
 
-    def step_attended(self, tokens, state):
+    def step_with_weights(self, tokens, state):
         if self.weighed is None:
             raise RefusedError("a table has no attention")
         logits, following = self.step(tokens, state)

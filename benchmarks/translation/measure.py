@@ -42,8 +42,8 @@ def measured(config: Config, data: Path, model: Path) -> dict[str, Any]:
         "scores": scores,
         "by length": lengths,
         "examples": [[text, found.text] for text, found in zip(examples, translator.translate(examples), strict=True)],
-        "pairs": translator.model.about.get("pairs"),
-        "trained": translator.model.about.get("trained"),
+        "pairs": translator.model.metadata.get("pairs"),
+        "trained": translator.model.metadata.get("trained"),
         "weights": sum(weight.numel() for weight in translator.model.parameters()),
     }
 

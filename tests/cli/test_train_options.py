@@ -244,7 +244,7 @@ class TestAModelToStartFrom:
     @pytest.fixture
     def old(self, folder):
         model = transformer(width=24, heads=4).model
-        model.about = {"languages": ["de", "en"]}
+        model.metadata = {"languages": ["de", "en"]}
         model.save(folder / "old")
         return "old"
 

@@ -154,7 +154,7 @@ class TestAFileThatIsWritten:
 def test_a_translation_that_was_cut_is_told(folder):
     model = transformer().model
     with torch.no_grad():
-        model.output.bias = torch.nn.Parameter(torch.zeros(model.vocabularies[1]))
+        model.output.bias = torch.nn.Parameter(torch.zeros(model.vocab_sizes[1]))
         model.output.bias[model.end_id] = -1e4
     (cut,) = Translator(model).translate([SENTENCE], search=Greedy())
     assert remarks(cut.renderings[0]) == [

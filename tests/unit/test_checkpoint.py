@@ -325,11 +325,11 @@ class TestSave:
             translator.save(folder, overwrite=True)
         with pytest.raises(OutputExistsError, match="exists already"):
             translator.save(folder, keep_others=True)
-        translator.about = {"languages": ["de", "en"]}
+        translator.metadata = {"languages": ["de", "en"]}
         translator.save(folder, overwrite=True, keep_others=True)
         assert (folder / "dog.html").read_text() == "a page"
         assert (folder / "notes" / "thesis.txt").read_text() == "years of work"
-        assert load(folder).about == translator.about
+        assert load(folder).metadata == translator.metadata
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
     @pytest.mark.parametrize("failing", ["regard.models.checkpoint_writer.save_file", "regard.text.aside._swap"])

@@ -13,7 +13,7 @@ from torch import nn
 from regard import masks
 from regard.errors import MissingPackageError, OptionError, OutputExistsError, RefusedError
 from regard.models import Transformer, TransformerConfig
-from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.models.base import EncoderDecoder
 from regard.text.subwords import Subwords
 from regard.translation.export import FORMS, export
 
@@ -143,7 +143,9 @@ def test_ctranslate2_translates_as_the_model_does(tmp_path, options):
         allowed = logits[row][: len(steps)].isfinite()
         torch.testing.assert_close(steps[allowed], logits[row][: len(steps)][allowed], rtol=0, atol=1e-4)
         target = torch.tensor([[START, *expected[row]]])
-        weights = model.attended(ids[row : row + 1, : LENGTHS[row]], target)[0, :, :-1]  # the end is not given out
+        weights = model.cross_attention_weights(ids[row : row + 1, : LENGTHS[row]], target)[
+            0, :, :-1
+        ]  # the end is not given out
         given = torch.tensor(result.attention[0])
         torch.testing.assert_close(given, weights[: len(given)], rtol=0, atol=1e-5)
 
@@ -178,7 +180,7 @@ def test_transformers_computes_what_the_model_does(tmp_path, form, options):
     theirs = of_transformers(tmp_path / "out")
     assert type(theirs).__name__ == {"marian": "MarianMTModel", "pegasus": "PegasusForConditionalGeneration"}[form]
     ids, lengths = sources()
-    target = torch.randint(0, model.vocabularies[1], (len(LENGTHS), 7), generator=torch.Generator().manual_seed(4))
+    target = torch.randint(0, model.vocab_sizes[1], (len(LENGTHS), 7), generator=torch.Generator().manual_seed(4))
     mask = (torch.arange(LENGTH) < lengths[:, None]).long()
     with torch.no_grad():
         found = theirs(input_ids=ids, attention_mask=mask, decoder_input_ids=target).logits
@@ -372,7 +374,7 @@ def test_double_precision_is_refused_by_ctranslate2(tmp_path):
 
 
 def test_other_models_are_refused(tmp_path):
-    other = type("Recurrent", (SequenceToSequence,), dict.fromkeys(SequenceToSequence.__abstractmethods__))
+    other = type("Recurrent", (EncoderDecoder,), dict.fromkeys(EncoderDecoder.__abstractmethods__))
     with pytest.raises(RefusedError, match=r"Recurrent has no form[\s\S]*a Transformer"):
         export(other.__new__(other), subwords(built()), tmp_path / "out", form="ctranslate2")
 

@@ -124,7 +124,7 @@ def test_it_is_the_papers_model(cell, layers, attention, input_feeding):
         wanted, looks = expected(model, source[entry, :length], target[entry])
         torch.testing.assert_close(logits[entry], wanted, rtol=0, atol=1e-10)
         if looks is not None:
-            found = model.attended(source, target, mask=masks.padding(LENGTHS))[entry]
+            found = model.cross_attention_weights(source, target, mask=masks.padding(LENGTHS))[entry]
             np.testing.assert_allclose(found[:, :length], looks, rtol=0, atol=1e-12)
             assert not found[:, length:].any()
 
@@ -157,12 +157,12 @@ def test_steps_give_what_the_whole_gives(cell, attention, input_feeding):
 def test_a_step_tells_what_it_looked_at(attention):
     model = built(attention=attention)
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
-    whole = model.attended(source, target, mask=masks.padding(LENGTHS))
+    whole = model.cross_attention_weights(source, target, mask=masks.padding(LENGTHS))
     with torch.no_grad():
         state = model.start(source, lengths=LENGTHS)
         for place in range(TARGET):
             plain, _ = model.step(target[:, place], state)
-            logits, state, weights = model.step_attended(target[:, place], state)
+            logits, state, weights = model.step_with_weights(target[:, place], state)
             assert torch.equal(logits, plain)
             torch.testing.assert_close(weights, whole[:, place], rtol=0, atol=1e-12)
 
@@ -185,8 +185,8 @@ def test_rows_of_a_state_can_be_taken_in_any_order(cell, attention):
     torch.testing.assert_close(logits, wanted, rtol=0, atol=1e-12)
     assert set(rows.tolist()) == {0, 2}
     if attention != "none":
-        weights = model.step_attended(target[rows, 3], state)[2]
-        torch.testing.assert_close(weights, model.step_attended(target[rows, 3], alone)[2], rtol=0, atol=1e-12)
+        weights = model.step_with_weights(target[rows, 3], state)[2]
+        torch.testing.assert_close(weights, model.step_with_weights(target[rows, 3], alone)[2], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("attention", "cell"), with_cells([(name,) for name in ATTENTIONS]))
@@ -314,7 +314,7 @@ def test_recording_lists_every_look_of_the_decoder():
         assert {call.query.shape for call in seen} == {(3, 1, queries, HIDDEN)}
         assert {call.key.shape for call in seen} == {(3, 1, SOURCE, HIDDEN)}
         weights = torch.cat([call.weights() for call in seen], dim=2)[:, 0]
-        wanted = model.attended(source, target, mask=masks.padding(LENGTHS))
+        wanted = model.cross_attention_weights(source, target, mask=masks.padding(LENGTHS))
         torch.testing.assert_close(weights, wanted, rtol=0, atol=1e-12)
 
 
@@ -392,7 +392,7 @@ def test_it_learns_to_turn_a_sequence_round_and_where_to_look(attention):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     assert loss.item() < 0.1
-    looks = model.eval().attended(source, target).mean(0)
+    looks = model.eval().cross_attention_weights(source, target).mean(0)
     assert looks.argmax(-1).tolist() == [3, 2, 1, 0]
 
 
@@ -496,6 +496,6 @@ def test_a_mask_of_another_batch_is_refused():
 def test_without_attention_there_is_nothing_to_look_at():
     model, source = built(attention="none"), ids(2, 3)
     with pytest.raises(RefusedError, match="without attention"):
-        model.attended(source, ids(2, 3))
+        model.cross_attention_weights(source, ids(2, 3))
     with pytest.raises(RefusedError, match="without attention"):
-        model.step_attended(source[:, 0], model.start(source))
+        model.step_with_weights(source[:, 0], model.start(source))

@@ -9,7 +9,7 @@ import torch
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 from regard.models import Transformer, TransformerConfig
 from regard.search import Beam, Greedy, Sampling
-from regard.search.blockwise_topk import likeliest
+from regard.search.blockwise_topk import blockwise_topk
 from table_model import END, NEVER, START, TableModel, log_softmax, of_source, random_table
 
 VOCABULARY = 11
@@ -180,7 +180,7 @@ def test_likeliest_is_what_sorting_gives(vocabulary, count):
     values[2, : vocabulary // 2] = -math.inf
     values[3] = values[3].sort(descending=True).values  # all in the first blocks
     values[4] = values[4].sort().values  # and in the last
-    top, ids = likeliest(values, count)
+    top, ids = blockwise_topk(values, count)
     order = np.argsort(-values.numpy(), axis=1)[:, :count]
     assert np.array_equal(top.numpy(), np.take_along_axis(values.numpy(), order, axis=1))
     assert torch.equal(values.gather(1, ids), top)

@@ -31,12 +31,12 @@ def test_each_row_goes_on_as_if_it_were_alone(data, parts):
         for place in range(4):
             tokens = [model.start_id if place == 0 else 4 + (5 * row + place) % 13 for row in range(len(owner))]
             written = [[*those, token] for those, token in zip(written, tokens, strict=True)]
-            logits, state, weights = model.step_attended(torch.tensor(tokens), state)
+            logits, state, weights = model.step_with_weights(torch.tensor(tokens), state)
             for source in set(owner):
                 own, length = [row for row, one in enumerate(owner) if one == source], int(LENGTHS[source])
                 alone, target = SOURCE[[source] * len(own), :length], torch.tensor([written[row] for row in own])
                 torch.testing.assert_close(logits[own], model(alone, target).logits[:, -1], rtol=0, atol=1e-10)
-                looks = model.attended(alone, target)[:, -1]
+                looks = model.cross_attention_weights(alone, target)[:, -1]
                 torch.testing.assert_close(weights[own, :length], looks, rtol=0, atol=1e-10)
                 assert not weights[own, length:].any()
             rows = data.draw(some.lists(some.integers(0, len(owner) - 1), min_size=1, max_size=7))

@@ -133,11 +133,11 @@ def _show(
 
 
 def _readings(model: str, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:
-    from regard.models import SequenceToSequence, load
+    from regard.models import EncoderDecoder, load
     from regard.view.read import read
 
     loaded = load(model)
-    if isinstance(loaded, SequenceToSequence):
+    if isinstance(loaded, EncoderDecoder):
         raise _translator_without_source(model)
     readings = []
     with counting(len(named), "texts") as advance:
@@ -148,14 +148,14 @@ def _readings(model: str, named: list[tuple[str, str]], *, truncate: bool) -> li
 
 
 def _pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReading]:
-    from regard.models import SequenceToSequence
+    from regard.models import EncoderDecoder
     from regard.models.load import TRANSLATOR, folder_of, load
     from regard.translation import Translator
     from regard.view.read_pair import read_pair
 
     _check_pairs(sources, targets)
     loaded = load(folder_of(model, TRANSLATOR))
-    if not isinstance(loaded, SequenceToSequence):
+    if not isinstance(loaded, EncoderDecoder):
         raise OptionError(
             f"{model} reads texts and does not translate, so it has no --source",
             expected="a folder that `regard train translate` wrote",

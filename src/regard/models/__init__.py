@@ -1,9 +1,9 @@
 """Models: one file each, put together from ``layers``; ``load`` gives trained ones."""
 
+from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
 from regard.models.bert import Bert, BertConfig, BertOutput
 from regard.models.load import load
 from regard.models.recurrent import Recurrent, RecurrentConfig, bahdanau, luong, recurrent_small
-from regard.models.sequence_to_sequence import SequenceOutput, SequenceToSequence
 from regard.models.transformer import (
     Transformer,
     TransformerConfig,
@@ -16,10 +16,12 @@ __all__ = [
     "Bert",
     "BertConfig",
     "BertOutput",
+    "Decoder",
+    "Encoder",
+    "EncoderDecoder",
     "Recurrent",
     "RecurrentConfig",
     "SequenceOutput",
-    "SequenceToSequence",
     "Transformer",
     "TransformerConfig",
     "bahdanau",

@@ -33,12 +33,13 @@ from regard.errors import (
 from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention, PostNorm
 from regard.masks import Mask
 from regard.models import checkpoint_reader, checkpoint_writer
+from regard.models.base import Encoder
 from regard.models.check_token_ids import check_indices
 from regard.models.config_file import MOST_LAYERS, ConfigFile
 from regard.models.weight_names import Layout
 from regard.positions import Learned
 from regard.shapes import check_dropout
-from regard.text import Pooling, Tokenizer
+from regard.text import Pooling
 
 _ACTIVATIONS = {
     "gelu": "gelu",
@@ -186,11 +187,13 @@ class BertOutput:
 
 @final
 @explain_arguments
-class Bert(nn.Module):
+class Bert(Encoder):
     """A BERT from its numbers, with weights to be trained; ``regard.load`` gives a trained one.
 
     ``tokenizer`` and ``pooling`` come with a loaded model, None otherwise. ``notes`` says what loading left out.
     """
+
+    config: BertConfig
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -203,9 +206,6 @@ class Bert(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
-        self.tokenizer: Tokenizer | None = None
-        self.pooling: Pooling | None = None
-        self.notes: tuple[str, ...] = ()
         self._start()
 
     def forward(
@@ -237,9 +237,14 @@ class Bert(nn.Module):
         return BertOutput(tokens, tuple(kept) if keep_layers else None, pooled)
 
     @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.words.weight.device
+    def pad_id(self) -> int:
+        """The token that fills up the shorter texts of a batch."""
+        return self.config.pad_id
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest sequence that there are positions for."""
+        return self.config.max_length
 
     @classmethod
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Bert:

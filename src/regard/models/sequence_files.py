@@ -22,7 +22,7 @@ from regard.models.weight_names import Stored
 from regard.text.subwords import Subwords
 
 JOINT, SEPARATE = "tokenizer.json", ("source.tokenizer.json", "target.tokenizer.json")
-ABOUT = "about.json"
+METADATA = "about.json"
 
 
 def write(
@@ -31,15 +31,15 @@ def write(
     config: Mapping[str, Any],
     weights: Mapping[str, Tensor],
     subwords: tuple[Subwords, Subwords] | None,
-    about: Mapping[str, Any],
+    metadata: Mapping[str, Any],
     overwrite: bool,
     keep_others: bool,
 ) -> None:
     """Write the folder aside, then rename it. Raises OutputExistsError as ``write_folder`` does."""
     files = {"config.json": config_text(config, next(iter(weights.values())).dtype)}
     files |= subword_texts(subwords)
-    if about:
-        files[ABOUT] = json.dumps(about, indent=2, ensure_ascii=False) + "\n"
+    if metadata:
+        files[METADATA] = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
     write_folder(folder, files, weights, overwrite=overwrite, keep_others=keep_others)
 
 
@@ -73,9 +73,9 @@ def check_vocabularies(subwords: tuple[Subwords, Subwords] | None, vocabularies:
         )
 
 
-def read_about(folder: Path) -> dict[str, Any]:
+def read_metadata(folder: Path) -> dict[str, Any]:
     """How the model came about; nothing where nobody wrote it down."""
-    return read_json_object(folder / ABOUT) if (folder / ABOUT).exists() else {}
+    return read_json_object(folder / METADATA) if (folder / METADATA).exists() else {}
 
 
 def check_depth(layers: int, stored: Mapping[str, Stored]) -> None:

@@ -8,14 +8,17 @@ shared="none"     none
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
 
 from regard.errors import OptionError, check_choice, check_count, check_kind, check_size, check_weights
-from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
+from regard.models.base import EncoderDecoder
+from regard.models.config_file import ConfigFile
 from regard.text.subword_training import END_ID, PAD_ID, START_ID
 
 SHARED = ("all", "target", "none")
@@ -70,21 +73,27 @@ def _check_id(name: str, number: int, vocabulary: int) -> None:
         )
 
 
-class TokenModel(SequenceToSequence, ABC):
+class TokenModel(EncoderDecoder, ABC):
     """``source_words`` and ``target_words`` embed tokens; ``output``, which a subclass adds, gives logits."""
+
+    model_type: ClassVar[str]
+    """What config.json calls it."""
+
+    config_class: ClassVar[type[Any]]
+    """The dataclass of its numbers, from which it is built."""
 
     output: nn.Linear
 
     @abstractmethod
     def __init__(self, config: Any) -> None:
-        super().__init__(config)
+        super().__init__()
         check_kind("config", config, self.config_class, do=f"give it a {self.config_class.__name__}(vocabulary=...)")
         self.config = config
-        self.vocabularies = config.vocabulary, config.vocabulary_of_target
+        self.vocab_sizes = config.vocabulary, config.vocabulary_of_target
         self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id
-        self.source_words = nn.Embedding(self.vocabularies[0], config.width)
+        self.source_words = nn.Embedding(self.vocab_sizes[0], config.width)
         self.target_words = (
-            self.source_words if config.shared == "all" else nn.Embedding(self.vocabularies[1], config.width)
+            self.source_words if config.shared == "all" else nn.Embedding(self.vocab_sizes[1], config.width)
         )
 
     @property
@@ -99,6 +108,34 @@ class TokenModel(SequenceToSequence, ABC):
         if self.config.shared != "none":
             self.output.weight = self.target_words.weight
 
+    def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
+        """Write a folder that ``regard.load`` reads. See ``EncoderDecoder.save``."""
+        sequence_files.write(
+            checkpoint_writer.as_folder(folder),
+            config={"model_type": self.model_type, **asdict(self.config)},
+            weights={name: tensor for name, tensor in self.state_dict().items() if name not in self.tied},
+            subwords=self.subwords,
+            metadata=self.metadata,
+            overwrite=overwrite,
+            keep_others=keep_others,
+        )
+
+    @classmethod
+    def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
+        """The model of a folder, in eval mode. Raises CheckpointError for one that cannot be used."""
+        stored = checkpoint_reader.stored_tensors(folder)
+        numbers = config.typed(cls.config_class)
+        sequence_files.check_depth(_depth(numbers), stored)
+        with checkpoint_reader.without_memory():
+            model = cls(numbers)
+        origins = {name: stored[origin] for name, origin in model.tied.items() if origin in stored}
+        checkpoint_reader.fill(model, origins | stored, dtype)
+        model.tie()
+        model.subwords = sequence_files.read_subwords(folder)
+        sequence_files.check_vocabularies(model.subwords, model.vocab_sizes)
+        model.metadata = sequence_files.read_metadata(folder)
+        return model.eval()
+
     def _start_words(self) -> None:
         """Embeddings so that a token has a length near 1, which is 0 for padding; an output of its own as layers."""
         # A dict and not a set: the order in which they draw must be the same in every process.
@@ -108,3 +145,8 @@ class TokenModel(SequenceToSequence, ABC):
                 words.weight[self.config.pad_id] = 0
         if self.config.shared == "none":
             nn.init.xavier_uniform_(self.output.weight)
+
+
+def _depth(config: Any) -> int:
+    """The most layers of a stack."""
+    return max(config.layers, getattr(config, "decoder_layers", None) or 0)

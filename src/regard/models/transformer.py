@@ -26,10 +26,10 @@ from regard.layers import DecoderBlock, DecoderCache, Dropout, decoder_block, en
 from regard.layers.projection import project
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
+from regard.models.base import SequenceOutput
 from regard.models.beam_groups import Groups
 from regard.models.check_token_ids import check_indices, check_step
 from regard.models.config_file import MOST_LAYERS
-from regard.models.sequence_to_sequence import SequenceOutput
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets
 from regard.positions.base import AbsolutePosition, PairBias, Rotation
@@ -151,7 +151,7 @@ class Transformer(TokenModel):
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)
-        self.output = nn.Linear(config.width, self.vocabularies[1], bias=False)
+        self.output = nn.Linear(config.width, self.vocab_sizes[1], bias=False)
         self.tie()
         self.positions = _absolute(config)
         self.dropout = Dropout(config.dropout)
@@ -164,18 +164,18 @@ class Transformer(TokenModel):
         self._start_words()
 
     @property
-    def most_tokens(self) -> int | None:
+    def max_tokens(self) -> int | None:
         """The longest sequence that there are positions for; None is any."""
         return self.config.max_length if self.config.position == "learned" else None
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
-        """Logits for every place of a target that is known. See ``SequenceToSequence.forward``."""
+        """Logits for every place of a target that is known. See ``EncoderDecoder.forward``."""
         hidden = self._decoded(source, target, mask)
         return SequenceOutput(hidden, project(hidden, self.output))
 
     def encode(self, source: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch length width"]:
         """What the decoder looks at."""
-        check_indices("source ids", source, self.vocabularies[0])
+        check_indices("source ids", source, self.vocab_sizes[0])
         tokens = self._embedded(source, self.source_words, 0)
         for layer in self.encoder:
             tokens = layer(tokens, mask=mask)
@@ -183,7 +183,7 @@ class Transformer(TokenModel):
         return memory
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> TransformerState:
-        """The state after reading ``source``. See ``SequenceToSequence.start``."""
+        """The state after reading ``source``. See ``EncoderDecoder.start``."""
         if lengths is not None:
             check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
         mask = None if lengths is None else masks.padding(lengths)
@@ -196,7 +196,7 @@ class Transformer(TokenModel):
         self, tokens: Tensor, state: TransformerState
     ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState]:
         """The logits of what follows ``tokens`` (rows), and the next state."""
-        check_step(tokens, state, TransformerState, self.vocabularies[1])
+        check_step(tokens, state, TransformerState, self.vocab_sizes[1])
         hidden = self._embedded(tokens[:, None], self.target_words, state.length)
         mask, seen = state.ahead()
         caches = []
@@ -213,10 +213,10 @@ class Transformer(TokenModel):
         logits = project(self.decoder_norm(hidden)[:, 0], self.output)
         return logits, replace(state, caches=tuple(caches), length=state.length + 1, seen=seen)
 
-    def attended(
+    def cross_attention_weights(
         self, source: Tensor, target: Tensor, *, mask: Mask | None = None
     ) -> Float[Tensor, "batch length source"]:
-        """The weights of one layer's cross-attention, averaged over heads. See ``SequenceToSequence.attended``.
+        """The weights of one layer's cross-attention, averaged over heads.
 
         The layer is the last but one, whose average is the best alignment of all layers: Garg et al. 2019, "Jointly
         learning to align and translate with Transformer models", table 2.
@@ -225,17 +225,17 @@ class Transformer(TokenModel):
             self._decoded(source, target, mask)
             return seen[-1].weights().mean(dim=1)
 
-    def step_attended(
+    def step_with_weights(
         self, tokens: Tensor, state: TransformerState
     ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState, Float[Tensor, "rows source"]]:
-        """``step``, and how the source was weighed in it, as in ``attended``."""
+        """``step``, and how the source was weighed in it, as in ``cross_attention_weights``."""
         with record(self._aligning) as seen:
             logits, following = self.step(tokens, state)
             return logits, following, state.groups.rows(seen[-1].weights().mean(dim=1))[:, 0]
 
     def _decoded(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
         """What the decoder makes of a target that is known, before the vocabulary."""
-        check_indices("target ids", target, self.vocabularies[1])
+        check_indices("target ids", target, self.vocab_sizes[1])
         memory = self.encode(source, mask=mask)
         tokens = self._embedded(target, self.target_words, 0)
         for block in self._decoder_blocks:

@@ -1,9 +1,10 @@
-"""What all strategies share: sources in, for each the best targets found out.
+"""What all strategies share: sources or prompts in, the best targets for each of them out.
 
     log P(y | x) = sum_t log P(y_t | y_1 .. y_t-1, x)        y ends with the token that ends a target
 
-A model gives each factor of that sum (``SequenceToSequence.step``); a strategy says which targets are looked at. source
-(batch, length), lengths (batch,) -> a list of ``Hypothesis`` for each source.
+x is the source of an encoder-decoder, or the prompt that a decoder goes on from. A model gives each factor of that sum
+(``Decoder.step``); a strategy says which targets are looked at. source (batch, length), lengths (batch,) -> a list of
+``Hypothesis`` for each source.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError, check_count, described
-from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.models.base import Decoder
 from regard.tensors import check_tensor
 from regard.text.subwords import Subwords
 
@@ -31,7 +32,7 @@ _TIMES, _MORE = 2, 10
 @final
 @dataclass(frozen=True)
 class Hypothesis:
-    """A target that was found: ``ids`` without those that begin and end it.
+    """A target: ``ids`` without its source or prompt, and without the tokens that begin and end it.
 
     ``score`` is what hypotheses were compared by. ``log_probability`` is the model's, in nats, with the end if there is
     one; ``finished`` says whether there is, or whether the target was cut at the most tokens allowed.
@@ -60,30 +61,30 @@ class Search(ABC):
     @final
     @explain_arguments
     def search(
-        self, model: SequenceToSequence, source: Tensor, lengths: Tensor, *, most: int | None = None
+        self, model: Decoder, source: Tensor, lengths: Tensor, *, most: int | None = None
     ) -> list[list[Hypothesis]]:
-        """The best targets of each source, the best first.
+        """The best targets of each source, the best first; for a decoder without a source, the best to follow a prompt.
 
         Args:
             model: is put into eval mode while it is asked, and back. No gradients are kept.
-            source: ids (batch, length), padded on the right.
+            source: ids (batch, length) of sources or prompts, padded on the right.
             lengths: (batch,), of the sources, each at least 1.
             most: tokens of a target, its end included. None is 2 * length + 10 of each source: translations of twice as
                 many tokens are rare in any two languages, and 10 are for texts of a word or two. What is longer repeats
-                itself, as a rule. Never more than the model has positions for when it reads a target behind its start.
+                itself, as a rule. For prompts, say it. Never more than ``model.max_new_tokens``.
 
         A source has the same result whatever stands beside it in the batch, up to rounding. ``model.pad_id``,
         ``model.unknown_id`` and ``model.start_id`` are never written, since none of them stands for any text; but for
         ``model.end_id``, which may be one of them.
 
         Raises:
-            ShapeError, DtypeError, OptionError: arguments that do not fit.
+            ShapeError, DtypeError, OptionError: arguments that do not fit, such as a prompt that leaves no positions.
             RefusedError: a model that gives no token a probability, or lacks what the strategy needs.
         """
-        if not isinstance(model, SequenceToSequence):
+        if not isinstance(model, Decoder):
             raise OptionError(
                 "a search asks a model that writes sequences",
-                expected="a Transformer, a Recurrent, or another SequenceToSequence",
+                expected="a Transformer, a Recurrent, or another Decoder",
                 got=described(model),
                 do="load one: regard.load(folder)",
             )
@@ -93,38 +94,36 @@ class Search(ABC):
         if source.shape[0] == 0:
             return []
         lengths = lengths.to(source.device)
-        limits = lengths * _TIMES + _MORE if most is None else torch.full_like(lengths, most)
-        if model.most_tokens is not None:
-            limits = limits.clamp(max=model.most_tokens - 1)
-        with torch.no_grad(), evaluated(model):
-            found = self.found(model, source, lengths, limits)
-        if not all(found):
-            raise _no_number(found.index([]))
-        return found
+        limits = _limits(model, lengths, most)
+        with torch.no_grad(), eval_mode(model):
+            hypotheses = self.decode(model, source, lengths, limits)
+        if not all(hypotheses):
+            raise _no_number(hypotheses.index([]))
+        return hypotheses
 
     @abstractmethod
-    def found(
+    def decode(
         self,
-        model: SequenceToSequence,
+        model: Decoder,
         source: Int[Tensor, "batch length"],
         lengths: Int[Tensor, " batch"],
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
-        """What ``search`` gives, from a model in eval mode and without gradients; ``most`` (batch,) of each source."""
+        """What ``search`` returns, from a model in eval mode, without gradients; ``most`` (batch,) of each source."""
 
 
-def forbidden(model: SequenceToSequence, subwords: Subwords | None = None) -> Int[Tensor, " never"]:
-    """The tokens that no strategy writes: padding, unknown and the start.
+def banned_token_ids(model: Decoder, subwords: Subwords | None = None) -> Int[Tensor, " never"]:
+    """The tokens that no strategy writes: padding, unknown and the start, as far as a model has them.
 
     ``subwords`` are those of the target, where the model does not hold them itself.
     """
     unknown_id = model.unknown_id if subwords is None else subwords.unknown_id
-    special = {model.pad_id, model.start_id, *([] if unknown_id is None else [unknown_id])}
-    return torch.tensor(sorted(special - {model.end_id}), dtype=torch.long, device=model.device)
+    special = {model.pad_id, model.start_id, unknown_id} - {model.end_id, None}
+    return torch.tensor(sorted(one for one in special if one is not None), dtype=torch.long, device=model.device)
 
 
 @contextmanager
-def evaluated(model: nn.Module) -> Iterator[None]:
+def eval_mode(model: nn.Module) -> Iterator[None]:
     """The model in eval mode; after that each of its modules is in the mode that it was in."""
     training = [module for module in model.modules() if module.training]
     model.eval()
@@ -133,6 +132,23 @@ def evaluated(model: nn.Module) -> Iterator[None]:
     finally:
         for module in training:
             module.training = True
+
+
+def _limits(model: Decoder, lengths: Int[Tensor, " batch"], most: int | None) -> Int[Tensor, " batch"]:
+    """The most tokens of each target. Raises ShapeError where the model has positions for none."""
+    limits = lengths * _TIMES + _MORE if most is None else torch.full_like(lengths, most)
+    room = model.max_new_tokens(lengths)
+    if room is None:
+        return limits
+    if int(room.min()) < 1:
+        longest = int(lengths[room.argmin()])
+        raise ShapeError(
+            "the model has no positions left for another token",
+            expected="sources or prompts that leave room for one token or more",
+            got=f"{longest} tokens, which leave room for {int(room.min())}",
+            do="shorten it, or take a model with more positions",
+        )
+    return torch.minimum(limits, room)
 
 
 def _check(source: Tensor, lengths: Tensor) -> None:

@@ -8,7 +8,7 @@ Wu et al. 2016, "Google's neural machine translation system", equation 14. |Y| c
 of P(Y | X). alpha is ``length_penalty``, beta ``coverage_penalty``.
 
 In each step, of all continuations of a source's live hypotheses, those that end are finished if they are among the
-``width`` most probable, and the ``width`` most probable that do not end live on. Live hypotheses are all of one
+``width`` most probable, and the ``width`` most probable that do not end live on. BeamState hypotheses are all of one
 length, so log P alone compares them. One is dropped as soon as it can no longer overtake: log P only falls, lp is
 largest at the most tokens allowed, and cp is at most 0, so whatever comes of it scores at most
 
@@ -32,12 +32,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_count, described, is_number
-from regard.models.sequence_to_sequence import SequenceToSequence
-from regard.search.base import MOST_ROWS, Hypothesis, Search, forbidden
-from regard.search.beam_state import Continuations, Live
-from regard.search.blockwise_topk import likeliest, log_probabilities
-from regard.search.finished_hypotheses import Finished
+from regard.errors import OptionError, RefusedError, check_count, described, is_number
+from regard.models.base import Decoder, EncoderDecoder
+from regard.search.base import MOST_ROWS, Hypothesis, Search, banned_token_ids
+from regard.search.beam_state import BeamState, Continuations
+from regard.search.blockwise_topk import blockwise_topk, log_probabilities
+from regard.search.finished_hypotheses import FinishedHypotheses
 
 
 @final
@@ -93,22 +93,22 @@ class Beam(Search):
         """See ``Search.rows``."""
         return self.width
 
-    def found(
+    def decode(
         self,
-        model: SequenceToSequence,
+        model: Decoder,
         source: Int[Tensor, "batch length"],
         lengths: Int[Tensor, " batch"],
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
-        """See ``Search.found``."""
-        state, never = model.start(source, lengths=lengths), forbidden(model)
-        live = Live.started(len(source), model.start_id, source.device)
-        finished = Finished(len(source), self.best, source.device)
+        """See ``Search.decode``."""
+        (tokens, state), never = model.prefill(source, lengths=lengths), banned_token_ids(model)
+        live = BeamState.started(tokens)
+        finished = FinishedHypotheses(len(source), self.best, source.device)
         ended = torch.zeros_like(lengths)
         for length in range(1, int(most.max()) + 1):
             logits, state, live = self._asked(model, state, live)
-            tokens = likeliest(log_probabilities(logits, never), self.width + 1)  # one more, in case one is the end
-            found = live.best(*tokens, 2 * self.width)
+            likeliest = blockwise_topk(log_probabilities(logits, never), self.width + 1)  # one more: one may be the end
+            found = live.best(*likeliest, 2 * self.width)
             score, ends = self._score(found, live, lengths, length), _ends(found, model.end_id)
             ended[found.source] += ends[:, : self.width].sum(dim=1)
             better = self._better(found, ends, score, finished)
@@ -125,16 +125,23 @@ class Beam(Search):
             live = live.continued(row, found.token[lives], found.log_probability[lives])
         return finished.listed()
 
-    def _asked(self, model: SequenceToSequence, state: Any, live: Live) -> tuple[Tensor, Any, Live]:
+    def _asked(self, model: Decoder, state: Any, live: BeamState) -> tuple[Tensor, Any, BeamState]:
         """What may follow each row, the next state, and the rows with what they have covered by now."""
         tokens = live.written[:, -1]
         if self.coverage_penalty == 0:
             return (*model.step(tokens, state), live)
-        logits, state, weights = model.step_attended(tokens, state)
+        if not isinstance(model, EncoderDecoder):
+            raise RefusedError(
+                "coverage is that of a source, and this model has none",
+                expected="an EncoderDecoder",
+                got=type(model).__name__,
+                do="pass coverage_penalty=0",
+            )
+        logits, state, weights = model.step_with_weights(tokens, state)
         return logits, state, live.covering(weights)
 
     def _score(
-        self, found: Continuations, live: Live, lengths: Tensor, length: int
+        self, found: Continuations, live: BeamState, lengths: Tensor, length: int
     ) -> Float[Tensor, "sources candidates"]:
         """Equation 14, of the continuations as whole targets."""
         score = found.log_probability / self._divisor(length)
@@ -146,7 +153,7 @@ class Beam(Search):
         return score + self.coverage_penalty * covered[found.row]
 
     def _better(
-        self, found: Continuations, ends: Tensor, score: Tensor, finished: Finished
+        self, found: Continuations, ends: Tensor, score: Tensor, finished: FinishedHypotheses
     ) -> Bool[Tensor, "sources candidates"]:
         """Those that end, are among the ``width`` best, and beat what is finished."""
         better = ends & (score > finished.to_beat[found.source][:, None])
@@ -154,7 +161,7 @@ class Beam(Search):
         return better
 
     def _lives(
-        self, found: Continuations, ends: Tensor, most: Tensor, finished: Finished
+        self, found: Continuations, ends: Tensor, most: Tensor, finished: FinishedHypotheses
     ) -> Bool[Tensor, "sources candidates"]:
         """Those that do not end, are the ``width`` best of these, and may yet beat what is finished."""
         bound = found.log_probability / self._divisor(most[found.source][:, None])
@@ -173,7 +180,7 @@ def _ends(found: Continuations, end_id: int) -> Bool[Tensor, "sources candidates
 
 
 def _put_away(
-    finished: Finished,
+    finished: FinishedHypotheses,
     which: Bool[Tensor, "sources candidates"],
     found: Continuations,
     written: Int[Tensor, "rows length"],

@@ -34,10 +34,11 @@ class Continuations(NamedTuple):
 
 @final
 @dataclass(frozen=True, eq=False)
-class Live:
-    """``source`` (rows,) of each row, its tokens ``written`` (rows, length), start included, and their log-probability.
+class BeamState:
+    """``source`` (rows,) of each row, its tokens ``written`` (rows, length), and their log-probability.
 
-    ``coverage`` (rows, source length) is the sum of the weights so far, where they are asked for.
+    The first token is what the model begins with. ``coverage`` (rows, source length) is the sum of the weights so far,
+    where they are asked for.
     """
 
     source: Int[Tensor, " rows"]
@@ -46,20 +47,20 @@ class Live:
     coverage: Float[Tensor, "rows source"] | None = None
 
     @classmethod
-    def started(cls, sources: int, start_id: int, device: torch.device) -> Live:
-        """One row a source, of nothing but the start."""
-        source = torch.arange(sources, device=device)
-        return cls(source, torch.full_like(source, start_id)[:, None], torch.zeros(sources, device=device))
+    def started(cls, tokens: Int[Tensor, " sources"]) -> BeamState:
+        """One row a source, of nothing but its first token, which is no part of the target."""
+        source = torch.arange(len(tokens), device=tokens.device)
+        return cls(source, tokens[:, None], torch.zeros(len(tokens), device=tokens.device))
 
     def continued(
         self, row: Int[Tensor, " new"], token: Int[Tensor, " new"], log_probability: Float[Tensor, " new"]
-    ) -> Live:
+    ) -> BeamState:
         """Rows from these, a token longer."""
         written = torch.cat([self.written[row], token[:, None]], dim=1)
         coverage = None if self.coverage is None else self.coverage[row]
-        return Live(self.source[row], written, log_probability, coverage)
+        return BeamState(self.source[row], written, log_probability, coverage)
 
-    def covering(self, weights: Float[Tensor, "rows source"]) -> Live:
+    def covering(self, weights: Float[Tensor, "rows source"]) -> BeamState:
         """The rows, which have looked at their source once more."""
         return replace(self, coverage=weights if self.coverage is None else self.coverage + weights)
 

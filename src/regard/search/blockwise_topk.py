@@ -26,7 +26,7 @@ def log_probabilities(
     return wide.log_softmax(dim=-1).index_fill_(1, never, -torch.inf)
 
 
-def likeliest(
+def blockwise_topk(
     values: Float[Tensor, "rows vocabulary"], count: int
 ) -> tuple[Float[Tensor, "rows likeliest"], Int[Tensor, "rows likeliest"]]:
     """The ``count`` largest values of each row (all of them, if there are fewer), in falling order, and their ids."""

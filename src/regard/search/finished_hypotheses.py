@@ -12,7 +12,7 @@ from regard.search.base import Hypothesis
 
 
 @final
-class Finished:
+class FinishedHypotheses:
     """The ``best`` hypotheses of each source; finished ones stand before those that were cut, whatever their scores.
 
     ``to_beat`` (sources,) is the lowest score of ``best`` finished ones, -infinity where there are fewer.

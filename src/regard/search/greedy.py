@@ -12,9 +12,9 @@ from typing import final
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.models.base import Decoder
 from regard.search.base import Hypothesis, Search
-from regard.search.token_by_token import follow
+from regard.search.token_by_token import decode_token_by_token
 
 
 @final
@@ -24,12 +24,12 @@ class Greedy(Search):
     def __repr__(self) -> str:
         return "Greedy()"
 
-    def found(
+    def decode(
         self,
-        model: SequenceToSequence,
+        model: Decoder,
         source: Int[Tensor, "batch length"],
         lengths: Int[Tensor, " batch"],
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
-        """See ``Search.found``."""
-        return follow(model, source, lengths, most, lambda known, rows, place: known.argmax(dim=1))
+        """See ``Search.decode``."""
+        return decode_token_by_token(model, source, lengths, most, lambda known, rows, place: known.argmax(dim=1))

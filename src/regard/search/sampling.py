@@ -18,10 +18,10 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_count, described, is_number
-from regard.models.sequence_to_sequence import SequenceToSequence
+from regard.models.base import Decoder
 from regard.search.base import MOST_ROWS, Hypothesis, Search
-from regard.search.blockwise_topk import likeliest
-from regard.search.token_by_token import follow
+from regard.search.blockwise_topk import blockwise_topk
+from regard.search.token_by_token import decode_token_by_token
 
 
 @final
@@ -66,20 +66,20 @@ class Sampling(Search):
         """See ``Search.rows``."""
         return self.best
 
-    def found(
+    def decode(
         self,
-        model: SequenceToSequence,
+        model: Decoder,
         source: Int[Tensor, "batch length"],
         lengths: Int[Tensor, " batch"],
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
-        """See ``Search.found``."""
+        """See ``Search.decode``."""
         numbers = self._numbers(source, lengths, int(most.max()))
 
         def choose(known: Tensor, rows: Tensor, place: int) -> Tensor:
             return self._drawn(known, numbers[rows, place])
 
-        return follow(model, source, lengths, most, choose, each=self.best)
+        return decode_token_by_token(model, source, lengths, most, choose, each=self.best)
 
     def _numbers(self, source: Tensor, lengths: Tensor, places: int) -> Float[Tensor, "rows places"]:
         """Numbers in (0, 1] for each row and place, from a generator of each source's own."""
@@ -95,7 +95,7 @@ class Sampling(Search):
         """A token for each row."""
         values, ids = known, None
         if self.top_k or self.top_p < 1:
-            values, ids = likeliest(known, self.top_k or known.shape[1])
+            values, ids = blockwise_topk(known, self.top_k or known.shape[1])
         probability = (values.double() / self.temperature).softmax(dim=1)
         below = probability.cumsum(dim=1) - probability
         if self.top_p < 1:

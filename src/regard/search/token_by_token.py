@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.models.sequence_to_sequence import SequenceToSequence
-from regard.search.base import Hypothesis, forbidden
+from regard.models.base import Decoder
+from regard.search.base import Hypothesis, banned_token_ids
 from regard.search.blockwise_topk import log_probabilities
 
 Choose: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]
@@ -25,8 +25,8 @@ What is never written has a log-probability of -infinity.
 """
 
 
-def follow(
-    model: SequenceToSequence,
+def decode_token_by_token(
+    model: Decoder,
     source: Int[Tensor, "batch length"],
     lengths: Int[Tensor, " batch"],
     most: Int[Tensor, " batch"],
@@ -35,15 +35,14 @@ def follow(
     each: int = 1,
 ) -> list[list[Hypothesis]]:
     """``each`` targets of every source, the most probable first; row ``i`` writes for source ``i // each``."""
-    never = forbidden(model)
-    state = model.start(source, lengths=lengths)
+    never = banned_token_ids(model)
+    tokens, state = model.prefill(source, lengths=lengths)
     rows = torch.arange(len(source) * each, device=source.device)
     if each > 1:
-        state = state.reordered(rows // each)
+        tokens, state = tokens[rows // each], state.reordered(rows // each)
     limits, longest = most.repeat_interleave(each), int(most.max())
     written = rows.new_full((len(rows), longest), model.end_id)
     log_probability = torch.zeros(len(rows), device=source.device)
-    tokens = torch.full_like(rows, model.start_id)
     for place in range(longest):
         logits, state = model.step(tokens, state)
         known = log_probabilities(logits, never)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import torch
 
 from regard.errors import OptionError, unknown
-from regard.models import Recurrent, RecurrentConfig, SequenceToSequence, Transformer, TransformerConfig
+from regard.models import EncoderDecoder, Recurrent, RecurrentConfig, Transformer, TransformerConfig
 from regard.text.subwords import Subwords
 from regard.train.new_subwords import BothSubwords
 from regard.train.plan import CELLS, Plan
@@ -24,7 +24,7 @@ _OF_SUBWORDS = ("vocabulary", "target_vocabulary", "pad_id", "start_id", "end_id
 Config = TypeVar("Config", TransformerConfig, RecurrentConfig)
 
 
-def new_model(plan: Plan, size: Size, subwords: BothSubwords) -> SequenceToSequence:
+def new_model(plan: Plan, size: Size, subwords: BothSubwords) -> EncoderDecoder:
     """The model, its weights drawn. Raises OptionError for numbers that it does not have."""
     source, target = subwords
     return _model(_config(plan, size, _of_subwords(source, target)))
@@ -37,7 +37,7 @@ def check_numbers(plan: Plan) -> None:
         _model(_config(plan, size_for(0, plan.model if plan.model in SIZES else None), of_subwords))
 
 
-def _model(config: TransformerConfig | RecurrentConfig) -> SequenceToSequence:
+def _model(config: TransformerConfig | RecurrentConfig) -> EncoderDecoder:
     return Recurrent(config) if isinstance(config, RecurrentConfig) else Transformer(config)
 
 
@@ -95,7 +95,7 @@ def _with_own(kind: type[Config], numbers: dict[str, Any], plan: Plan) -> Config
     return kind(**{**numbers, **own})
 
 
-def described(plan: Plan, size: Size, model: SequenceToSequence) -> str:
+def described(plan: Plan, size: Size, model: EncoderDecoder) -> str:
     """What was chosen, in a line."""
     count = sum(weight.numel() for weight in model.parameters()) / 1e6
     if plan.model in CELLS:

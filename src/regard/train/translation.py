@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from regard import masks
-from regard.models import SequenceToSequence
+from regard.models import EncoderDecoder
 from regard.search import Greedy
 from regard.text.pairs import Pair
 from regard.train.batches import Batches, Indices
@@ -40,7 +40,7 @@ class TranslationTask(Task):
 
     def __init__(
         self,
-        model: SequenceToSequence,
+        model: EncoderDecoder,
         *,
         batches: Batches,
         measured: Batches,
@@ -48,7 +48,7 @@ class TranslationTask(Task):
         smoothing: float = 0.1,
         language: str | None = None,
     ) -> None:
-        self.model: SequenceToSequence = model
+        self.model: EncoderDecoder = model
         self.batches, self.measured, self.held_out = batches, measured, held_out
         self.smoothing, self.language = smoothing, language
         self._epoch: tuple[int, list[Indices]] = (-1, [])
@@ -79,7 +79,7 @@ class TranslationTask(Task):
 
     def validate(self, model: nn.Module) -> Validation:
         """BLEU and chrF of greedy translations, and the loss of a token without smoothing."""
-        assert isinstance(model, SequenceToSequence)
+        assert isinstance(model, EncoderDecoder)
         translator = Translator(model)
         found = translator.translate([pair.source for pair in self.held_out], search=Greedy())
         texts = [one.text for one in found]
@@ -90,8 +90,8 @@ class TranslationTask(Task):
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the folder of a model that can be used, in place of one that is there. What else is in it stays."""
-        assert isinstance(model, SequenceToSequence)
-        model.about = about
+        assert isinstance(model, EncoderDecoder)
+        model.metadata = about
         model.save(folder, overwrite=True, keep_others=True)
 
     def _loss(self, model: nn.Module, batches: Batches, pairs: Indices, smoothing: float | None = None) -> Tensor:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from regard.errors import DataError, unknown
-from regard.models import Recurrent, SequenceToSequence, Transformer, sequence_files
+from regard.models import EncoderDecoder, Recurrent, Transformer, sequence_files
 from regard.models.config_file import ConfigFile
 from regard.text.pairs import Pair, Where
 from regard.text.pairs.told import told_pairs
@@ -101,7 +101,7 @@ def prepared(plan: Plan, say: Callable[[str], None], *, subwords: BothSubwords |
     if start is None:
         say(f"the model: {described(plan, size, model)}")
     # There is a place for the end too, and what is measured with is translated.
-    most = min(plan.most_tokens, MOST_TOKENS - 1, (model.most_tokens or MOST_TOKENS) - 1)
+    most = min(plan.most_tokens, MOST_TOKENS - 1, (model.max_tokens or MOST_TOKENS) - 1)
     corpus, _ = _encoded(learnt, subwords, most, say)
     measured_corpus, kept = _encoded(measured, subwords, most, say)
     ids = {"pad_id": model.pad_id, "start_id": model.start_id, "end_id": model.end_id}
@@ -144,7 +144,7 @@ def _split(plan: Plan, where: Where, say: Callable[[str], None]) -> tuple[list[_
     return learnt, measured
 
 
-def _start(plan: Plan) -> SequenceToSequence | None:
+def _start(plan: Plan) -> EncoderDecoder | None:
     """The model of a folder, to go on from; None where a new one is to be made."""
     if plan.start is None:
         return None
@@ -153,14 +153,14 @@ def _start(plan: Plan) -> SequenceToSequence | None:
     return Translator.load(plan.start).model
 
 
-def _size(plan: Plan, start: SequenceToSequence | None, pairs: int) -> Size:
+def _size(plan: Plan, start: EncoderDecoder | None, pairs: int) -> Size:
     """What training goes by: the size that was named or suits the data, or that of the model that is started from."""
     if isinstance(start, Transformer):
         return next((size for size in SIZES.values() if size.width >= start.config.width), SIZES["big"])
     return size_for(pairs, plan.model if plan.model in SIZES else None)
 
 
-def _languages(plan: Plan, start: SequenceToSequence | None) -> tuple[str | None, str | None]:
+def _languages(plan: Plan, start: EncoderDecoder | None) -> tuple[str | None, str | None]:
     """Those that were named, else those that the model was trained for before."""
     source, target = (None, None) if start is None else start.languages
     return plan.where.source or source, plan.where.target or target

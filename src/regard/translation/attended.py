@@ -11,13 +11,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard import masks
-from regard.models import SequenceToSequence
-from regard.search.base import evaluated
+from regard.models import EncoderDecoder
+from regard.search.base import eval_mode
 from regard.translation.batches import by_length, padded
 
 
 def attended_weights(
-    model: SequenceToSequence, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, tokens: int
+    model: EncoderDecoder, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, tokens: int
 ) -> list[Float[Tensor, "target source"]]:
     """The weights of each pair, read in batches of about ``tokens`` on each side, padding included.
 
@@ -29,9 +29,9 @@ def attended_weights(
         targets = [[model.start_id, *pairs[index][1]] for index in batch]
         lengths = [len(ids) for ids in sources]
         mask = masks.padding(lengths) if min(lengths) < max(lengths) else None
-        with evaluated(model):
+        with eval_mode(model):
             ids = (padded(rows, model.pad_id, model.device) for rows in (sources, targets))
-            weights = model.attended(*ids, mask=mask)
+            weights = model.cross_attention_weights(*ids, mask=mask)
         for index, own, source, target in zip(batch, weights, sources, targets, strict=True):
             found[index] = own[: len(target), : len(source)].clone()  # a view would keep the whole batch
     return [found[index] for index in range(len(pairs))]

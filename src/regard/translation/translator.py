@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.errors import CheckpointError, DataError, RefusedError, check_count, check_kind
-from regard.models import SequenceToSequence
+from regard.models import EncoderDecoder
 from regard.models.load import load_translator
 from regard.search import Beam, Hypothesis, Search
 from regard.text.alignments import Alignment, links, spread, word_weights
@@ -113,9 +113,9 @@ class Translator:
     each side by side; fewer where it writes more. Raises CheckpointError for a model without subwords.
     """
 
-    def __init__(self, model: SequenceToSequence, *, tokens: int = BATCH) -> None:
+    def __init__(self, model: EncoderDecoder, *, tokens: int = BATCH) -> None:
         check_count("tokens", tokens)
-        check_kind("model", model, SequenceToSequence, do="Translator.load(folder), or regard.load(folder)")
+        check_kind("model", model, EncoderDecoder, do="Translator.load(folder), or regard.load(folder)")
         if model.subwords is None:
             raise CheckpointError(
                 "this model has no subwords, so it reads no text",
@@ -125,7 +125,7 @@ class Translator:
             )
         self.model, self.tokens = model, tokens
         self.source, self.target = model.subwords
-        self.limit = min(MOST_TOKENS, model.most_tokens or MOST_TOKENS)
+        self.limit = min(MOST_TOKENS, model.max_tokens or MOST_TOKENS)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None, tokens: int = BATCH) -> Translator:
@@ -286,7 +286,7 @@ class Translator:
     def _batches(self, lengths: Sequence[int], search: Search) -> Iterator[list[int]]:
         """Sources that are searched together: what they take grows with the rows that the search has of each."""
         tokens = self.tokens * _ROWS // max(search.rows, _ROWS)
-        most = max(1, _LOGITS // (search.rows * self.model.vocabularies[1]))
+        most = max(1, _LOGITS // (search.rows * self.model.vocab_sizes[1]))
         return by_length(lengths, tokens=tokens, most=most)
 
     def _searched(self, read: Sequence[_Read], search: Search) -> list[list[Hypothesis]]:

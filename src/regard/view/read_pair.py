@@ -31,7 +31,7 @@ _KINDS = {
     SOURCE: re.compile(r"encoder\.\d+\.attention"),
     TARGET: re.compile(r"decoder\.\d+\.attention"),
 }
-"""Kinds of attention by the names of the layers that models of ``SequenceToSequence`` give them."""
+"""Kinds of attention by the names of the layers that models of ``EncoderDecoder`` give them."""
 
 
 def read_pair(

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from regard.errors import MissingPackageError
 from regard.layers import FeedForward, MultiHeadAttention
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.search.base import forbidden
+from regard.search.base import banned_token_ids
 from regard.text.subwords import Subwords
 from regard.translation.export.refuse import check_mechanism, check_one_of
 
@@ -145,8 +145,8 @@ def _positions(model: Transformer) -> Float[Tensor, "length width"]:
 
 
 def _bias(model: Transformer, subwords: Subwords) -> Float[Tensor, " vocabulary"]:
-    bias = torch.zeros(model.vocabularies[1], dtype=model.output.weight.dtype)
-    bias[forbidden(model, subwords).cpu()] = -torch.inf
+    bias = torch.zeros(model.vocab_sizes[1], dtype=model.output.weight.dtype)
+    bias[banned_token_ids(model, subwords).cpu()] = -torch.inf
     return bias
 
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from regard.errors import RefusedError, check_choice
+from regard.models.base import EncoderDecoder
 from regard.models.checkpoint_writer import check_new, write_folder, written_aside
 from regard.models.sequence_files import subword_texts
-from regard.models.sequence_to_sequence import SequenceToSequence
 from regard.models.transformer import Transformer
 from regard.text.subwords import Subwords
 from regard.translation.export import ctranslate2, hugging_face, subword_files
@@ -23,7 +23,7 @@ _FAMILIES = {family.name: family for family in (hugging_face.MARIAN, hugging_fac
 FORMS = ("ctranslate2", *_FAMILIES)
 
 
-def export(model: SequenceToSequence, subwords: tuple[Subwords, Subwords], folder: str | Path, *, form: str) -> None:
+def export(model: EncoderDecoder, subwords: tuple[Subwords, Subwords], folder: str | Path, *, form: str) -> None:
     """Write ``model`` into a new folder, in one of ``FORMS``. The folder appears complete or not at all.
 
     Args:
@@ -45,7 +45,7 @@ def export(model: SequenceToSequence, subwords: tuple[Subwords, Subwords], folde
             got=type(model).__name__,
             do="translate with it here, or train a Transformer",
         )
-    tokens = subword_files.tokens(subwords, model.vocabularies)
+    tokens = subword_files.tokens(subwords, model.vocab_sizes)
     if form in _FAMILIES:
         family = _FAMILIES[form]
         hugging_face.check(model.config, family)

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.weight_names import Layout
-from regard.search.base import forbidden
+from regard.search.base import banned_token_ids
 from regard.text.subwords import Subwords
 from regard.translation.export.refuse import check_mechanism, check_one_of
 
@@ -115,7 +115,7 @@ def configurations(model: Transformer, family: Family, subwords: Subwords | None
     fields = {
         "model_type": family.name,
         "architectures": [family.architecture],
-        "vocab_size": model.vocabularies[0],
+        "vocab_size": model.vocab_sizes[0],
         "d_model": config.width,
         **sizes,
         "activation_function": _ACTIVATIONS[config.activation],
@@ -132,10 +132,10 @@ def configurations(model: Transformer, family: Family, subwords: Subwords | None
     }
     if family is MARIAN:
         fields |= {
-            "decoder_vocab_size": model.vocabularies[1],
+            "decoder_vocab_size": model.vocab_sizes[1],
             "share_encoder_decoder_embeddings": config.shared == "all",
         }
-    writing = {**ids, "max_length": config.max_length, "suppress_tokens": forbidden(model, subwords).tolist()}
+    writing = {**ids, "max_length": config.max_length, "suppress_tokens": banned_token_ids(model, subwords).tolist()}
     return {"config.json": _json(fields), "generation_config.json": _json(writing)}
 
 
@@ -149,7 +149,7 @@ def tensors(model: Transformer) -> dict[str, Tensor]:
     if model.config.norm == "pre":  # Marian makes the table of positions itself, Pegasus reads it
         table = _positions(model)
         named |= {f"model.{side}.embed_positions.weight": table.clone() for side in ("encoder", "decoder")}
-    named["final_logits_bias"] = torch.zeros(1, model.vocabularies[1], dtype=model.output.weight.dtype)
+    named["final_logits_bias"] = torch.zeros(1, model.vocab_sizes[1], dtype=model.output.weight.dtype)
     return named
 
 
