@@ -36,7 +36,7 @@ def test_threads_may_share_a_pool():
         except Exception as error:
             wrong.append(error)
 
-    in_threads(decode, 4, files=("layers/page_pool.py", "layers/paged_cache.py"))
+    in_threads(decode, 4, files=("mechanisms/page_pool.py", "mechanisms/paged_cache.py"))
     assert wrong == []
     assert pool.free == pool.pages
     assert sorted(pool._free) == list(range(pool.pages))
@@ -52,7 +52,7 @@ def test_threads_may_extend_one_paged_cache():
         except Exception as error:
             wrong.append(error)
 
-    in_threads(extend, 4, files=("layers/page_pool.py", "layers/paged_cache.py"))
+    in_threads(extend, 4, files=("mechanisms/page_pool.py", "mechanisms/paged_cache.py"))
     assert wrong == []
     for thread, cache in extended.items():
         assert cache.tokens(0)[0][0, 0].tolist() == [[9, 9], [thread, 1]]

@@ -8,14 +8,18 @@ from torch import nn
 from oracles import search as oracle
 from regard import masks, positions
 from regard.errors import RefusedError, ShapeError
-from regard.layers import decoder_block
+from regard.layers import DecoderCache, PagedCache, PagePool, decoder_block
 from regard.models import Decoder
 from regard.search import Beam, Greedy, Sampling
 from table_model import log_softmax, random_table
 
 VOCABULARY, END, WIDTH, HEADS, LONGEST = 11, 3, 12, 3, 13
-PROMPTS = torch.tensor([[5, 6, 4, 9], [7, 4, 8, 10]])
+PROMPTS, LENGTHS = torch.tensor([[5, 6, 4, 9], [7, 4, 0, 0], [8, 0, 0, 0]]), torch.tensor([4, 2, 1])
 STRATEGIES = [Greedy(), Beam(3, best=3), Beam(2, length_penalty=0.0), Sampling(seed=3, best=2)]
+
+
+def prompts():
+    return [tuple(ids[:length]) for ids, length in zip(PROMPTS.tolist(), LENGTHS.tolist(), strict=True)]
 
 
 class Rows:
@@ -57,7 +61,7 @@ class LanguageModelState:
 
 
 class LanguageModel(Decoder):
-    """Two blocks without cross-attention, for prompts of one length."""
+    """Two blocks without cross-attention; their keys and values lie in pages, since prompts differ in length."""
 
     def __init__(self, **options):
         super().__init__()
@@ -67,6 +71,7 @@ class LanguageModel(Decoder):
         self.blocks = nn.ModuleList(
             decoder_block(WIDTH, HEADS, 17, norm="pre", cross_attention=False, dropout=0.3, **options) for _ in range(2)
         )
+        self.pools = [PagePool(HEADS, WIDTH // HEADS, page_size=3, dtype=torch.float64) for _ in self.blocks]
         self.double().eval()
 
     def forward(self, ids):
@@ -77,9 +82,13 @@ class LanguageModel(Decoder):
         return tokens @ self.embedding.weight.T
 
     def prefill(self, prompts, *, lengths=None):
-        assert lengths is None or (lengths == prompts.shape[1]).all()
-        _, state = self.read(prompts[:, :-1], LanguageModelState([block.empty_cache() for block in self.blocks]))
-        return prompts[:, -1], state
+        caches = [PagedCache.empty(pool, 0) for pool in self.pools]
+        for prompt, length in zip(prompts, lengths.tolist(), strict=True):
+            alone = LanguageModelState([DecoderCache(PagedCache.empty(pool, 1)) for pool in self.pools])
+            if length > 1:
+                _, alone = self.read(prompt[None, : length - 1], alone)
+            caches = [cache.joined(other.own) for cache, other in zip(caches, alone.caches, strict=True)]
+        return prompts[torch.arange(len(prompts)), lengths - 1], LanguageModelState(list(map(DecoderCache, caches)))
 
     def step(self, tokens, state):
         hidden, state = self.read(tokens[:, None], state)
@@ -113,12 +122,11 @@ def agree(hypotheses, wanted):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_beam_goes_on_from_prompts_of_different_lengths(seed):
-    following, lengths = random_table(VOCABULARY, seed), torch.tensor([4, 2])
+    following = random_table(VOCABULARY, seed)
     hypotheses = Beam(4, best=4, length_penalty=0.6, patience=np.inf).search(
-        PromptedTable(following), PROMPTS, lengths, most=5
+        PromptedTable(following), PROMPTS, LENGTHS, most=5
     )
-    for row, those in enumerate(hypotheses):
-        prompt = tuple(PROMPTS[row, : lengths[row]].tolist())
+    for prompt, those in zip(prompts(), hypotheses, strict=True):
         wanted = oracle.beam(lambda ids, prompt=prompt: log_softmax(following((), (*prompt, *ids))), END, (), 5, 4, 0.6)
         agree(those, wanted[:4])
 
@@ -128,14 +136,14 @@ class TestLanguageModel:
     @pytest.mark.parametrize("width", [1, 3])
     def test_a_beam_is_that_of_the_whole_model(self, position, width):
         model = LanguageModel(position=position)
-        hypotheses = Beam(width, best=width, patience=np.inf).search(model, PROMPTS, torch.tensor([4, 4]), most=5)
-        for prompt, those in zip(PROMPTS.tolist(), hypotheses, strict=True):
+        hypotheses = Beam(width, best=width, patience=np.inf).search(model, PROMPTS, LENGTHS, most=5)
+        for prompt, those in zip(prompts(), hypotheses, strict=True):
             agree(those, oracle.beam(after(model, prompt), END, (0,), 5, width, 0.6)[:width])
 
     def test_greedy_takes_the_likeliest_token(self, position):
         model = LanguageModel(position=position)
-        hypotheses = Greedy().search(model, PROMPTS, torch.tensor([4, 4]), most=5)
-        for prompt, (one,) in zip(PROMPTS.tolist(), hypotheses, strict=True):
+        hypotheses = Greedy().search(model, PROMPTS, LENGTHS, most=5)
+        for prompt, (one,) in zip(prompts(), hypotheses, strict=True):
             following = after(model, prompt)
             for place, token in enumerate([*one.ids, END] if one.finished else one.ids):
                 logits = following(one.ids[:place])
@@ -144,9 +152,7 @@ class TestLanguageModel:
     @pytest.mark.parametrize("search", STRATEGIES, ids=repr)
     def test_log_probabilities_are_those_of_the_whole_model(self, position, search):
         model = LanguageModel(position=position)
-        for prompt, those in zip(
-            PROMPTS.tolist(), search.search(model, PROMPTS, torch.tensor([4, 4]), most=5), strict=True
-        ):
+        for prompt, those in zip(prompts(), search.search(model, PROMPTS, LENGTHS, most=5), strict=True):
             following = after(model, prompt)
             for one in those:
                 ids = [*one.ids, *([END] if one.finished else [])]
@@ -156,8 +162,7 @@ class TestLanguageModel:
 
 def test_no_more_is_written_than_there_are_positions_for():
     model = LanguageModel()
-    prompts = torch.full((1, 11), 5)
-    (one,) = Beam(1, length_penalty=0.0).search(model, prompts, torch.tensor([11]))[0]
+    (one,) = Beam(1, length_penalty=0.0).search(model, torch.full((1, 11), 5), torch.tensor([11]))[0]
     assert len(one.ids) + one.finished <= 2
     with pytest.raises(ShapeError, match=r"no positions left[\s\S]*13 tokens"):
         Greedy().search(model, torch.full((1, 13), 5), torch.tensor([13]))
@@ -165,4 +170,4 @@ def test_no_more_is_written_than_there_are_positions_for():
 
 def test_coverage_needs_a_source():
     with pytest.raises(RefusedError, match="coverage is that of a source"):
-        Beam(2, coverage_penalty=0.2).search(LanguageModel(), PROMPTS, torch.tensor([4, 4]), most=3)
+        Beam(2, coverage_penalty=0.2).search(LanguageModel(), PROMPTS, LENGTHS, most=3)

@@ -4,10 +4,8 @@ from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decode
 from regard.layers.dropout import Dropout
 from regard.layers.feed_forward import ACTIVATIONS, FeedForward
 from regard.layers.multi_head import MultiHeadAttention
-from regard.layers.page_pool import PagePool
-from regard.layers.paged_cache import PagedCache
 from regard.layers.residual import PostNorm, PreNorm, Residual
-from regard.mechanisms import KeyValueCache
+from regard.mechanisms import KeyValueCache, PagedCache, PagePool
 
 __all__ = [
     "ACTIVATIONS",

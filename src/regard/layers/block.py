@@ -13,7 +13,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, ShapeError, check_choice, check_flag, check_number, check_size
+from regard.errors import OptionError, RefusedError, ShapeError, check_choice, check_flag, check_number, check_size
 from regard.layers.feed_forward import FeedForward
 from regard.layers.multi_head import MultiHeadAttention
 from regard.layers.residual import PostNorm, PreNorm, Residual
@@ -186,6 +186,7 @@ class DecoderBlock(nn.Module):
             if shared is not None:
                 _check_shared(tokens, cache, attention)
         old = DecoderCache() if cache is None else cache
+        _check_positions(old, self.cross_attention)
         own = self.attention.empty_cache() if old.own is None else old.own
         remembered, offset = old.memory, None if memory_shared is not None else old.length
 
@@ -248,6 +249,18 @@ def _check_shared(tokens: Tensor, cache: DecoderCache | None, attention: MultiHe
             expected="attention without a position in its heads, or an entry for each row",
             got=f"{type(attention.position).__name__}, and rows that share entries",
             do="leave own_shared and memory_shared out",
+        )
+
+
+def _check_positions(cache: DecoderCache, cross_attention: MultiHeadAttention | None) -> None:
+    """Raise RefusedError where tokens at different positions would be rotated alike by cross-attention."""
+    rotates = cross_attention is not None and isinstance(cross_attention.position, Rotation)
+    if rotates and cache.own is not None and len(set(cache.own.next_positions)) > 1:
+        raise RefusedError(
+            "cross-attention that rotates takes one position for all sequences",
+            expected="sequences of one length, or cross-attention without Rotary",
+            got=f"sequences of {', '.join(map(str, cache.own.next_positions))} tokens",
+            do="decode sequences of one length together",
         )
 
 

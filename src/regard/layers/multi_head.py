@@ -8,9 +8,10 @@ batch first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, final, overload
 
+import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
@@ -141,7 +142,8 @@ class MultiHeadAttention(nn.Module):
             value: (batch, keys, value_width); None is ``key``.
             mask: from ``regard.masks``, over queries and keys, those in the cache included.
             cache: what is known of earlier tokens: ``empty_cache()``, or what an earlier call returned. The new ones
-                follow them. For softmax mechanisms it is a ``KeyValueCache``.
+                follow them. For softmax mechanisms it is a ``KeyValueCache``, or a ``PagedCache`` for sequences of
+                different lengths.
 
         Returns:
             (batch, queries, width); with a cache, a pair of it and the longer cache.
@@ -156,9 +158,9 @@ class MultiHeadAttention(nn.Module):
         queries = self._heads_of(query, self.query_projection, "query")
         keys = self._heads_of(key, self.key_projection, "key")
         values = self._heads_of(value, self.value_projection, "value")
-        known = 0 if cache is None else cache.length
-        queries = self._turned(queries, Frame(query.shape[1], known + key.shape[1]).offset)
-        keys = self._turned(keys, known)
+        known = (0,) if cache is None else cache.next_positions
+        queries = self._rotate(queries, [Frame(query.shape[1], start + key.shape[1]).offset for start in known])
+        keys = self._rotate(keys, known)
         if cache is None:
             return self._mixed(queries, keys, values, mask)
         mixed, cache = self.mechanism.step(queries, keys, values, cache, mask, bias=self._bias)
@@ -170,7 +172,7 @@ class MultiHeadAttention(nn.Module):
 
     def remember(self, memory: Tensor) -> KeyValueCache:
         """Keys and values of ``memory`` (batch, keys, key_width), to be recalled at each step of decoding."""
-        keys = self._turned(self._heads_of(memory, self.key_projection, "key"), 0)
+        keys = self._rotate(self._heads_of(memory, self.key_projection, "key"), (0,))
         return KeyValueCache.empty().extended(keys, self._heads_of(memory, self.value_projection, "value"))
 
     def recall(
@@ -185,7 +187,8 @@ class MultiHeadAttention(nn.Module):
         if offset is not None:
             check_count("offset", offset, least=-LARGEST_SIZE, most=LARGEST_SIZE)
         queries = self._heads_of(query, self.query_projection, "query")
-        queries = self._turned(queries, Frame(query.shape[1], memory.length).offset if offset is None else offset)
+        start = Frame(query.shape[1], memory.length).offset if offset is None else offset
+        queries = self._rotate(queries, (start,))
         return self._mixed(queries, memory.key, memory.value, mask)
 
     @classmethod
@@ -260,11 +263,22 @@ class MultiHeadAttention(nn.Module):
             )
         return project(tokens, projection).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
-    def _turned(self, tokens: Tensor, offset: int) -> Tensor:
+    def _rotate(self, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
+        """Tokens rotated by their positions, which begin at an offset for each entry, or at one for all."""
         if not isinstance(self.position, Rotation):
             return tokens
-        turned: Tensor = self.position(tokens, offset=offset)
-        return turned
+        if len(set(offsets)) < 2:
+            rotated: Tensor = self.position(tokens, offset=offsets[0] if offsets else 0)
+            return rotated
+        if len(offsets) != len(tokens):
+            raise ShapeError(
+                "tokens and the cache are of different batches",
+                expected=f"tokens of {len(offsets)} sequences, as in the cache",
+                got=str(len(tokens)),
+                do="take the sequences that go on with cache.reordered(...)",
+            )
+        parts = zip(tokens.split(1), offsets, strict=True)
+        return torch.cat([self.position(part, offset=offset) for part, offset in parts])
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
         return self._joined(self.mechanism(query, key, value, mask, bias=self._bias))

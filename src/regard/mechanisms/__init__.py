@@ -8,6 +8,8 @@ from regard.mechanisms.linear import Linear, LinearState
 from regard.mechanisms.linformer import Linformer
 from regard.mechanisms.local_p import LocalPredictive
 from regard.mechanisms.luong import LuongConcat, LuongDot, LuongGeneral
+from regard.mechanisms.page_pool import PagePool
+from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State
 
 __all__ = [
@@ -22,6 +24,8 @@ __all__ = [
     "LuongDot",
     "LuongGeneral",
     "Mechanism",
+    "PagePool",
+    "PagedCache",
     "ScoredMechanism",
     "State",
 ]

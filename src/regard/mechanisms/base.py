@@ -32,6 +32,7 @@ from regard.kernels.request import Bias, Request
 from regard.kernels.select import describe
 from regard.masks.base import Mask
 from regard.mechanisms.key_value_cache import KeyValueCache
+from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State, wrong_state
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.weights import observe_by_weights, weights_by_gradient
@@ -153,16 +154,29 @@ class Mechanism(nn.Module, ABC):
 
         Args:
             query, key, value: those of the new tokens.
-            state: what ``empty_state`` or an earlier step gave.
+            state: what ``empty_state`` or an earlier step gave; or a ``PagedCache``, whose sequences have lengths of
+                their own, and whose queries stand at the end of each.
             mask, bias: over the new queries and all keys, those in the state included.
 
         Raises OptionError for a state of another kind.
         """
+        if isinstance(state, PagedCache):
+            return self._step_in_pages(query, key, value, state, mask, bias)
         if not isinstance(state, KeyValueCache):
             raise wrong_state(state, KeyValueCache, type(self).__name__)
         state = state.extended(key, value)
         output: Tensor = self(query, state.key, state.value, mask, bias=bias)
         return output, state
+
+    def _step_in_pages(
+        self, query: Tensor, key: Tensor, value: Tensor, state: PagedCache, mask: Mask | None, bias: Bias | None
+    ) -> tuple[Tensor, State]:
+        """``step`` for sequences of different lengths: one after the other."""
+        state = state.extended(key, value)
+        outputs = [
+            self(query[entry : entry + 1], *state.tokens(entry), mask, bias=bias) for entry in range(state.batch)
+        ]
+        return torch.cat(outputs) if outputs else value.new_zeros(*query.shape[:3], value.shape[3]), state
 
     def request(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: Bias | None) -> Request:
         """A call, its arguments checked against each other and against the mechanism.

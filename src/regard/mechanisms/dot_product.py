@@ -18,6 +18,8 @@ from regard.kernels.request import Bias, Request
 from regard.kernels.select import names_of, select
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
+from regard.mechanisms.paged_cache import PagedCache
+from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
 from regard.shapes import check_scale, check_top, query_rows
 
@@ -87,6 +89,23 @@ class DotProduct(ScoredMechanism):
         check_top(top, request.frame.keys)
         asked = query_rows(rows, request.frame.queries, request.device)
         return select("observe", self.impl, request).compute(request, top, asked)
+
+    def step(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        state: State,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+    ) -> tuple[Tensor, State]:
+        """``Mechanism.step``; a ``PagedCache`` is read where it lies, unless a hook listens for keys and values."""
+        listened = self._forward_pre_hooks or self._forward_hooks
+        if not isinstance(state, PagedCache) or listened or bias is not None or self.active_dropout:
+            return super().step(query, key, value, state, mask, bias=bias)
+        state = state.extended(key, value)
+        return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state
 
     def extra_repr(self) -> str:
         """For printing."""

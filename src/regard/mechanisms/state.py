@@ -1,8 +1,8 @@
 """``State``: what a mechanism carries from one step of decoding to the next.
 
-Softmax attention carries the keys and values of all earlier tokens (``KeyValueCache``), linear attention a sum of
-constant size. Whoever decodes asks the mechanism for an empty one (``Mechanism.empty_state``) and passes on what each
-``Mechanism.step`` returns, without looking at its type.
+Softmax attention carries the keys and values of all earlier tokens (``KeyValueCache``; ``PagedCache`` for sequences of
+different lengths), linear attention a sum of constant size. Whoever decodes asks the mechanism for an empty one
+(``Mechanism.empty_state``) and passes on what each ``Mechanism.step`` returns, without looking at its type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ class State(ABC):
     """What is known of ``length`` earlier tokens. A state never changes: a step gives a new one."""
 
     length: int
-    """How many tokens it holds."""
+    """How many tokens it holds; where sequences differ, of the longest."""
+
+    @property
+    def next_positions(self) -> tuple[int, ...]:
+        """Where the next token of each sequence stands; one number where that is the same for all."""
+        return (self.length,)
 
     @abstractmethod
     def reordered(self, entries: Int[Tensor, " batch"]) -> State:

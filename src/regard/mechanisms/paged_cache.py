@@ -8,6 +8,9 @@
 Token j of a sequence lies in row j % page_size of its page number j // page_size. A sequence holds no more memory than
 its own length needs, one page's remainder apart.
 
+``MultiHeadAttention`` takes it as ``cache=``, with any mechanism that carries keys and values; the dot product then
+reads the pages where they lie.
+
 As ``KeyValueCache`` does, a paged cache never changes: ``extended``, ``reordered`` and ``joined`` give a new one, which
 shares pages with those before it. Where two branches of a sequence go different ways, the page they part in is
 copied, and no other. A page goes back to the pool when the last cache that holds it is gone: drop a cache to free it.
@@ -40,22 +43,27 @@ from regard.errors import (
 )
 from regard.kernels.operators import paged_attention_op
 from regard.kernels.select import names_of
-from regard.layers.page_pool import Page, PagePool
 from regard.masks.band import Band
 from regard.masks.base import Mask
+from regard.mechanisms.page_pool import Page, PagePool
+from regard.mechanisms.state import State
 from regard.shapes import check_mask, check_scale
 from regard.tensors import check_tensor, is_dense
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class PagedCache:
-    """Keys and values of ``lengths`` tokens of each sequence of a batch."""
+class PagedCache(State):
+    """Keys and values of ``lengths`` tokens of each sequence of a batch; ``length`` is that of the longest."""
 
     pool: PagePool
     lengths: tuple[int, ...]
     _pages: tuple[tuple[Page, ...], ...] = field(repr=False)
     _table: Int[Tensor, "batch most_pages"] = field(repr=False)  # the pages' numbers
+    length: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "length", max(self.lengths, default=0))
 
     @classmethod
     def empty(cls, pool: PagePool, batch: int) -> PagedCache:
@@ -74,6 +82,11 @@ class PagedCache:
     def batch(self) -> int:
         """How many sequences there are."""
         return len(self.lengths)
+
+    @property
+    def next_positions(self) -> tuple[int, ...]:
+        """The length of each sequence."""
+        return self.lengths
 
     def extended(self, key: Tensor, value: Tensor, lengths: Sequence[int] | Tensor | None = None) -> PagedCache:
         """A cache with more tokens at the end of each sequence.

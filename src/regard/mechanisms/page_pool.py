@@ -98,7 +98,7 @@ class PagePool:
                 self._grow(self.pages + count - self.free)
             return [Page(self, self._free.pop()) for _ in range(count)]
 
-    def give_back(self, index: int) -> None:
+    def release(self, index: int) -> None:
         """A page that no cache holds any more. Called wherever Python collects, so it takes no lock."""
         self._free.append(index)
 
@@ -149,4 +149,4 @@ class Page:
         self.pool, self.index, self.used = pool, index, 0
 
     def __del__(self) -> None:
-        self.pool.give_back(self.index)
+        self.pool.release(self.index)
