@@ -22,7 +22,7 @@ from benchmarks.peers import missing, quiet_transformers
 from regard import masks
 from regard.models.checkpoint_writer import write_folder
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.models.weight_names import Layout
+from regard.models.weight_names import Row, WeightNames
 from regard.train.loss import smoothed_cross_entropy
 from regard.translation.export import hugging_face
 
@@ -185,16 +185,20 @@ _DECODER = {
     "dec_layer_norm": "cross_attention_residual.norm",
     **_FEED_FORWARD,
 }
-_JOEYNMT = Layout(
-    {
-        f"{side}.layers.{{n}}.{theirs}": f"{side}.{{n}}.{ours}"
-        for side, names in (("encoder", _ENCODER), ("decoder", _DECODER))
-        for theirs, ours in names.items()
-    }
-    | {"src_embed.lut": "source_words", "trg_embed.lut": "target_words", "decoder.output_layer": "output"}
+_JOEYNMT = WeightNames(
+    (
+        *(
+            Row(f"{side}.layers.{{n}}.{theirs}", f"{side}.{{n}}.{ours}")
+            for side, names in (("encoder", _ENCODER), ("decoder", _DECODER))
+            for theirs, ours in names.items()
+        ),
+        Row("src_embed.lut", "source_words"),
+        Row("trg_embed.lut", "target_words"),
+        Row("decoder.output_layer", "output"),
+    )
 )
 
 
 def _in_joeynmt(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
     """Our weights by their names; tables of positions, which are theirs, stay."""
-    return theirs | _JOEYNMT.theirs(_weights())
+    return theirs | _JOEYNMT.to_file(_weights())

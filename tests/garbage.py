@@ -511,7 +511,7 @@ def _models() -> Iterator[Target]:
         name = type(model).__name__
         pair = lambda: {"source": ids(), "target": ids(), "mask": None}  # noqa: E731
         yield Target(f"{name}.forward", model, pair)
-        yield Target(f"{name}.attended", model.attended, pair)
+        yield Target(f"{name}.cross_attention_weights", model.cross_attention_weights, pair)
         yield Target(f"{name}.start", model.start, lambda: {"source": ids(), "lengths": torch.tensor([4, 3])})
         step = lambda model=model: {"tokens": torch.tensor([2, 2]), "state": state_of(model)}  # noqa: E731
         yield Target(f"{name}.step", model.step, step)

@@ -89,7 +89,7 @@ class TestRead:
     @pytest.mark.parametrize("stored", [torch.float64, torch.bfloat16, torch.float16])
     def test_other_dtypes_become_float32(self, folder, tensors, stored):
         save(folder, {name: tensor.to(stored) for name, tensor in tensors.items()})
-        words = load(folder).words.weight
+        words = load(folder).token_embedding.weight
         assert words.dtype == torch.float32
         assert torch.equal(words, tensors["embeddings.word_embeddings.weight"].to(stored).float())
 
@@ -117,11 +117,11 @@ class TestRead:
 
     def test_weights_outlive_their_file(self, folder):
         model = load(folder)
-        before = model.words.weight.clone()
+        before = model.token_embedding.weight.clone()
         with (folder / "model.safetensors").open("r+b") as file:
             file.seek(-4096, os.SEEK_END)
             file.write(b"\xff" * 4096)
-        assert torch.equal(model.words.weight, before)
+        assert torch.equal(model.token_embedding.weight, before)
         assert all(weight.isfinite().all() for weight in model.parameters())
 
 
@@ -298,7 +298,7 @@ class TestSave:
 
     def test_overwrite(self, model, folder):
         with torch.no_grad():
-            model.words.weight.fill_(0.5)
+            model.token_embedding.weight.fill_(0.5)
         model.save(folder, overwrite=True)
         assert_same(model, load(folder))
         assert [path.name for path in folder.parent.iterdir()] == ["model"]

@@ -1,6 +1,6 @@
 """BERT: a text encoder.
 
-    h_0 = norm(words[ids] + positions + segments)
+    h_0 = norm(tokens[ids] + positions + segments)
     a   = norm(h + MultiHead(h, h)),   h' = norm(a + FFN(a))         for each layer
     pooled = tanh(W h_L[first token] + b)
 
@@ -36,7 +36,7 @@ from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.base import Encoder
 from regard.models.check_token_ids import check_indices
 from regard.models.config_file import MOST_LAYERS, ConfigFile
-from regard.models.weight_names import Layout
+from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
 from regard.shapes import check_dropout
 from regard.text import Pooling
@@ -53,27 +53,27 @@ _ACTIVATIONS = {
 }
 """Hugging Face's names of activations, and ours; of several for one thing the first is written."""
 
-LAYOUT = Layout(
-    renamed={
-        "embeddings.word_embeddings": "words",
-        "embeddings.position_embeddings": "positions",
-        "embeddings.token_type_embeddings": "segments",
-        "embeddings.LayerNorm": "norm",
-        "encoder.layer.{n}.attention.self.query": "layers.{n}.attention.query_projection",
-        "encoder.layer.{n}.attention.self.key": "layers.{n}.attention.key_projection",
-        "encoder.layer.{n}.attention.self.value": "layers.{n}.attention.value_projection",
-        "encoder.layer.{n}.attention.output.dense": "layers.{n}.attention.output_projection",
-        "encoder.layer.{n}.attention.output.LayerNorm": "layers.{n}.attention_residual.norm",
-        "encoder.layer.{n}.intermediate.dense": "layers.{n}.feed_forward.up",
-        "encoder.layer.{n}.output.dense": "layers.{n}.feed_forward.down",
-        "encoder.layer.{n}.output.LayerNorm": "layers.{n}.feed_forward_residual.norm",
-        "pooler.dense": "pooler",
-    },
+WEIGHT_NAMES = WeightNames(
+    rows=(
+        Row("embeddings.word_embeddings", "token_embedding"),
+        Row("embeddings.position_embeddings", "positions"),
+        Row("embeddings.token_type_embeddings", "segments"),
+        Row("embeddings.LayerNorm", "norm"),
+        Row("encoder.layer.{n}.attention.self.query", "layers.{n}.attention.query_projection"),
+        Row("encoder.layer.{n}.attention.self.key", "layers.{n}.attention.key_projection"),
+        Row("encoder.layer.{n}.attention.self.value", "layers.{n}.attention.value_projection"),
+        Row("encoder.layer.{n}.attention.output.dense", "layers.{n}.attention.output_projection"),
+        Row("encoder.layer.{n}.attention.output.LayerNorm", "layers.{n}.attention_residual.norm"),
+        Row("encoder.layer.{n}.intermediate.dense", "layers.{n}.feed_forward.up"),
+        Row("encoder.layer.{n}.output.dense", "layers.{n}.feed_forward.down"),
+        Row("encoder.layer.{n}.output.LayerNorm", "layers.{n}.feed_forward_residual.norm"),
+        Row("pooler.dense", "pooler"),
+    ),
     prefix="bert.",
-    ignored=("embeddings.position_ids", "embeddings.token_type_ids"),
+    ignored=(r"embeddings\.(position|token_type)_ids",),
     heads=("cls.", "classifier.", "qa_outputs."),
 )
-"""Names in Hugging Face files, and ours."""
+"""Names in Hugging Face files, and in this model."""
 
 
 @final
@@ -199,7 +199,7 @@ class Bert(Encoder):
         super().__init__()
         check_kind("config", config, BertConfig, do="Bert(BertConfig(width=128, layers=2, heads=2, inner=512))")
         self.config = config
-        self.words = nn.Embedding(config.vocabulary, config.width)
+        self.token_embedding = nn.Embedding(config.vocabulary, config.width)
         self.positions = Learned(config.max_length, config.width)
         self.segments = nn.Embedding(config.segments, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
@@ -252,13 +252,13 @@ class Bert(Encoder):
 
         Raises CheckpointError for files that do not fit together.
         """
-        stored, left_out = LAYOUT.ours(checkpoint_reader.stored_tensors(folder))
+        origins, left_out = WEIGHT_NAMES.origins(checkpoint_reader.stored_tensors(folder))
         numbers = BertConfig.from_hugging_face(config)
-        has_pooler = any(name.startswith("pooler.") for name in stored)
-        checkpoint_reader.check_layers(numbers.layers, stored, "layers")
+        has_pooler = any(name.startswith("pooler.") for name in origins)
+        checkpoint_reader.check_layers(numbers.layers, origins, "layers")
         with checkpoint_reader.without_memory():
             model = cls(replace(numbers, pooler=has_pooler))
-        checkpoint_reader.fill(model, stored, dtype)
+        checkpoint_reader.fill(model, origins, dtype)
         model.tokenizer = checkpoint_reader.tokenizer_of(
             folder, pad_id=config.optional("pad_token_id"), limit=numbers.max_length, vocabulary=numbers.vocabulary
         )
@@ -271,13 +271,17 @@ class Bert(Encoder):
 
         The folder appears complete or not at all. Raises OutputExistsError where it exists, unless ``overwrite``.
         """
-        files = {"config.json": checkpoint_writer.config_text(self.config.to_hugging_face(), self.words.weight.dtype)}
+        files = {
+            "config.json": checkpoint_writer.config_text(
+                self.config.to_hugging_face(), self.token_embedding.weight.dtype
+            )
+        }
         if self.tokenizer is not None:
             files["tokenizer.json"] = self.tokenizer.to_json()
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.config.width, self.config.max_length)
         checkpoint_writer.write_folder(
-            checkpoint_writer.as_folder(folder), files, LAYOUT.theirs(self.state_dict()), overwrite=overwrite
+            checkpoint_writer.as_folder(folder), files, WEIGHT_NAMES.to_file(self.state_dict()), overwrite=overwrite
         )
 
     def _embedded(self, ids: Tensor, segments: Tensor | None) -> Tensor:
@@ -289,7 +293,7 @@ class Bert(Encoder):
                 got=str(tuple(ids.shape)),
                 do="a text of a BERT has at least [CLS] and [SEP]: model.tokenizer.encode(texts)",
             )
-        words = self.words(ids) + self.positions(ids.shape[1])
+        words = self.token_embedding(ids) + self.positions(ids.shape[1])
         if segments is None:
             segment = self.segments.weight[0]
         else:

@@ -8,8 +8,8 @@ read; names and shapes are checked against the model before memory is taken for 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.errors import CheckpointError
 from regard.models.config_file import read_json_object
-from regard.models.weight_names import Stored, listed
+from regard.models.weight_names import Origin, Stored, listed
 from regard.text import Tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -58,7 +58,7 @@ def stored_tensors(folder: Path) -> dict[str, Stored]:
     )
 
 
-def check_layers(layers: int, stored: Mapping[str, Stored], name: str) -> None:
+def check_layers(layers: int, stored: Iterable[str], name: str) -> None:
     """Raise CheckpointError unless the layers ``name.0`` to ``name.<layers - 1>`` are there: said once for all."""
     found = {int(parts[1]) for parts in (key.split(".") for key in stored) if parts[0] == name}
     if len(found) != layers or max(found, default=-1) != layers - 1:
@@ -77,13 +77,13 @@ def without_memory() -> Iterator[None]:
         yield
 
 
-def fill(model: nn.Module, stored: Mapping[str, Stored], dtype: torch.dtype) -> None:
-    """Give ``model``, built without memory, its weights.
+def fill(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.dtype) -> None:
+    """Give ``model``, built without memory, its weights, each from its origin.
 
     Raises CheckpointError where tensors are missing or do not fit.
     """
     wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    missing = [name for name in wanted if name not in stored]
+    missing = [name for name in wanted if name not in origins]
     if missing:
         raise CheckpointError(
             "the checkpoint lacks tensors of the model",
@@ -91,17 +91,17 @@ def fill(model: nn.Module, stored: Mapping[str, Stored], dtype: torch.dtype) -> 
             got=f"{len(missing)} missing: {listed(missing)}",
             do="check that config.json and the weights belong together",
         )
-    extra = [tensor.name for name, tensor in stored.items() if name not in wanted]
+    extra = [part.name for name, origin in origins.items() if name not in wanted for part in origin.stored]
     if extra:
         raise CheckpointError(
             "the checkpoint holds tensors that the model has no place for",
             expected=f"{len(wanted)} tensors",
-            got=listed(extra),
+            got=listed(list(dict.fromkeys(extra))),
             do="check that config.json and the weights belong together",
         )
-    for name, shape in wanted.items():
-        _check_tensor(stored[name], shape)
-    model.load_state_dict(_read(stored, dtype), assign=True)
+    for origin in origins.values():
+        _check_origin(origin, wanted)
+    model.load_state_dict(_read(origins, wanted, dtype), assign=True)
     _settle(model, dtype)
     model.requires_grad_(True)
 
@@ -211,32 +211,59 @@ def _sharded(folder: Path) -> dict[str, Stored]:
     return found
 
 
-def _check_tensor(tensor: Stored, shape: tuple[int, ...]) -> None:
-    if tensor.shape != shape:
+def _check_origin(origin: Origin, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise CheckpointError unless what is stored fits a model with tensors of these shapes."""
+    expected = origin.shape(shapes)
+    if origin.stored_shape() != expected:
+        expected = expected[::-1] if origin.transposed else expected
         raise CheckpointError(
-            f"{tensor.name} has another shape than the model",
-            expected=f"{shape}, from config.json",
-            got=f"{tensor.shape} in {tensor.file}",
+            f"{listed([part.name for part in origin.stored])} has another shape than the model",
+            expected=f"{expected}, from config.json" + (" and joined" if len(origin.stored) > 1 else ""),
+            got=f"{', '.join(str(part.shape) for part in origin.stored)} in {origin.stored[0].file}",
             do="check that config.json and the weights belong together",
         )
-    if tensor.dtype not in _FLOATS:
-        raise CheckpointError(
-            f"{tensor.name} is of a dtype that is not read",
-            expected=", ".join(_FLOATS),
-            got=tensor.dtype,
-            do="use a checkpoint that is not quantised",
-        )
+    for part in origin.stored:
+        if part.dtype not in _FLOATS:
+            raise CheckpointError(
+                f"{part.name} is of a dtype that is not read",
+                expected=", ".join(_FLOATS),
+                got=part.dtype,
+                do="use a checkpoint that is not quantised",
+            )
 
 
-def _read(stored: Mapping[str, Stored], dtype: torch.dtype) -> dict[str, Tensor]:
+def _read(
+    origins: Mapping[str, Origin], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
+) -> dict[str, Tensor]:
     """The tensors themselves, as copies: the file may be replaced while the model lives."""
+    cuts: dict[tuple[Stored, ...], list[str]] = {}
+    for name, origin in origins.items():
+        cuts.setdefault(origin.stored, []).append(name)
     state: dict[str, Tensor] = {}
-    for file in sorted({tensor.file for tensor in stored.values()}):
-        try:
-            with safe_open(file, framework="pt") as opened:
-                for name, tensor in stored.items():
-                    if tensor.file == file:
-                        state[name] = opened.get_tensor(tensor.name).to(dtype, copy=True)
-        except (SafetensorError, OSError) as error:
-            raise _damaged(file, error) from error
+    with _Files() as files:
+        for names in cuts.values():
+            joined = origins[names[0]].joined(files.read)
+            for name in names:
+                origin = origins[name]
+                sizes = [shapes[part][0] for part in origin.names] if len(origin.names) > 1 else None
+                part = joined if sizes is None else joined.split(sizes)[origin.part]
+                state[name] = part.to(dtype, copy=True, memory_format=torch.contiguous_format)
     return state
+
+
+class _Files(ExitStack):
+    """Files of tensors, each opened once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._opened: dict[Path, Any] = {}
+
+    def read(self, tensor: Stored) -> Tensor:
+        """The tensor, in the dtype of its file. Raises CheckpointError for a damaged file."""
+        try:
+            if tensor.file not in self._opened:
+                self._opened[tensor.file] = self.enter_context(safe_open(tensor.file, framework="pt"))
+            read: Tensor = self._opened[tensor.file].get_tensor(tensor.name)
+        except (SafetensorError, OSError) as error:
+            raise _damaged(tensor.file, error) from error
+        return read

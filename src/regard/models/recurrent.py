@@ -45,6 +45,7 @@ from regard.models.config_file import MOST_LAYERS
 from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
 from regard.models.recurrent_decoders import AttendingFirst, AttendingLast, Decoder, RecurrentState, Summarized
 from regard.models.token_model import TokenConfig, TokenModel
+from regard.models.weight_names import unchanged
 from regard.record import record
 from regard.shapes import check_dropout, check_mask
 from regard.tensors import check_tensor
@@ -104,6 +105,7 @@ class Recurrent(TokenModel):
 
     model_type = "regard-recurrent"
     config_class = RecurrentConfig
+    rows = unchanged("source_words", "target_words", "encoder.{path}", "decoder.{path}", "fit", "output")
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(config)

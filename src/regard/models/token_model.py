@@ -19,6 +19,7 @@ from regard.errors import OptionError, check_choice, check_count, check_kind, ch
 from regard.models import checkpoint_reader, checkpoint_writer, sequence_files
 from regard.models.base import EncoderDecoder
 from regard.models.config_file import ConfigFile
+from regard.models.weight_names import Row, WeightNames
 from regard.text.subword_training import END_ID, PAD_ID, START_ID
 
 SHARED = ("all", "target", "none")
@@ -82,6 +83,9 @@ class TokenModel(EncoderDecoder, ABC):
     config_class: ClassVar[type[Any]]
     """The dataclass of its numbers, from which it is built."""
 
+    rows: ClassVar[tuple[Row, ...]]
+    """What its weights are called in a file."""
+
     output: nn.Linear
 
     @abstractmethod
@@ -103,6 +107,11 @@ class TokenModel(EncoderDecoder, ABC):
             return dict.fromkeys(("target_words.weight", "output.weight"), "source_words.weight")
         return {"output.weight": "target_words.weight"} if self.config.shared == "target" else {}
 
+    @property
+    def weight_names(self) -> WeightNames:
+        """What the model's tensors are called in a file."""
+        return WeightNames(self.rows, tied=self.tied)
+
     def tie(self) -> None:
         """Make the output one with the target's embeddings, where they are shared."""
         if self.config.shared != "none":
@@ -113,7 +122,7 @@ class TokenModel(EncoderDecoder, ABC):
         sequence_files.write(
             checkpoint_writer.as_folder(folder),
             config={"model_type": self.model_type, **asdict(self.config)},
-            weights={name: tensor for name, tensor in self.state_dict().items() if name not in self.tied},
+            weights=self.weight_names.to_file(self.state_dict()),
             subwords=self.subwords,
             metadata=self.metadata,
             overwrite=overwrite,
@@ -128,8 +137,8 @@ class TokenModel(EncoderDecoder, ABC):
         sequence_files.check_depth(_depth(numbers), stored)
         with checkpoint_reader.without_memory():
             model = cls(numbers)
-        origins = {name: stored[origin] for name, origin in model.tied.items() if origin in stored}
-        checkpoint_reader.fill(model, origins | stored, dtype)
+        origins, _ = model.weight_names.origins(stored)
+        checkpoint_reader.fill(model, origins, dtype)
         model.tie()
         model.subwords = sequence_files.read_subwords(folder)
         sequence_files.check_vocabularies(model.subwords, model.vocab_sizes)

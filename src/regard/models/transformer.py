@@ -31,6 +31,7 @@ from regard.models.beam_groups import Groups
 from regard.models.check_token_ids import check_indices, check_step
 from regard.models.config_file import MOST_LAYERS
 from regard.models.token_model import TokenConfig, TokenModel
+from regard.models.weight_names import unchanged
 from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets
 from regard.positions.base import AbsolutePosition, PairBias, Rotation
 from regard.record import record
@@ -148,6 +149,16 @@ class Transformer(TokenModel):
 
     model_type = "regard-transformer"
     config_class = TransformerConfig
+    rows = unchanged(
+        "source_words",
+        "target_words",
+        "positions",
+        "encoder.{n}.{path}",
+        "encoder_norm",
+        "decoder.{n}.{path}",
+        "decoder_norm",
+        "output",
+    )
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__(config)

@@ -1,16 +1,29 @@
-"""What tensors are called in a Hugging Face file, and what in a model of ours: one table, read in both directions."""
+"""What tensors are called in a file, and what in a model: one table for each type of model, used in both directions.
+
+A row pairs modules of a file with modules of a model, many to many:
+
+    Row("pooler.dense", "pooler")                             one to one
+    Row("attn.c_attn", ("q", "k", "v"), transposed=True)      fused in the file, and transposed
+    Row(("w1", "w3"), "gate_and_up")                          fused in the model
+
+The tensors of either side are joined along their first dimension, the output of a layer, in the order of the row.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import TypeVar, final
 
+import torch
 from torch import Tensor
 
 from regard.errors import CheckpointError
+
+_Part = TypeVar("_Part")
+_PLACEHOLDERS = {r"\{n\}": r"(?P<n>0|[1-9]\d{0,6})", r"\{path\}": r"(?P<path>[\w.]+)"}
 
 
 @final
@@ -26,64 +39,135 @@ class Stored:
 
 @final
 @dataclass(frozen=True)
-class Layout:
-    """Names in a file, and ours.
+class Row:
+    """Modules of a file whose tensors together are those of modules of a model.
 
-    ``renamed`` pairs modules, with ``{n}`` for a layer's number. ``prefix`` may stand before a name. ``ignored`` names
-    hold no weights. Names that begin with one of ``heads`` belong to a head on top of the model, and are left out.
+    ``{n}`` stands for a layer's number and ``{path}`` for any modules below one. ``transposed`` matrices are (in, out)
+    in the file. Where several modules of a file come from one of the model, they are of one size.
     """
 
-    renamed: Mapping[str, str]
+    stored: str | tuple[str, ...]
+    names: str | tuple[str, ...]
+    transposed: bool = False
+
+
+@final
+@dataclass(frozen=True)
+class Origin:
+    """Where a tensor of a model comes from: tensors of a file, joined, then cut into ``names``; it is one of these."""
+
+    stored: tuple[Stored, ...]
+    names: tuple[str, ...]
+    part: int
+    transposed: bool
+
+    def shape(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+        """The joined tensor's, (out, in), for a model whose tensors have these shapes."""
+        own = shapes[self.names[self.part]]
+        return own if len(self.names) == 1 else (sum(shapes[name][0] for name in self.names), *own[1:])
+
+    def stored_shape(self) -> tuple[int, ...] | None:
+        """The joined tensor's, (out, in), as the file has it; None where its parts do not fit each other."""
+        first, *others = (tensor.shape[::-1] if self.transposed else tensor.shape for tensor in self.stored)
+        if not others:
+            return first
+        if not first or any(shape[1:] != first[1:] for shape in others):
+            return None
+        return (sum(shape[0] for shape in (first, *others)), *first[1:])
+
+    def joined(self, read: Callable[[Stored], Tensor]) -> Tensor:
+        """The joined tensor, (out, in)."""
+        tensors = [_turned(read(tensor), transposed=self.transposed) for tensor in self.stored]
+        return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+
+
+@final
+@dataclass(frozen=True)
+class WeightNames:
+    """The table of a type of model.
+
+    Args:
+        rows: pairs of modules.
+        prefix: may stand before a name in a file.
+        ignored: patterns (regular expressions) of names that hold no weights.
+        heads: beginnings of names that belong to a head on top of the model, and are left out.
+        tied: names of the model's tensors that are another of its tensors, and that one's name: such a tensor is not
+            written, and where a file lacks it, it is read from the other's.
+    """
+
+    rows: tuple[Row, ...]
     prefix: str = ""
     ignored: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
+    tied: Mapping[str, str] = field(default_factory=dict)
 
-    def ours(self, stored: Mapping[str, Stored]) -> tuple[dict[str, Stored], list[str]]:
-        """Tensors by our names, and the names left out.
+    def origins(self, stored: Mapping[str, Stored]) -> tuple[dict[str, Origin], list[str]]:
+        """Where each tensor of a model comes from, by the model's names, and the names in the file that are left out.
 
         Raises CheckpointError for names that mean nothing here, and for two names of one tensor.
         """
-        named: dict[str, Stored] = {}
-        left_out: list[str] = []
-        extra: list[str] = []
-        for name, tensor in stored.items():
-            bare = name.removeprefix(self.prefix)
-            new = self._renamed(_modern(bare), self.renamed.items())
-            if bare in self.ignored:
-                continue
-            if new is not None and new in named:
-                raise CheckpointError(
-                    "the checkpoint holds a tensor twice",
-                    expected=f"one tensor for {new}",
-                    got=f"{named[new].name} and {name}",
-                    do="remove one of them",
-                )
-            if new is not None:
-                named[new] = tensor
-            else:
-                (left_out if bare.startswith(self.heads) else extra).append(name)
+        bare = ((_current(name.removeprefix(self.prefix)), tensor) for name, tensor in stored.items())
+        rows, other = _by_row(
+            [(_as_tuple(row.stored), row) for row in self.rows],
+            ((name, tensor) for name, tensor in bare if not self._is_ignored(name)),
+            lambda tensor: tensor.name,
+        )
+        left_out = [tensor.name for name, tensor in other if name.startswith(self.heads)]
+        extra = [tensor.name for name, tensor in other if not name.startswith(self.heads)]
         if extra:
+            head = f", and at most a known head ({', '.join(self.heads)})" if self.heads else ""
             raise CheckpointError(
                 "the checkpoint holds tensors that the model has no place for",
-                expected="the tensors of this architecture, and at most a known head (" + ", ".join(self.heads) + ")",
+                expected=f"the tensors of this architecture{head}",
                 got=listed(extra),
                 do="check that config.json and the weights belong together, or remove the tensors",
             )
-        return named, left_out
+        named: dict[str, Origin] = {}
+        for row, found, fill in rows:
+            names, parts = tuple(fill(name) for name in _as_tuple(row.names)), _as_tuple(row.stored)
+            if len(found) == len(parts):  # else the model's tensors are missing, which is said where they are filled
+                tensors = tuple(found[part] for part in range(len(parts)))
+                named |= {name: Origin(tensors, names, part, row.transposed) for part, name in enumerate(names)}
+        tied = {name: named[other] for name, other in self.tied.items() if other in named}
+        return tied | named, left_out
 
-    def theirs(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A model's tensors by the names of the file."""
-        back = [(ours, theirs) for theirs, ours in self.renamed.items()]
-        renamed = {name: self._renamed(name, back) for name in state}
-        return {str(renamed[name]): tensor for name, tensor in state.items()}
+    def to_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A model's tensors by the names of the file.
 
-    @staticmethod
-    def _renamed(name: str, pairs: Iterable[tuple[str, str]]) -> str | None:
-        for old, new in pairs:
-            found = re.fullmatch(re.escape(old).replace(r"\{n\}", r"(?P<n>0|[1-9]\d{0,6})") + r"(?P<rest>\.\w+)", name)
-            if found:
-                return new.replace("{n}", found.groupdict().get("n", "")) + found["rest"]
-        return None
+        Raises CheckpointError for a tensor that has no name there, and for some of several that are one in the file.
+        """
+        rows, other = _by_row(
+            [(_as_tuple(row.names), row) for row in self.rows],
+            ((name, (name, tensor)) for name, tensor in state.items() if name not in self.tied),
+            lambda named: named[0],
+        )
+        unnamed = [name for name, _ in other]
+        parted = [found for row, found, _ in rows if len(found) < len(_as_tuple(row.names))]
+        unnamed += [name for found in parted for name, _ in found.values()]
+        if unnamed:
+            raise CheckpointError(
+                "tensors of the model have no name in a file",
+                expected="the tensors of this architecture",
+                got=listed(unnamed),
+                do="add a row for them",
+            )
+        written: dict[str, Tensor] = {}
+        for row, found, fill in rows:
+            tensors = [found[part][1] for part in range(len(found))]
+            parts = _as_tuple(row.stored)
+            whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+            cut = [whole] if len(parts) == 1 else whole.split(whole.shape[0] // len(parts))
+            for name, tensor in zip(parts, cut, strict=True):
+                written[fill(name)] = _turned(tensor, transposed=row.transposed)
+        return written
+
+    def _is_ignored(self, name: str) -> bool:
+        return any(re.fullmatch(pattern, name) for pattern in self.ignored)
+
+
+def unchanged(*names: str) -> tuple[Row, ...]:
+    """Rows of modules that are called the same in a file and in a model."""
+    return tuple(Row(name, name) for name in names)
 
 
 def listed(names: list[str]) -> str:
@@ -91,6 +175,65 @@ def listed(names: list[str]) -> str:
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
-def _modern(name: str) -> str:
+_Match = tuple[Row, dict[int, _Part], Callable[[str], str]]
+
+
+def _by_row(
+    sides: list[tuple[tuple[str, ...], Row]],
+    named: Iterator[tuple[str, _Part]],
+    name_of: Callable[[_Part], str],
+) -> tuple[list[_Match[_Part]], list[tuple[str, _Part]]]:
+    """Tensors by row, by what the placeholders of the row stand for, and by their part in it; and those of no row.
+
+    Each with what fills the placeholders of the row's other names. Raises CheckpointError where two are one part.
+    """
+    patterns = [
+        (re.compile(_pattern(name)), number, part)
+        for number, (names, _) in enumerate(sides)
+        for part, name in enumerate(names)
+    ]
+    found: dict[tuple[int, str, str, str], dict[int, _Part]] = {}
+    other: list[tuple[str, _Part]] = []
+    for name, tensor in named:
+        matches = ((pattern.fullmatch(name), number, part) for pattern, number, part in patterns)
+        match, number, part = next((one for one in matches if one[0]), (None, 0, 0))
+        if match is None:
+            other.append((name, tensor))
+            continue
+        values = match.groupdict()
+        parts = found.setdefault((number, values.get("n", ""), values.get("path", ""), values["kind"]), {})
+        if part in parts:
+            raise CheckpointError(
+                "the checkpoint holds a tensor twice",
+                expected=f"one tensor for {name}",
+                got=f"{name_of(parts[part])} and {name_of(tensor)}",
+                do="remove one of them",
+            )
+        parts[part] = tensor
+    return [(sides[key[0]][1], parts, _filling(*key[1:])) for key, parts in found.items()], other
+
+
+def _pattern(name: str) -> str:
+    """The regular expression of a module's tensors."""
+    pattern = re.escape(name)
+    for placeholder, expression in _PLACEHOLDERS.items():
+        pattern = pattern.replace(placeholder, expression)
+    return pattern + r"(?P<kind>\.\w+)"
+
+
+def _filling(n: str, path: str, kind: str) -> Callable[[str], str]:
+    return lambda name: name.replace("{n}", n).replace("{path}", path) + kind
+
+
+def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
+
+
+def _turned(tensor: Tensor, *, transposed: bool) -> Tensor:
+    """A matrix, transposed if asked for; a vector as it is."""
+    return tensor.T.contiguous() if transposed and tensor.dim() == 2 else tensor
+
+
+def _current(name: str) -> str:
     """The names that TensorFlow's checkpoints gave to a norm's parameters, as they are now."""
     return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))

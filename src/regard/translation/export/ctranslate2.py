@@ -2,7 +2,7 @@
 
 Queries, keys and values of self-attention are one matrix there; keys and values of cross-attention another. Positions
 that are added to embeddings are a table. Tokens that no search of ours writes get a bias of -infinity in the output, so
-that none is written there either. Alignments (``return_attention``) are those of ``Transformer.attended``.
+that none is written there either. Alignments (``return_attention``) are ``Transformer.cross_attention_weights``.
 
 The layout is CTranslate2's own, by its ``specs``.
 """

@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.models.transformer import Transformer, TransformerConfig
-from regard.models.weight_names import Layout
+from regard.models.weight_names import Row, WeightNames
 from regard.search.base import banned_token_ids
 from regard.text.subwords import Subwords
 from regard.translation.export.refuse import check_mechanism, check_one_of
@@ -71,19 +71,19 @@ _CROSS = {
     "encoder_attn_layer_norm": "cross_attention_residual.norm",
 }
 _SIDES = {"encoder": _BLOCK, "decoder": _BLOCK | _CROSS}
-_LAYOUT = Layout(
-    {
-        f"model.{side}.layers.{{n}}.{theirs}": f"{side}.{{n}}.{ours}"
-        for side, names in _SIDES.items()
-        for theirs, ours in names.items()
-    }
-    | {
-        "model.encoder.layer_norm": "encoder_norm",
-        "model.decoder.layer_norm": "decoder_norm",
-        "model.encoder.embed_tokens": "source_words",
-        "model.decoder.embed_tokens": "target_words",
-        "lm_head": "output",
-    }
+_WEIGHT_NAMES = WeightNames(
+    (
+        *(
+            Row(f"model.{side}.layers.{{n}}.{theirs}", f"{side}.{{n}}.{ours}")
+            for side, names in _SIDES.items()
+            for theirs, ours in names.items()
+        ),
+        Row("model.encoder.layer_norm", "encoder_norm"),
+        Row("model.decoder.layer_norm", "decoder_norm"),
+        Row("model.encoder.embed_tokens", "source_words"),
+        Row("model.decoder.embed_tokens", "target_words"),
+        Row("lm_head", "output"),
+    )
 )
 _WRITERS = ("output_projection.", "down.", "norm.")
 """Modules that write the width: it is the first dimension of their tensors. In all other matrices it is the second."""
@@ -143,7 +143,7 @@ def tensors(model: Transformer) -> dict[str, Tensor]:
     """The weights by their names and in their order; a matrix that is in several places stands in the file once."""
     order = _order(model.config.width)
     state = {name: tensor for name, tensor in model.state_dict().items() if name not in model.tied}
-    named = _LAYOUT.theirs({name: _ordered(name, tensor, order) for name, tensor in state.items()})
+    named = _WEIGHT_NAMES.to_file({name: _ordered(name, tensor, order) for name, tensor in state.items()})
     if model.config.shared == "all":
         named["model.shared.weight"] = named.pop("model.encoder.embed_tokens.weight")
     if model.config.norm == "pre":  # Marian makes the table of positions itself, Pegasus reads it
