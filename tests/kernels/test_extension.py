@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import regard
-from regard.kernels import library
+from regard.kernels import extension
 
 SOURCE = Path(regard.__file__).parent
 OWN = "_native" + EXTENSION_SUFFIXES[0]
@@ -79,10 +79,10 @@ loader.write_text(loader.read_text().replace("_INTERFACE = ", "_INTERFACE = 1000
 
 def test_a_module_of_other_sources_is_not_called(run):
     """As after an update of the Python files alone."""
-    done = run(OTHER_INTERFACE + LIST, OWN, Path(library.native.__file__).read_bytes())
+    done = run(OTHER_INTERFACE + LIST, OWN, Path(extension.native.__file__).read_bytes())
     (native,) = (row for row in json.loads(done.stdout)["implementations"] if row["impl"] == "native")
     assert native["available"] is False
-    numbers = f"its interface is {library.native.interface}, and {1000 + library.native.interface} is needed"
+    numbers = f"its interface is {extension.native.interface}, and {1000 + extension.native.interface} is needed"
     assert f"{numbers}); build it again, by `pip install .`" in native["details"]
 
 

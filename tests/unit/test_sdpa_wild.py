@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from regard.kernels.sdpa import Sdpa
 
 import regard
 from regard import masks, positions
+from regard.kernels.implementations.sdpa import ATTENTION
 from regard.shapes import checked
 
 LENGTH, HEAD_DIM = 61, 31
@@ -139,4 +139,4 @@ def test_a_whole_graph_is_refused_in_words(as_users_call):
     """By torch.compile, which quotes the reason; tests/kernels/compiled.py has the ways in full, in another process."""
     request = checked(*tokens(), mask=None, bias=None, scale=None)
     with pytest.raises(RuntimeError, match='"sdpa" looks at the numbers on a CPU, and no graph can depend on them'):
-        torch.compile(Sdpa().attention, backend="eager", fullgraph=True)(request)
+        torch.compile(ATTENTION.compute, backend="eager", fullgraph=True)(request)
