@@ -691,8 +691,8 @@ def _translating() -> Iterator[Target]:
 def _looks() -> Iterator[Target]:
     yield Target("record", lambda model: regard.record(model).__enter__(), lambda: {"model": bert()})
     yield Target("Seen[]", lambda index: seen()[index], lambda: {"index": 0})
-    yield Target("SeenLayer.weights", lambda rows: seen()[0].weights(rows), lambda: {"rows": None})
-    yield Target("SeenLayer.observe", lambda **asked: seen()[0].observe(**asked), lambda: {"top": 2, "rows": None})
+    yield Target("LayerCall.weights", lambda rows: seen()[0].weights(rows), lambda: {"rows": None})
+    yield Target("LayerCall.observe", lambda **asked: seen()[0].observe(**asked), lambda: {"top": 2, "rows": None})
     yield Target("read", read, lambda: {"model": reader(), "text": "a dog", "truncate": False})
     yield Target(
         "read_pair",

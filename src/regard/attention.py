@@ -12,7 +12,7 @@ from regard.arrays import Array, is_foreign, on_tensors
 from regard.kernels.request import Bias
 from regard.kernels.select import Choice, choose, select
 from regard.masks.base import Mask
-from regard.shapes import checked
+from regard.validation import checked
 
 
 @explain_arguments

@@ -13,7 +13,7 @@ from regard.contract import Observation
 from regard.kernels.request import Bias
 from regard.kernels.select import select
 from regard.masks.base import Mask
-from regard.shapes import check_top, checked, query_rows
+from regard.validation import check_top, checked, query_rows
 
 
 @explain_arguments

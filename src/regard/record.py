@@ -30,7 +30,7 @@ from regard.mechanisms.base import Mechanism
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class SeenLayer:
+class LayerCall:
     """One call of one attention layer.
 
     Tensors are detached, with shapes as in ``contract``, after any rotation by position.
@@ -46,7 +46,7 @@ class SeenLayer:
 
     def __repr__(self) -> str:
         shapes = ", ".join(f"{side} {tuple(getattr(self, side).shape)}" for side in ("query", "key", "value"))
-        return f"SeenLayer({self.name!r}, {type(self.mechanism).__name__}, {shapes}, mask={self.mask!r})"
+        return f"LayerCall({self.name!r}, {type(self.mechanism).__name__}, {shapes}, mask={self.mask!r})"
 
     def weights(self, rows: Sequence[int] | Tensor | None = None) -> Tensor:
         """Exact weights (batch, heads, rows, keys) of some or all queries, computed now."""
@@ -61,22 +61,22 @@ class SeenLayer:
             )
 
 
-class Seen(Sequence[SeenLayer]):
+class Recording(Sequence[LayerCall]):
     """The calls of all attention layers, in order.
 
     Also by name: ``seen["layers.0.attention"]`` is that layer's last call.
     """
 
     def __init__(self) -> None:
-        self._calls: list[SeenLayer] = []
+        self._calls: list[LayerCall] = []
 
     def __repr__(self) -> str:
-        return "Seen(" + ", ".join(call.name or "attention" for call in self._calls) + ")"
+        return "Recording(" + ", ".join(call.name or "attention" for call in self._calls) + ")"
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def __iter__(self) -> Iterator[SeenLayer]:
+    def __iter__(self) -> Iterator[LayerCall]:
         return iter(self._calls)
 
     def __getitem__(self, index: Any) -> Any:
@@ -105,8 +105,8 @@ class Seen(Sequence[SeenLayer]):
 
 @explain_arguments
 @contextmanager
-def record(model: nn.Module) -> Iterator[Seen]:
-    """Listen to every attention layer of ``model`` while the context is open; gives a ``Seen``.
+def record(model: nn.Module) -> Iterator[Recording]:
+    """Listen to every attention layer of ``model`` while the context is open; gives a ``Recording``.
 
     Raises OptionError for a model in which no layer can be listened to.
     """
@@ -125,7 +125,7 @@ def record(model: nn.Module) -> Iterator[Seen]:
             got="none among its modules",
             do="use regard.MultiHeadAttention (from_torch converts nn.MultiheadAttention), or regard.load",
         )
-    seen = Seen()
+    seen = Recording()
     handles = [module.register_forward_pre_hook(_listener(seen, name), with_kwargs=True) for name, module in mechanisms]
     try:
         yield seen
@@ -134,13 +134,13 @@ def record(model: nn.Module) -> Iterator[Seen]:
             handle.remove()
 
 
-def _listener(seen: Seen, name: str) -> Any:
+def _listener(seen: Recording, name: str) -> Any:
     layer = "" if name == "mechanism" else name.removesuffix(".mechanism")
 
     def listen(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         given = dict(zip(("query", "key", "value", "mask"), args, strict=False)) | kwargs
         seen._calls.append(
-            SeenLayer(
+            LayerCall(
                 name=layer,
                 mechanism=module,
                 query=given["query"].detach(),

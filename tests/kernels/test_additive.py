@@ -22,7 +22,7 @@ from regard import masks, positions
 from regard.errors import OptionError, RefusedError
 from regard.kernels.operators import additive_op
 from regard.kernels.operators.kernel_arguments import Terms, terms_of
-from regard.shapes import checked
+from regard.validation import checked
 
 HEADS, KEY_HEADS, QUERIES, KEYS, INNER, VALUE_DIM = 6, 3, 7, 11, 5, 13
 LENGTHS = [(1, 1), (5, 7), (63, 65), (64, 64), (65, 63), (7, 257), (131, 3)]

@@ -19,7 +19,7 @@ from oracles import differences
 from regard import Observation, masks, positions
 from regard.kernels.operators import observe_op
 from regard.kernels.operators.kernel_arguments import terms_of
-from regard.shapes import checked
+from regard.validation import checked
 
 HEADS, KEY_HEADS = 4, 2
 STATISTICS = ("output", "lse", "entropy", "received", "top_weights", "rows")

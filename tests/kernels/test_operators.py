@@ -14,7 +14,7 @@ from regard.errors import RefusedError
 from regard.kernels import tracing
 from regard.kernels.operators import attention_op
 from regard.kernels.operators.kernel_arguments import Terms, terms_of
-from regard.shapes import checked
+from regard.validation import checked
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13
 attend = partial(regard.attention, impl="native")

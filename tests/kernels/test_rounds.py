@@ -7,7 +7,7 @@ import regard
 from regard import masks
 
 BATCH, HEADS, KEY_HEADS, LENGTH, HEAD_DIM = 2, 26, 13, 1031, 61
-"""Packed, for the backward pass, they take more than one round of memory (round_bytes in packed.h)."""
+"""Packed, for the backward pass, they take more than one round of memory (round_bytes in pack_layout.h)."""
 
 
 def tensors(dtype):

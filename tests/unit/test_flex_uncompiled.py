@@ -8,7 +8,7 @@ import regard
 from conformance.trials import LAYOUTS, TRIALS
 from regard import masks, positions
 from regard.kernels.implementations.flex import block_mask, flex
-from regard.shapes import checked
+from regard.validation import checked
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 

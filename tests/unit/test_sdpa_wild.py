@@ -6,7 +6,7 @@ import torch
 import regard
 from regard import masks, positions
 from regard.kernels.implementations.sdpa import ATTENTION
-from regard.shapes import checked
+from regard.validation import checked
 
 LENGTH, HEAD_DIM = 61, 31
 

@@ -12,7 +12,7 @@ from typing import final
 from torch import Tensor, nn
 
 from regard.kernels.operators.dropout_op import drop
-from regard.shapes import check_dropout, check_tokens
+from regard.validation import check_dropout, check_tokens
 
 
 @final

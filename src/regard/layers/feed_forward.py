@@ -17,7 +17,7 @@ from regard.arguments import explain_arguments
 from regard.errors import ShapeError, check_choice, check_flag, check_size, check_weights
 from regard.layers.dropout import Dropout
 from regard.layers.projection import project
-from regard.shapes import check_tokens
+from regard.validation import check_tokens
 
 _PLAIN = ("relu", "gelu", "gelu_tanh", "silu", "relu_squared")
 _GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": "silu"}

@@ -38,7 +38,7 @@ from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.state import State, wrong_state
 from regard.positions.base import PairBias, Rotation
-from regard.shapes import check_dropout, check_mask, check_tokens
+from regard.validation import check_dropout, check_mask, check_tokens
 
 
 @final

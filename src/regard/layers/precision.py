@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import check_choice
-from regard.kernels.in_turns import least_seconds
+from regard.interleaved_timing import least_seconds
 
 PRECISIONS = ("float32", "bfloat16")
 LAYERS = ("linear", "gru", "lstm")

@@ -25,7 +25,7 @@ from torch.nn import functional
 from torch.nn.modules import module as global_hooks
 
 from regard.errors import unknown
-from regard.kernels.in_turns import least_seconds
+from regard.interleaved_timing import least_seconds
 from regard.kernels.tracing import any_requires_grad, in_functorch, is_eager, is_eager_backward
 
 _LEAST_ROWS = {torch.float32: 16, torch.bfloat16: 2}

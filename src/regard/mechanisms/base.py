@@ -36,7 +36,7 @@ from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State, wrong_state
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.weights import observe_by_weights, weights_by_gradient
-from regard.shapes import check_dropout, check_tokens, check_top, checked, query_rows
+from regard.validation import check_dropout, check_tokens, check_top, checked, query_rows
 
 
 @explain_arguments

@@ -21,7 +21,7 @@ from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.paged_cache import PagedCache
 from regard.mechanisms.state import State
 from regard.mechanisms.steps import Steps
-from regard.shapes import check_scale, check_top, query_rows
+from regard.validation import check_scale, check_top, query_rows
 
 
 @final

@@ -24,7 +24,7 @@ from regard.kernels.select import names_of, select
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.steps import Steps
-from regard.shapes import check_tokens
+from regard.validation import check_tokens
 
 
 @explain_arguments

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from regard.errors import OptionError, ShapeError, described
 from regard.mechanisms.state import State
-from regard.shapes import check_tokens
+from regard.validation import check_tokens
 
 
 @dataclass

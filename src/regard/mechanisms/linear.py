@@ -32,7 +32,7 @@ from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import take_rows
 from regard.mechanisms.state import State, wrong_state
-from regard.shapes import check_mask
+from regard.validation import check_mask
 
 _CHUNK = 64
 _LARGEST = {torch.float32: 2.0**40, torch.float64: 2.0**300}

@@ -18,7 +18,7 @@ import torch
 
 from regard.arguments import explain_arguments
 from regard.errors import DtypeError, RefusedError, check_count, check_size, check_weights, described
-from regard.shapes import FLOATS, device_of
+from regard.validation import FLOATS, device_of
 
 
 @final

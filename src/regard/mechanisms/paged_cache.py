@@ -47,8 +47,8 @@ from regard.masks.band import Band
 from regard.masks.base import Mask
 from regard.mechanisms.page_pool import Page, PagePool
 from regard.mechanisms.state import State
-from regard.shapes import check_mask, check_scale
 from regard.tensors import check_tensor, is_dense
+from regard.validation import check_mask, check_scale
 
 
 @final

@@ -38,8 +38,8 @@ from regard.models.check_token_ids import check_indices
 from regard.models.config_file import MOST_LAYERS, ConfigFile
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
-from regard.shapes import check_dropout
 from regard.text import Pooling
+from regard.validation import check_dropout
 
 _ACTIVATIONS = {
     "gelu": "gelu",

@@ -22,7 +22,7 @@ from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
 from regard.models.recurrent import Recurrent
 from regard.models.transformer import Transformer
-from regard.shapes import FLOATS, device_of
+from regard.validation import FLOATS, device_of
 
 
 class FolderReader(Protocol):

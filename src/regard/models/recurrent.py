@@ -47,8 +47,8 @@ from regard.models.recurrent_decoders import AttendingFirst, AttendingLast, Deco
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import unchanged
 from regard.record import record
-from regard.shapes import check_dropout, check_mask
 from regard.tensors import check_tensor
+from regard.validation import check_dropout, check_mask
 
 ATTENTIONS = ("additive", "luong_dot", "luong_general", "luong_concat", "local_p", "none")
 """How the decoder looks at the source: Bahdanau's way, Luong's, or not at all."""

@@ -17,8 +17,8 @@ from torch import Tensor
 from regard.errors import DeviceError, DtypeError, OptionError, RegardError, ShapeError, check_count, check_number
 from regard.kernels.operators.cross_entropy_op import cross_entropy
 from regard.masks.given import is_of_integers
-from regard.shapes import FLOATS
 from regard.tensors import check_tensor
+from regard.validation import FLOATS
 
 IGNORED = -100
 """What stands for padding among wanted tokens, by torch's convention."""

@@ -23,7 +23,7 @@ from regard.masks import Mask
 from regard.mechanisms.steps import Steps
 from regard.positions import ShawRelative
 from regard.positions.base import DistanceBias
-from regard.record import SeenLayer
+from regard.record import LayerCall
 from regard.view.attention_layer import AttentionLayer
 from regard.view.layer_reading import Bell, LayerReading, Relative
 from regard.view.layer_weights import LayerWeights
@@ -37,16 +37,16 @@ OTHER_SCORE = "This layer adds vectors by distance to a score that is not the do
 MASKS_OF_HEADS = "The heads of this layer have different masks."
 
 
-def layers_of(seen: Iterable[SeenLayer]) -> tuple[AttentionLayer, ...]:
+def layers_of(seen: Iterable[LayerCall]) -> tuple[AttentionLayer, ...]:
     """Each recorded layer of a batch of one; the calls of a layer that was called step by step are joined.
 
     Raises ShapeError for a larger batch, RefusedError for calls that are no parts of one, DataError for numbers that
     are not finite, and for more than ``MOST_WEIGHTS`` of layers that have weights alone.
     """
     check_kind("seen", seen, Iterable, do="with regard.record(model) as seen: model(ids)")
-    calls: dict[str, list[SeenLayer]] = {}
+    calls: dict[str, list[LayerCall]] = {}
     for call in seen:
-        check_kind("call", call, SeenLayer, do="give what regard.record gave, or some of its calls")
+        check_kind("call", call, LayerCall, do="give what regard.record gave, or some of its calls")
         calls.setdefault(call.name, []).append(call)
     with torch.no_grad():
         joined = [_join(same) for same in calls.values()]
@@ -62,7 +62,7 @@ def array(tensor: Tensor) -> NDArray[Any]:
     return np.ascontiguousarray(tensor.detach().to("cpu", torch.float32).numpy())
 
 
-def _join(calls: Sequence[SeenLayer]) -> SeenLayer:
+def _join(calls: Sequence[LayerCall]) -> LayerCall:
     """One call with the queries of all, which looked at the same keys."""
     first = calls[0]
     if first.query.shape[0] != 1:
@@ -83,7 +83,7 @@ def _join(calls: Sequence[SeenLayer]) -> SeenLayer:
     return joined
 
 
-def _is_exact(joined: SeenLayer, calls: Sequence[SeenLayer]) -> bool:
+def _is_exact(joined: LayerCall, calls: Sequence[LayerCall]) -> bool:
     """Whether each query of a call has the same keys, mask and bias in the joined one."""
     return (
         joined.bias is None
@@ -92,7 +92,7 @@ def _is_exact(joined: SeenLayer, calls: Sequence[SeenLayer]) -> bool:
     )
 
 
-def _steps_or_reason(call: SeenLayer) -> Steps | str:
+def _steps_or_reason(call: LayerCall) -> Steps | str:
     """The steps of a layer, or why the views have none to show, in one sentence."""
     request = call.mechanism.request(call.query, call.key, call.value, call.mask, call.bias)
     steps = call.mechanism.steps(request)
@@ -115,7 +115,7 @@ def _is_dot_product(steps: Steps, request: Request) -> bool:
     return own and steps.vector is None and steps.scale == request.scale
 
 
-def _check_size(calls: Sequence[SeenLayer]) -> None:
+def _check_size(calls: Sequence[LayerCall]) -> None:
     """Raise DataError where the weights of the calls are too many to be held."""
     sizes = [(call.query.shape[1], call.query.shape[2], call.key.shape[2]) for call in calls]
     if sum(map(math.prod, sizes)) > MOST_WEIGHTS:
@@ -128,12 +128,12 @@ def _check_size(calls: Sequence[SeenLayer]) -> None:
         )
 
 
-def _by_weights(call: SeenLayer, reason: str) -> LayerWeights:
+def _by_weights(call: LayerCall, reason: str) -> LayerWeights:
     """The weights alone."""
     return LayerWeights(call.name, array(call.weights()[0]), call.mechanism.weights_are, reason)
 
 
-def _by_steps(call: SeenLayer, steps: Steps) -> LayerReading:
+def _by_steps(call: LayerCall, steps: Steps) -> LayerReading:
     """What the weights are computed from."""
     value = call.value.repeat_interleave(steps.query.shape[1] // call.value.shape[1], dim=1)
     return LayerReading(
@@ -150,7 +150,7 @@ def _by_steps(call: SeenLayer, steps: Steps) -> LayerReading:
     )
 
 
-def _bias(call: SeenLayer) -> NDArray[Any] | None:
+def _bias(call: LayerCall) -> NDArray[Any] | None:
     """By the distance from query to key."""
     if not isinstance(call.bias, DistanceBias):
         return None
@@ -159,7 +159,7 @@ def _bias(call: SeenLayer) -> NDArray[Any] | None:
     return np.ascontiguousarray(np.broadcast_to(table, (call.query.shape[1], queries + keys - 1)))
 
 
-def _relative(call: SeenLayer) -> Relative | None:
+def _relative(call: LayerCall) -> Relative | None:
     """Vectors by the distance from query to key."""
     if not isinstance(call.bias, ShawRelative):
         return None
@@ -167,7 +167,7 @@ def _relative(call: SeenLayer) -> Relative | None:
     return Relative(array(call.bias.key_vectors), None if values is None else array(values))
 
 
-def _allowed(call: SeenLayer, mask: Mask | None) -> Bool[Tensor, "heads_or_one queries keys"]:
+def _allowed(call: LayerCall, mask: Mask | None) -> Bool[Tensor, "heads_or_one queries keys"]:
     """Which keys each query may see, by head or for all."""
     queries, keys = call.query.shape[2], call.key.shape[2]
     if mask is None:

@@ -100,7 +100,7 @@ struct ScoreVector {
     number* scaled;  // times a power of two that brings the largest to 1 .. 2, so that c neither overflows nor vanishes
     number unit;     // a score is `unit` times the sum over `scaled`
 
-    void carve(Carver& c, const Problem& p) {
+    void carve(ScratchLayout& c, const Problem& p) {
         given = c.take<number>(padded<A>(p.head_dim));
         scaled = c.take<number>(padded<A>(p.head_dim));
     }
@@ -135,7 +135,7 @@ struct ExactPair {
     typedef typename A::number number;
     number *of_query, *of_key;
 
-    void carve(Carver& c, const Problem& p) {
+    void carve(ScratchLayout& c, const Problem& p) {
         of_query = c.take<number>(padded<A>(p.head_dim));
         of_key = c.take<number>(padded<A>(p.head_dim));
     }

@@ -49,10 +49,10 @@ struct AdditiveBackward {
         s.key = PackAdditive<A>::key_bytes(p);
         s.key_rows = 0;
         s.query = PackAdditive<A>::query_bytes(p);
-        Carver c{nullptr};
+        ScratchLayout c{nullptr};
         carve(c, p, nullptr);
         s.scratch += 64 + c.used;
-        Carver packing{nullptr};
+        ScratchLayout packing{nullptr};
         ScoreVector<A> vector;
         vector.carve(packing, p);
         packing.take<number>(padded<A>(p.value_dim));
@@ -75,7 +75,7 @@ struct AdditiveBackward {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         int64_t first = query_tile * tile, rows = smaller(p.queries - first, tile);
         int64_t stride = padded<A>(p.head_dim), output_stride = padded<A>(p.value_dim);
-        Carver c{scratch};
+        ScratchLayout c{scratch};
         ScoreVector<A> vector;
         vector.carve(c, p);
         number* output_row = c.take<number>(output_stride);
@@ -139,7 +139,7 @@ struct AdditiveBackward {
     number* total;                     // lanes: sums of dS of all other pairs
     number* block;                     // 64 x 64
 
-    static void carve(Carver& c, const Problem& p, AdditiveBackward* b) {
+    static void carve(ScratchLayout& c, const Problem& p, AdditiveBackward* b) {
         int64_t stride = padded<A>(p.head_dim);
         ScoreVector<A> vector;
         vector.carve(c, p);
@@ -163,7 +163,7 @@ struct AdditiveBackward {
                      const BackwardResults& results, int64_t batch, char* scratch)
         : p(p), tiles(tiles), results(results), size(*tiles.size), shared(p, g, tiles, results, batch, scratch),
           batch(batch), stride(padded<A>(p.head_dim)) {
-        Carver c{scratch + (DotProduct::sizes(p).scratch + 63) / 64 * 64};
+        ScratchLayout c{scratch + (DotProduct::sizes(p).scratch + 63) / 64 * 64};
         carve(c, p, this);
     }
 
@@ -318,7 +318,7 @@ struct AdditiveBackward {
                 int64_t c = (v0 + v) * width;
                 vec<number> w = load(w_to + r * tile + c);
                 if (shared.threshold) {
-                    Coins coins(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
+                    DropoutMask coins(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
                     uint32_t key_index = (uint32_t)(key_tile * tile + c);
                     vec<number> kept = keep(coins, key_index, shared.threshold, broadcast(shared.keep_scale));
                     of_pair *= kept;

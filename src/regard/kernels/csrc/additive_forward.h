@@ -21,13 +21,13 @@ struct AdditiveForward {
     uint64_t large = 0;  // queries
 
     static size_t scratch(const Problem& p) {
-        Carver c{nullptr};
+        ScratchLayout c{nullptr};
         carve(c, p, nullptr);
         return rounded_up(Forward<A>::scratch(p)) + c.used;
     }
     static size_t rounded_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-    static void carve(Carver& c, const Problem& p, AdditiveForward* f) {
+    static void carve(ScratchLayout& c, const Problem& p, AdditiveForward* f) {
         ScoreVector<A> vector;
         vector.carve(c, p);
         ExactPair<A> pair;
@@ -40,7 +40,7 @@ struct AdditiveForward {
     AdditiveForward(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
                     char* scratch)
         : p(p), softmax(p, keys, batch, head, query_tile, scratch) {
-        Carver c{scratch + rounded_up(Forward<A>::scratch(p))};
+        ScratchLayout c{scratch + rounded_up(Forward<A>::scratch(p))};
         carve(c, p, this);
         vector.read(p, head);
     }

@@ -11,8 +11,8 @@
 #include "cpu.h"
 #include "decode.h"
 #include "drivers.h"
-#include "isa.h"
-#include "packed.h"
+#include "kernel_table.h"
+#include "pack_layout.h"
 #include "parallel.h"
 
 namespace regard {

@@ -1,7 +1,7 @@
 // Backward: the gradients of query, key, value and bias, from weights that are computed again.
 //
 //     w_ij  = 2^((s_ij - m_i) c - log2 l_i)                   s_ij, m_i and l_i as in the forward pass: see normalizer.h
-//     D_ij  = dO_i . v_j  (+ what the gradients of statistics add: see Watched)
+//     D_ij  = dO_i . v_j  (+ what the gradients of statistics add: see StatisticsHook)
 //     dS_ij = w_ij (D_ij - delta_i)                           delta_i = sum_j w_ij D_ij = dO_i . o_i
 //     dV_j  = sum_i w_ij dO_i,   dK_j = scale sum_i dS_ij q_i,   dQ_i = scale sum_j dS_ij k_j
 //                                                             Dao et al. 2022, algorithm 4; Dao 2023, algorithm 2
@@ -13,7 +13,7 @@
 #pragma once
 
 #include "forward.h"
-#include "isa.h"
+#include "kernel_table.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -49,7 +49,7 @@ struct Backward {
         s.grad_query = sizeof(number) * (size_t)(tile * padded<A>(p.head_dim));
         s.weights = sizeof(number) * (size_t)(p.queries * tile + tile + width);  // and a largest score each, whole vectors
         s.number = sizeof(number);
-        Carver c{nullptr};
+        ScratchLayout c{nullptr};
         carve(c, p, nullptr);
         s.scratch = c.used;
         s.pack_scratch =
@@ -167,7 +167,7 @@ struct Backward {
     unit *paired_weights, *paired_inner, *inner_rows;
     uint64_t* bits;
 
-    static void carve(Carver& c, const Problem& p, Backward* b) {
+    static void carve(ScratchLayout& c, const Problem& p, Backward* b) {
         number* grad_key = c.take<number>(tile * padded<A>(p.head_dim));
         number* grad_value = c.take<number>(tile * padded<A>(p.value_dim));
         number* weights = c.take<number>(tile * tile);
@@ -196,7 +196,7 @@ struct Backward {
         times = (number)((biased ? 1 : p.scale) * log2_e);
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
         keep_scale = (number)(1 / (1 - p.dropout));
-        Carver c{scratch};
+        ScratchLayout c{scratch};
         carve(c, p, this);
     }
 
@@ -374,10 +374,10 @@ struct Backward {
         const uint64_t* allowed = bits + first;
         int64_t first_query = query_tile * tile + first;
         bool watched = g.watched();
-        Coins coins[n];
+        DropoutMask coins[n];
         if (threshold)
             for (int r = 0; r < n; ++r)
-                coins[r] = Coins(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
+                coins[r] = DropoutMask(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
         if (watched)
             for (int r = 0; r < n; ++r) read_extra(first_query + r, key_tile, extra + r * tile);
         if (partial) clear_outside<n>(d_to, from, stop);

@@ -1,6 +1,6 @@
 // Cross-entropy: some rows of logits are a task.
 #include "drivers.h"
-#include "isa.h"
+#include "kernel_table.h"
 #include "parallel.h"
 
 namespace regard {

@@ -13,8 +13,8 @@
 
 #include <math.h>
 
-#include "arithmetic.h"
-#include "isa.h"
+#include "compute_types.h"
+#include "kernel_table.h"
 #include "simd.h"
 
 namespace regard {

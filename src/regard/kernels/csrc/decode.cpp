@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "isa.h"
+#include "kernel_table.h"
 #include "parallel.h"
 
 namespace regard {

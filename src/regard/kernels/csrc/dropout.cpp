@@ -1,6 +1,6 @@
 // Dropout of an array: a block of numbers is a task.
 #include "drivers.h"
-#include "isa.h"
+#include "kernel_table.h"
 #include "parallel.h"
 
 namespace regard {

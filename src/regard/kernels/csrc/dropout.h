@@ -5,7 +5,7 @@
 // function of the output's gradient.
 #pragma once
 
-#include "isa.h"
+#include "kernel_table.h"
 #include "random.h"
 #include "simd.h"
 
@@ -21,7 +21,7 @@ struct Dropout {
         const int64_t count = left < dropped_together ? left : dropped_together;
         const T* from = (const T*)dropping.tokens.data + first;
         T* to = (T*)dropping.output.data + first;
-        const Coins coins(dropping.seed, 0, (uint64_t)block);
+        const DropoutMask coins(dropping.seed, 0, (uint64_t)block);
         const uint32_t threshold = drop_threshold(dropping.probability);
         const number scale = (number)(1 / (1 - dropping.probability));
         int64_t i = 0;

@@ -12,19 +12,19 @@
 // weights of a strip stay in the first cache and the keys and values of a group in the second.
 #pragma once
 
-#include "carver.h"
-#include "isa.h"
-#include "multiply.h"
+#include "scratch_layout.h"
+#include "kernel_table.h"
+#include "gemm_microkernel.h"
 #include "normalizer.h"
 #include "pack.h"
 #include "random.h"
-#include "scores.h"
+#include "bias_rows.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// What looks on while a tile of queries is computed. This one sees nothing and costs nothing; see Watched in observe.h.
-struct Unwatched {
+// What looks on while a tile of queries is computed. This one sees nothing and costs nothing; see StatisticsHook in observe.h.
+struct NoHook {
     struct Row {
         template <class V>
         REGARD_INLINE void see(V, V) {}  // exponents, weights
@@ -38,7 +38,7 @@ struct Unwatched {
     REGARD_INLINE void finish(int64_t, bool, bool, Number, Number) {}
 };
 
-template <class A, class Watch = Unwatched>
+template <class A, class Watch = NoHook>
 struct Forward {
     typedef typename A::number number;
     typedef typename A::unit unit;
@@ -69,12 +69,12 @@ struct Forward {
     static int64_t units_in_row(const Problem& p) { return PackKeys<A>::unit_stride(p.head_dim); }
 
     static size_t scratch(const Problem& p) {
-        Carver c{nullptr};
+        ScratchLayout c{nullptr};
         carve(c, p, nullptr);
         return c.used;
     }
 
-    static void carve(Carver& c, const Problem& p, Forward* f) {
+    static void carve(ScratchLayout& c, const Problem& p, Forward* f) {
         unit* query = c.take<unit>(tile * units_in_row(p));
         number* output = c.take<number>(tile * padded<A>(p.value_dim));
         number* scores = c.take<number>(strip * row);
@@ -101,7 +101,7 @@ struct Forward {
         premultiply = bias.any() || factor == 0 || p.vector;
         times = (number)((premultiply ? 1 : fabs(p.scale)) * log2_e);
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
-        Carver c{scratch};
+        ScratchLayout c{scratch};
         carve(c, p, this);
     }
 
@@ -237,7 +237,7 @@ struct Forward {
             vec<number> sum = {}, divisor = {}, most = broadcast(base[r]);
             const number* score = scores + r * row;
             unit* weight = weights + r * unit_row;
-            Coins coins = threshold ? coins_of(first_query + first + r) : Coins{};
+            DropoutMask coins = threshold ? coins_of(first_query + first + r) : DropoutMask{};
             typename Watch::Row seen;
             for (int t = 0; t < count; ++t) {
                 for (int64_t c0 = from[t] * width; c0 < stop[t] * width; c0 += width) {
@@ -261,8 +261,8 @@ struct Forward {
             watch.see(first + r, seen, shrink[r], highest[r], score, tiles, count, from, stop);
         }
     }
-    REGARD_INLINE Coins coins_of(int64_t query_index) const {
-        return Coins(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)query_index);
+    REGARD_INLINE DropoutMask coins_of(int64_t query_index) const {
+        return DropoutMask(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)query_index);
     }
     static constexpr int padded_strip = (strip + width - 1) / width * width;
 

@@ -1,15 +1,15 @@
 // Compiled once for each instruction set, with its flags and REGARD_ISA_NAMESPACE: the kernels in that set, as a table.
-#include "isa.h"
+#include "kernel_table.h"
 
 #include "additive_backward.h"
 #include "additive_forward.h"
 #include "backward.h"
-#include "chunk.h"
+#include "decode_chunk.h"
 #include "cross_entropy.h"
 #include "dropout.h"
 #include "forward.h"
 #include "observe.h"
-#include "rate.h"
+#include "throughput_probe.h"
 
 #define REGARD_TEXT(x) #x
 #define REGARD_NAME(x) REGARD_TEXT(x)
@@ -55,7 +55,7 @@ constexpr Kernels table(const Kernels* additive) {
     k.backward_prepare_queries = Backward<A>::prepare_queries;
     k.backward = Backward<A>::run;
     k.backward_finish_queries = Backward<A>::finish_queries;
-    k.decode_left = Left<T>::bytes;
+    k.decode_left = PartialSoftmax<T>::bytes;
     k.decode_scratch = Decode<T>::scratch;
     k.decode_chunk = Decode<T>::run;
     k.decode_join = Decode<T>::join;

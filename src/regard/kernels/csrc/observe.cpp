@@ -4,8 +4,8 @@
 // A key's sum runs over the queries in order, whoever owns it, so how keys are cut into tasks does not change a bit.
 #include "cpu.h"
 #include "drivers.h"
-#include "isa.h"
-#include "packed.h"
+#include "kernel_table.h"
+#include "pack_layout.h"
 #include "parallel.h"
 
 namespace regard {

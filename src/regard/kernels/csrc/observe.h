@@ -50,7 +50,7 @@ struct Largest {
     int64_t* keys;   // 64 x top; -1 where there is none
     Number* limit;   // 64: scores up to here need not be looked at
 
-    void carve(Carver& c, int64_t top_of) {
+    void carve(ScratchLayout& c, int64_t top_of) {
         top = top_of;
         scores = c.take<Number>(tile * top);
         keys = c.take<int64_t>(tile * top);
@@ -95,7 +95,7 @@ struct Largest {
 
 // What looks on at the forward pass of one tile of queries, and writes its statistics.
 template <class A>
-struct Watched {
+struct StatisticsHook {
     typedef typename A::number Number;
     static constexpr int width = lanes<Number>;
     static constexpr Number floor = exponent_floor<Number>;
@@ -113,7 +113,7 @@ struct Watched {
         }
     };
 
-    void carve(Carver& c, const Problem& p, int64_t top) {
+    void carve(ScratchLayout& c, const Problem& p, int64_t top) {
         shares = c.take<Number>(tile * width);
         largest.carve(c, smaller(top, p.keys));
     }
@@ -177,22 +177,22 @@ struct Observe {
     // ---- first pass: a tile of queries ----
 
     static size_t scratch(const Problem& p, int64_t top) {
-        Carver c{nullptr};
-        Watched<A>{}.carve(c, p, top);
-        return c.used + Forward<A, Watched<A>>::scratch(p);
+        ScratchLayout c{nullptr};
+        StatisticsHook<A>{}.carve(c, p, top);
+        return c.used + Forward<A, StatisticsHook<A>>::scratch(p);
     }
 
     static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
                     const Observed& into, char* scratch) {
-        Watched<A> watch;
+        StatisticsHook<A> watch;
         watch.into = &into;
         watch.batch = batch, watch.head = head, watch.first_query = query_tile * tile;
         watch.queries = p.queries, watch.heads = p.heads;
-        Carver c{scratch};
+        ScratchLayout c{scratch};
         watch.carve(c, p, into.statistics.top_keys ? into.statistics.top_keys.shape[3] : 0);
         memset(watch.shares, 0, sizeof(number) * (size_t)(tile * width));
         watch.largest.clear();
-        Forward<A, Watched<A>> forward(p, keys, batch, head, query_tile, scratch + c.used, watch);
+        Forward<A, StatisticsHook<A>> forward(p, keys, batch, head, query_tile, scratch + c.used, watch);
         forward.watch.times = forward.times;
         forward.all_keys(query_tile);
         forward.finish(into.results);
@@ -203,7 +203,7 @@ struct Observe {
     static constexpr int received_tiles = 8;
 
     static size_t received_scratch(const Problem& p) {
-        Carver c{nullptr};
+        ScratchLayout c{nullptr};
         c.take<number>(2 * received_tiles * tile);
         c.take<number>(2 * tile);
         return c.used + Scores::scratch(p);
@@ -212,7 +212,7 @@ struct Observe {
     static void received(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t first_tile,
                          int64_t stop_tile, const Observed& into, char* scratch) {
         int count = (int)(stop_tile - first_tile);
-        Carver c{scratch};
+        ScratchLayout c{scratch};
         number* total = c.take<number>(received_tiles * tile);
         number* part = c.take<number>(received_tiles * tile);  // of one tile of queries: two short sums are nearer than one long
         number* most = c.take<number>(tile);
@@ -288,7 +288,7 @@ struct Observe {
     // ---- the weights of one query ----
 
     static size_t row_scratch(const Problem& p) {
-        Carver c{nullptr};
+        ScratchLayout c{nullptr};
         c.take<number>(3 * tile);
         return c.used + Scores::scratch(p);
     }
@@ -299,7 +299,7 @@ struct Observe {
         const Array &rows = into.statistics.rows, &to = into.statistics.rows_weights;
         int64_t query = ((const int64_t*)rows.data)[rows.at(0, 0, 0, index)], query_tile = query / tile;
         int64_t r = query % tile;
-        Carver c{scratch};
+        ScratchLayout c{scratch};
         number* most = c.take<number>(tile);
         number* inverse = c.take<number>(tile);
         number* weights = c.take<number>(tile);

@@ -1,10 +1,10 @@
-// Tokens in the layout of the kernels (see PackedKeys in isa.h).
+// Tokens in the layout of the kernels (see PackedKeys in kernel_table.h).
 //
 // A token that holds a NaN or Inf is packed as zeros and its bit is set: 0 * NaN is NaN, so it must never be multiplied,
 // not even with a weight of 0. Who may see it is found out from the bits.
 #pragma once
 
-#include "tiles.h"
+#include "mask_tiles.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

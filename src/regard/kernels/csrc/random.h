@@ -16,11 +16,11 @@ REGARD_INLINE uint64_t splitmix64(uint64_t x) {
     return x ^ x >> 31;
 }
 
-struct Coins {
+struct DropoutMask {
     uint32_t first = 0, second = 0;
 
-    Coins() = default;
-    Coins(uint64_t seed, uint64_t batch_head, uint64_t query) {
+    DropoutMask() = default;
+    DropoutMask(uint64_t seed, uint64_t batch_head, uint64_t query) {
         uint64_t key = splitmix64(splitmix64(splitmix64(seed) + batch_head) + query);
         first = (uint32_t)key;
         second = (uint32_t)(key >> 32);
@@ -51,7 +51,7 @@ REGARD_INLINE uint32_t drop_threshold(double dropout) {
 }
 
 // `weight` where the coin keeps it, else 0; for the keys from `key` on.
-REGARD_INLINE vfloat keep(const Coins& coins, uint32_t key, uint32_t threshold, vfloat weight) {
+REGARD_INLINE vfloat keep(const DropoutMask& coins, uint32_t key, uint32_t threshold, vfloat weight) {
     vbits numbers = coins.numbers(key);
 #if defined(__AVX512F__)
     return _mm512_maskz_mov_ps(_mm512_cmpge_epu32_mask((__m512i)numbers, _mm512_set1_epi32((int)threshold)), weight);
@@ -60,7 +60,7 @@ REGARD_INLINE vfloat keep(const Coins& coins, uint32_t key, uint32_t threshold, 
     return (vfloat)((vbits)weight & kept);
 #endif
 }
-REGARD_INLINE vdouble keep(const Coins& coins, uint32_t key, uint32_t threshold, vdouble weight) {
+REGARD_INLINE vdouble keep(const DropoutMask& coins, uint32_t key, uint32_t threshold, vdouble weight) {
     for (int i = 0; i < lanes<double>; ++i)
         if (coins.number(key + (uint32_t)i) < threshold) weight[i] = 0;
     return weight;

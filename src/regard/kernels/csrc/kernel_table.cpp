@@ -1,5 +1,5 @@
 // The table of kernels of the instruction set in use.
-#include "isa.h"
+#include "kernel_table.h"
 
 #include "cpu.h"
 

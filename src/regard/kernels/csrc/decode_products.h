@@ -5,12 +5,12 @@
 //
 // Each unit of a row is loaded once for up to four queries. `rows` x `keys` dot products make as many vectors as a vector
 // has lanes, and are summed over their lanes all together, in log2(lanes) rounds. `At` says where the rows of the tile are:
-// Stepped or Apart (rows.h).
+// StridedRows or GatheredRows (decode_rows.h).
 #pragma once
 
-#include "multiply.h"
+#include "gemm_microkernel.h"
 #include "pack.h"
-#include "rows.h"
+#include "decode_rows.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -1,7 +1,7 @@
-// The register tile by itself, on numbers in the first cache: how fast an instruction set multiplies (see choice.cpp).
+// The register tile by itself, on numbers in the first cache: how fast an instruction set multiplies (see select_isa.cpp).
 #pragma once
 
-#include "multiply.h"
+#include "gemm_microkernel.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -10,7 +10,7 @@ namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
 // Without a block it hands out null, and only counts: how a kernel tells its driver what it needs.
-struct Carver {
+struct ScratchLayout {
     char* block;
     size_t used = 0;
 

@@ -1,7 +1,7 @@
 // What is added to scores before the softmax: bias rows.
 #pragma once
 
-#include "tiles.h"
+#include "mask_tiles.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

@@ -1,7 +1,7 @@
 // Where packed keys and values lie: sizes, and the packing of all tiles. Baseline code, for the drivers.
 #pragma once
 
-#include "isa.h"
+#include "kernel_table.h"
 #include "parallel.h"
 
 namespace regard {

@@ -6,7 +6,7 @@
 // and two multiply-adds a cycle of latency 4, both units are always busy: 24 sums / 2 = 12 cycles > 4.
 #pragma once
 
-#include "arithmetic.h"
+#include "compute_types.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {

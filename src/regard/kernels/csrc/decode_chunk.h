@@ -12,30 +12,30 @@
 // A row whose result is NaN has an l of NaN.
 #pragma once
 
-#include "few.h"
-#include "isa.h"
+#include "decode_products.h"
+#include "kernel_table.h"
 #include "normalizer.h"
-#include "scores.h"
+#include "bias_rows.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// What a chunk leaves. Outputs are in the order of units (rows.h).
+// What a chunk leaves. Outputs are in the order of units (decode_rows.h).
 template <class T>
-struct Left {
+struct PartialSoftmax {
     typedef typename Unit<T>::number number;
     int64_t stride;  // of outputs
     number *outputs, *largest, *sums;
 
-    Left(Carver& c, const Problem& p) : stride(whole_units<T>(p.value_dim)) {
+    PartialSoftmax(ScratchLayout& c, const Problem& p) : stride(whole_units<T>(p.value_dim)) {
         int64_t rows = p.group() * p.queries;
         outputs = c.take<number>(rows * stride);
         largest = c.take<number>(rows);
         sums = c.take<number>(rows);
     }
     static size_t bytes(const Problem& p) {
-        Carver c{nullptr};
-        Left counted(c, p);
+        ScratchLayout c{nullptr};
+        PartialSoftmax counted(c, p);
         (void)counted;
         return c.used;
     }
@@ -53,7 +53,7 @@ struct Decode {
     // A tile that some row may see, or the part of it that lies in one page.
     struct Tile {
         int64_t index, from, stop;  // keys from .. stop - 1 of it, whole vectors, hold all that is seen
-        const T *key, *value;       // where its key 0 would be, if they are Stepped
+        const T *key, *value;       // where its key 0 would be, if they are StridedRows
         uint64_t seen;
         const uint64_t* bits;  // what each row may see
         bool same;             // for all of them
@@ -65,7 +65,7 @@ struct Decode {
     int64_t batch, key_head, rows, stride;
     Rows<T> key, value;
     bool same_for_heads;
-    Left<T> left;
+    PartialSoftmax<T> left;
     factor_type* query;
     number *scores, *added;
     uint64_t *bits, *looked;
@@ -73,17 +73,17 @@ struct Decode {
     int64_t first_tile = 0;
     Tile tiles[most_tiles];
     int count = 0;  // of tiles
-    const T* rows_at[tile + 1];  // of the tile at hand, where they are Apart
+    const T* rows_at[tile + 1];  // of the tile at hand, where they are GatheredRows
     uint64_t odd_queries = 0, broken = 0;
 
     // ---- memory ----
 
     static size_t scratch(const Problem& p) {
-        Carver c{nullptr};
+        ScratchLayout c{nullptr};
         carve(c, p, nullptr, true, true);
         return c.used;
     }
-    static REGARD_INLINE void carve(Carver& c, const Problem& p, Decode* d, bool copy_keys, bool copy_values) {
+    static REGARD_INLINE void carve(ScratchLayout& c, const Problem& p, Decode* d, bool copy_keys, bool copy_values) {
         int64_t rows = p.group() * p.queries, stride = whole_units<T>(p.head_dim);
         int64_t widest = larger(p.head_dim, p.value_dim);
         factor_type* query = c.take<factor_type>(rows * stride);
@@ -119,7 +119,7 @@ struct Decode {
         }
     }
 
-    Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, Carver of_left, char* scratch)
+    Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, ScratchLayout of_left, char* scratch)
         : p(p), batch(batch), key_head(key_head), rows(p.group() * p.queries), left(of_left, p) {
         stride = whole_units<T>(p.head_dim);
         same_for_heads = (!p.mask.row_start || p.mask.tile_heads == 1) && (!p.mask.dense || p.mask.dense.stride[1] == 0);
@@ -128,11 +128,11 @@ struct Decode {
         key.page_table = value.page_table = pages ? &pages->table : nullptr;
         key.width = p.head_dim;
         value.width = p.value_dim;
-        Carver of_scratch{scratch};
+        ScratchLayout of_scratch{scratch};
         carve(of_scratch, p, this, key.array->stride[3] != 1, value.array->stride[3] != 1);
     }
     Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, char* left, char* scratch)
-        : Decode(p, pages, batch, key_head, Carver{left}, scratch) {}
+        : Decode(p, pages, batch, key_head, ScratchLayout{left}, scratch) {}
 
     void all_tiles(int64_t first, int64_t stop) {
         first_tile = first;
@@ -263,7 +263,7 @@ struct Decode {
             note_broken(of, odd);
             side.leave_out(odd, of.from, of.stop, rows_at);
         }
-        body(Apart<T>{rows_at});
+        body(GatheredRows<T>{rows_at});
     }
 
     REGARD_INLINE uint64_t odd_rows(const Rows<T>& side, const Tile& of) {
@@ -323,9 +323,9 @@ struct Decode {
     // Output and lse of the rows of one (batch, key head), from what its `count` chunks left; overwrites that.
     static void join(const Problem& p, char* chunks, int64_t count, int64_t batch, int64_t key_head,
                      const ForwardResults& results) {
-        const int64_t each = (int64_t)(Left<T>::bytes(p) / sizeof(number));
-        Carver carver{chunks};
-        Left<T> left(carver, p);
+        const int64_t each = (int64_t)(PartialSoftmax<T>::bytes(p) / sizeof(number));
+        ScratchLayout carver{chunks};
+        PartialSoftmax<T> left(carver, p);
         for (int64_t r = 0; r < p.group() * p.queries; ++r) {
             number most = -infinity, sum = 0;
             for (int64_t c = 0; c < count; ++c) {

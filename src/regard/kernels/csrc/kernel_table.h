@@ -97,7 +97,7 @@ struct Kernels {
     void (*backward_finish_queries)(const Problem&, int64_t batch, int64_t head, int64_t query_tile, char* buffers,
                                     size_t step, int64_t count, const Array& grad_query);
 
-    // ---- decoding: all queries of one key head against one chunk of its keys, and the joining of chunks (chunk.h) ----
+    // ---- decoding: all queries of one key head against one chunk of its keys, and the joining of chunks (decode_chunk.h) ----
     // A chunk is the key tiles first .. stop - 1. What it leaves takes `decode_left` bytes, those of one (batch, key head)
     // one after the other. Without pages (null) the keys are the problem's.
     size_t (*decode_left)(const Problem&);
@@ -121,7 +121,7 @@ struct Kernels {
     void (*row)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t index, const Observed&,
                 char* scratch);
 
-    // ---- the register tile by itself, as many products as that: see rate.h ----
+    // ---- the register tile by itself, as many products as that: see throughput_probe.h ----
     size_t multiply_bytes;
     int64_t products;
     void (*multiply)(char* scratch);

@@ -1,7 +1,7 @@
 // Rows of keys and values as they lie in memory: where they are, and the numbers in them.
 //
-// The rows of a tile are Stepped, one address and a step, where they lie so and all of them may be read. Else they are
-// Apart: 64 addresses, whatever strides or pages lead to them. A row that nobody may see is never read: its address is
+// The rows of a tile are StridedRows, one address and a step, where they lie so and all of them may be read. Else they are
+// GatheredRows: 64 addresses, whatever strides or pages lead to them. A row that nobody may see is never read: its address is
 // that of a row of zeros instead, and so is that of a row that holds a NaN or Inf, once that is found.
 //
 // A *unit* is what one load brings: `per` stored numbers, which widen to `parts` vectors. Two bfloat16 side by side
@@ -9,10 +9,10 @@
 // (`place_of`). Queries are kept as `factor`s, in the form that a unit's dot product takes.
 #pragma once
 
-#include "carver.h"
+#include "scratch_layout.h"
 #include "drivers.h"
 #include "simd.h"
-#include "tiles.h"
+#include "mask_tiles.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -164,7 +164,7 @@ inline constexpr int64_t fetched_ahead = 4096;  // bytes
 // Row j lies j steps after the first. Where rows lie side by side, and go on for a while, what is some way further on is
 // fetched while a row is used; elsewhere that costs more than it brings.
 template <class T, bool side_by_side>
-struct Stepped {
+struct StridedRows {
     typedef T stored;
     const T* first;
     int64_t step;
@@ -182,7 +182,7 @@ struct Stepped {
 };
 
 template <class T>
-struct Apart {
+struct GatheredRows {
     typedef T stored;
     const T* const* at;
 
@@ -215,7 +215,7 @@ struct Rows {
 
     REGARD_INLINE bool side_by_side() const { return array->stride[2] == width; }
     template <bool side_by_side>
-    REGARD_INLINE Stepped<T, side_by_side> from(const T* first) const {
+    REGARD_INLINE StridedRows<T, side_by_side> from(const T* first) const {
         return {first, array->stride[2]};
     }
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cpu.h"
-#include "isa.h"
+#include "kernel_table.h"
 
 namespace regard {
 namespace {
