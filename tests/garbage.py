@@ -346,17 +346,27 @@ def _layers() -> Iterator[Target]:
         MultiHeadAttention(6, 2, position=positions.Rotary(3 - 1), head_dim=2),
         lambda: four() | {"cache": KeyValueCache.empty()},
     )
-    yield Target("MultiHeadAttention.remember", layer.remember, lambda: {"memory": tokens(2, 5, 6)})
+    yield Target("MultiHeadAttention.project_memory", layer.project_memory, lambda: {"memory": tokens(2, 5, 6)})
     yield Target(
-        "MultiHeadAttention.recall",
-        layer.recall,
-        lambda: {"query": tokens(2, 1, 6), "memory": layer.remember(tokens(2, 5, 6)), "mask": None, "offset": None},
+        "MultiHeadAttention.attend_memory",
+        layer.attend_memory,
+        lambda: {
+            "query": tokens(2, 1, 6),
+            "memory": layer.project_memory(tokens(2, 5, 6)),
+            "mask": None,
+            "offset": None,
+        },
     )
     turning = MultiHeadAttention(8, 2, position=positions.Rotary(4)).eval()
     yield Target(
-        "MultiHeadAttention.recall, turning",
-        turning.recall,
-        lambda: {"query": tokens(2, 1, 8), "memory": turning.remember(tokens(2, 5, 8)), "mask": None, "offset": None},
+        "MultiHeadAttention.attend_memory, turning",
+        turning.attend_memory,
+        lambda: {
+            "query": tokens(2, 1, 8),
+            "memory": turning.project_memory(tokens(2, 5, 8)),
+            "mask": None,
+            "offset": None,
+        },
     )
     yield Target("from_torch", MultiHeadAttention.from_torch, lambda: {"module": torch_layer(), "batch_first": None})
     yield Target(

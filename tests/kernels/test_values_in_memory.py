@@ -126,11 +126,11 @@ def test_a_linear_layer_reads_values(rows):
     layer.weight, layer.bias = (nn.Parameter(negated_late(parameter)) for parameter in (weight, bias))
     (given,) = trained(negated_late, drawn(rows, 512))
     upstream = drawn(rows, 512)
-    output = projection.project(given, layer)
+    output = projection.linear_activation(given, layer)
     found = [output, *torch.autograd.grad(output, (given, layer.weight), negated_late(upstream))]
     x, w, b, dy = (tensor.detach().double() for tensor in (given, weight, bias, upstream))
     with torch.no_grad():
-        found.append(projection.project(given, layer, "gelu"))
+        found.append(projection.linear_activation(given, layer, "gelu"))
     exacts = [x @ w.T + b, dy @ w, dy.T @ x, nn.functional.gelu(x @ w.T + b)]
     for ours, exact in zip(found, exacts, strict=True):
         assert (ours.double() - exact).abs().max() <= 512 * torch.finfo(torch.float32).eps * exact.abs().max()

@@ -32,7 +32,7 @@ def test_last_queries_alone(position, key_value_heads):
     tokens = randn(2, 11, WIDTH)
     whole = layer(tokens, mask=masks.causal())
     assert_close(layer(tokens[:, 8:], tokens, mask=masks.causal()), whole[:, 8:])
-    assert_close(layer.recall(tokens[:, 8:], layer.remember(tokens), mask=masks.causal()), whole[:, 8:])
+    assert_close(layer.attend_memory(tokens[:, 8:], layer.project_memory(tokens), mask=masks.causal()), whole[:, 8:])
 
 
 def test_a_bias_is_that_of_the_oracle():
@@ -57,11 +57,11 @@ def test_rotary_sees_order():
 def test_recall_from_a_position():
     layer = regard.MultiHeadAttention(WIDTH, HEADS, position=positions.Rotary(4)).double()
     query, memory = randn(1, 3, WIDTH), randn(1, 7, WIDTH)
-    known = layer.remember(memory)
-    assert_close(layer.recall(query, known, offset=4), layer(query, memory))
-    pieces = [layer.recall(query[:, at : at + 1], known, offset=at) for at in range(3)]
-    assert_close(torch.cat(pieces, dim=1), layer.recall(query, known, offset=0))
-    assert (layer.recall(query, known, offset=0) - layer(query, memory)).abs().max() > 1e-3
+    known = layer.project_memory(memory)
+    assert_close(layer.attend_memory(query, known, offset=4), layer(query, memory))
+    pieces = [layer.attend_memory(query[:, at : at + 1], known, offset=at) for at in range(3)]
+    assert_close(torch.cat(pieces, dim=1), layer.attend_memory(query, known, offset=0))
+    assert (layer.attend_memory(query, known, offset=0) - layer(query, memory)).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("position", [positions.T5Buckets(HEADS), positions.ShawRelative(4, 2)], ids=repr)

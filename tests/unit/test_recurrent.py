@@ -253,7 +253,7 @@ def test_an_lstm_that_torch_lacks_in_half_precision_is_computed_as_without_autoc
         return forward(cells, *given)
 
     def computed():
-        return decoder.whole(encoder(inputs, lengths)[0], states)
+        return decoder.forward_sequence(encoder(inputs, lengths)[0], states)
 
     exact = computed()
     monkeypatch.setattr(nn.LSTM, "forward", lacking)

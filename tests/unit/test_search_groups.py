@@ -7,7 +7,7 @@ from hypothesis import strategies as some
 
 from regard import masks
 from regard.models import Transformer, TransformerConfig
-from regard.models.beam_groups import Groups
+from regard.models.beam_groups import BeamGroups
 from regard.models.transformer import POSITIONS
 
 NUMBERS = {"vocabulary": 17, "width": 12, "layers": 2, "heads": 3, "inner": 13, "dropout": 0.0}
@@ -46,7 +46,7 @@ def test_each_row_goes_on_as_if_it_were_alone(data, parts):
 
 @given(of=some.lists(some.integers(0, 4), min_size=1, max_size=11))
 def test_rows_come_back_from_their_queries(of):
-    groups, lost = Groups.alone(5, torch.device("cpu")).taken(torch.tensor(of))
+    groups, lost = BeamGroups.one_per_row(5, torch.device("cpu")).select(torch.tensor(of))
     assert groups.count == len(set(of))
     assert sorted(set(of)) == (list(range(5)) if lost is None else lost.tolist())
     rows = torch.arange(len(of) * 3.0).view(len(of), 1, 3) + 1

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from regard import masks, positions
 from regard.errors import OptionError, ShapeError
 from regard.layers import DecoderCache, decoder_block
-from regard.models.beam_groups import Groups
+from regard.models.beam_groups import BeamGroups
 
 WIDTH, HEADS, INNER = 12, 3, 17
 OWNERS = torch.tensor([1, 0, 1, 1])  # of four rows, the source of each
@@ -19,7 +19,7 @@ def built(**options):
 
 
 def groups_of(owners):
-    groups, _ = Groups.alone(2, torch.device("cpu")).taken(owners)
+    groups, _ = BeamGroups.one_per_row(2, torch.device("cpu")).select(owners)
     return groups
 
 
@@ -61,7 +61,7 @@ def test_a_cache_that_holds_the_memory_is_the_one_that_the_first_call_makes():
 def test_own_tokens_and_memory_are_taken_apart():
     block, memory = built(), torch.randn(2, 5, WIDTH, dtype=torch.float64)
     _, cache = block(torch.randn(2, 1, WIDTH, dtype=torch.float64), cache=block.empty_cache(memory))
-    taken = cache.taken(torch.tensor([1, 1, 0]), None)
+    taken = cache.select(torch.tensor([1, 1, 0]), None)
     assert torch.equal(taken.own.key, cache.own.key[[1, 1, 0]])
     assert taken.memory is cache.memory
 

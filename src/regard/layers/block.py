@@ -66,9 +66,9 @@ class DecoderCache:
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> DecoderCache:
         """A cache of the given batch entries, in that order."""
-        return self.taken(entries, entries)
+        return self.select(entries, entries)
 
-    def taken(self, own: Int[Tensor, " own"] | None, memory: Int[Tensor, " memory"] | None) -> DecoderCache:
+    def select(self, own: Int[Tensor, " own"] | None, memory: Int[Tensor, " memory"] | None) -> DecoderCache:
         """A cache of other entries of its own tokens than of its memory; None keeps all as they are."""
         tokens, known = self.own, self.memory
         return DecoderCache(
@@ -200,11 +200,11 @@ class DecoderBlock(nn.Module):
         tokens = self.attention_residual(tokens, _by_entry(attend, own_shared))
         if self.cross_attention is not None and self.cross_attention_residual is not None:
             if remembered is None:
-                remembered = self.cross_attention.remember(_needed(memory))
+                remembered = self.cross_attention.project_memory(_needed(memory))
             known, cross = remembered, self.cross_attention
 
             def look(inner: Tensor) -> Tensor:
-                return cross.recall(inner, known, mask=memory_mask, offset=offset)
+                return cross.attend_memory(inner, known, mask=memory_mask, offset=offset)
 
             tokens = self.cross_attention_residual(tokens, _by_entry(look, memory_shared))
         tokens = self.feed_forward_residual(tokens, self.feed_forward)
@@ -219,7 +219,7 @@ class DecoderBlock(nn.Module):
             if memory is not None:
                 raise _no_cross_attention(memory)
             return DecoderCache(self.attention.empty_cache())
-        return DecoderCache(self.attention.empty_cache(), self.cross_attention.remember(_needed(memory)))
+        return DecoderCache(self.attention.empty_cache(), self.cross_attention.project_memory(_needed(memory)))
 
 
 def _by_entry(attend: Callable[[Tensor], Tensor], shared: SharedEntries | None) -> Callable[[Tensor], Tensor]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from regard.arguments import explain_arguments
 from regard.errors import ShapeError, check_choice, check_flag, check_size, check_weights
 from regard.layers.dropout import Dropout
-from regard.layers.projection import project
+from regard.layers.projection import linear_activation
 from regard.validation import check_tokens
 
 _PLAIN = ("relu", "gelu", "gelu_tanh", "silu", "relu_squared")
@@ -59,10 +59,10 @@ class FeedForward(nn.Module):
                 do="build the layer with the width of its tokens",
             )
         if self.gate is None:
-            inner = project(tokens, self.up, self.activation)
+            inner = linear_activation(tokens, self.up, self.activation)
         else:
-            inner = project(tokens, self.gate, _GATED[self.activation]) * project(tokens, self.up)
-        return project(self.dropout(inner), self.down)
+            inner = linear_activation(tokens, self.gate, _GATED[self.activation]) * linear_activation(tokens, self.up)
+        return linear_activation(self.dropout(inner), self.down)
 
     def extra_repr(self) -> str:
         """For printing."""

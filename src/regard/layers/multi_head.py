@@ -32,7 +32,7 @@ from regard.errors import (
     described,
 )
 from regard.kernels.autocast import is_in_autocast
-from regard.layers.projection import project
+from regard.layers.projection import linear_activation
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import KeyValueCache
@@ -101,7 +101,7 @@ class MultiHeadAttention(nn.Module):
         self.mechanism = _mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
         self.position = position
         nn.Module.register_load_state_dict_pre_hook(self, _split_fused)
-        self._start()
+        self._init_weights()
 
     @overload
     def forward(
@@ -170,15 +170,15 @@ class MultiHeadAttention(nn.Module):
         """What the layer knows before the first token, for ``cache=``: the empty state of its mechanism."""
         return self.mechanism.empty_state()
 
-    def remember(self, memory: Tensor) -> KeyValueCache:
+    def project_memory(self, memory: Tensor) -> KeyValueCache:
         """Keys and values of ``memory`` (batch, keys, key_width), to be recalled at each step of decoding."""
         keys = self._rotate(self._heads_of(memory, self.key_projection, "key"), (0,))
         return KeyValueCache.empty().extended(keys, self._heads_of(memory, self.value_projection, "value"))
 
-    def recall(
+    def attend_memory(
         self, query: Tensor, memory: KeyValueCache, *, mask: Mask | None = None, offset: int | None = None
     ) -> Tensor:
-        """Attend from ``query`` (batch, queries, width) to what ``remember`` gave.
+        """Attend from ``query`` (batch, queries, width) to what ``project_memory`` gave.
 
         ``offset`` is the position of the first query, where positions rotate; None puts the last query on the last key.
         """
@@ -261,7 +261,7 @@ class MultiHeadAttention(nn.Module):
                 got=str(tokens.dtype),
                 do="convert the tokens, or the layer with .to(dtype)",
             )
-        return project(tokens, projection).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+        return linear_activation(tokens, projection).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def _rotate(self, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
         """Tokens rotated by their positions, which begin at an offset for each entry, or at one for all."""
@@ -290,9 +290,9 @@ class MultiHeadAttention(nn.Module):
 
     def _joined(self, heads: Tensor) -> Tensor:
         """(batch, heads, length, head_dim) -> (batch, length, width)."""
-        return project(heads.transpose(1, 2).flatten(2), self.output_projection)
+        return linear_activation(heads.transpose(1, 2).flatten(2), self.output_projection)
 
-    def _start(self) -> None:
+    def _init_weights(self) -> None:
         """Xavier, as Vaswani et al. and nn.MultiheadAttention do; biases start at 0."""
         for projection in (
             self.query_projection,
@@ -395,7 +395,7 @@ def _check_cache(cache: object) -> None:
     if not isinstance(cache, KeyValueCache):
         raise OptionError(
             "this is no cache of keys and values",
-            expected="a KeyValueCache: KeyValueCache.empty(), what an earlier call returned, or what remember gave",
+            expected="a KeyValueCache: KeyValueCache.empty(), or what an earlier call or project_memory returned",
             got=type(cache).__name__,
             do="start with cache=KeyValueCache.empty()",
         )

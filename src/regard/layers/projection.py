@@ -5,11 +5,11 @@
 
 torch multiplies float32 by MKL, which on an AMD CPU with AVX-512 uses half of its width, and goes over the result again
 for the bias (in bfloat16) and for the activation. oneDNN, which comes with torch, does it all in one pass, so on a CPU
-with AVX-512 ``project`` asks it; in training for the three products, in float32 (in bfloat16 torch asks it itself). The
-weights stay as they are: oneDNN lays them out anew in each call, which costs little from some 16 rows on, and no copy
-of them can be out of date. On an Intel CPU MKL uses the whole width, and oneDNN is no faster at the product itself:
-there it is asked for what has an activation behind it, and not in training. Which of the two a CPU is, is measured,
-unless the environment variable REGARD_LINEAR says it: "onednn" or "torch".
+with AVX-512 ``linear_activation`` asks it; in training for the three products, in float32 (torch asks it itself in
+bfloat16). The weights stay as they are: oneDNN lays them out anew in each call, which costs little from some 16 rows
+on, and no copy of them can be out of date. On an Intel CPU MKL uses the whole width, and oneDNN is no faster at the
+product itself: there it is asked for what has an activation behind it, and not in training. Which of the two a CPU is,
+is measured, unless the environment variable REGARD_LINEAR says it: "onednn" or "torch".
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ ACTIVATIONS = {
 }
 
 
-def project(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
+def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
     """``projection(tokens)``, then the activation of that name: (.., in) -> (.., out)."""
     form = ACTIVATIONS[activation]
     if not _plain(projection) or not _worthwhile(tokens, projection, form) or _onednn() is None:

@@ -22,27 +22,27 @@ from regard.mechanisms.key_value_cache import take_rows
 
 @final
 @dataclass(frozen=True, eq=False)
-class Groups:
+class BeamGroups:
     """``of`` (rows,) is the group of each row, from 0 to ``count - 1``; rows of a group may stand anywhere."""
 
     of: Int[Tensor, " rows"]
     count: int
 
     @classmethod
-    def alone(cls, rows: int, device: torch.device) -> Groups:
+    def one_per_row(cls, rows: int, device: torch.device) -> BeamGroups:
         """Each row a group of its own."""
         groups = cls(torch.arange(rows, device=device), rows)
         # Known beforehand: on "meta" nothing could be counted.
         vars(groups).update(most=1, _rank=torch.zeros_like(groups.of), _in_order=True)
         return groups
 
-    def taken(self, entries: Int[Tensor, " taken"]) -> tuple[Groups, Int[Tensor, " groups"] | None]:
+    def select(self, entries: Int[Tensor, " taken"]) -> tuple[BeamGroups, Int[Tensor, " groups"] | None]:
         """The groups of the given rows, and which of the groups they are: None where none has lost all of its rows."""
         of = take_rows(self.of, entries)
         present = torch.zeros(self.count, dtype=torch.bool, device=of.device).index_fill(0, of, True)
         if present.all():
-            return Groups(of, self.count), None
-        return Groups(present.cumsum(0)[of] - 1, int(present.sum())), present.nonzero()[:, 0]
+            return BeamGroups(of, self.count), None
+        return BeamGroups(present.cumsum(0)[of] - 1, int(present.sum())), present.nonzero()[:, 0]
 
     def queries(self, rows: Shaped[Tensor, "rows 1 width"]) -> Shaped[Tensor, "groups queries width"]:
         """The rows as queries of their group; where a group has fewer than another, zeros stand for the rest."""
@@ -52,7 +52,7 @@ class Groups:
         return room.index_copy(0, self._place, rows[:, 0]).view(self.count, self.most, -1)
 
     def rows(self, queries: Shaped[Tensor, "groups queries width"]) -> Shaped[Tensor, "rows 1 width"]:
-        """The way back."""
+        """The inverse of ``queries``."""
         flat = queries.flatten(0, 1)
         return (flat if self._in_order else flat[self._place])[:, None]
 

@@ -34,7 +34,7 @@ from regard.layers import Dropout, EncoderBlock, FeedForward, MultiHeadAttention
 from regard.masks import Mask
 from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.base import Encoder
-from regard.models.check_token_ids import check_indices
+from regard.models.check_token_ids import check_token_ids
 from regard.models.config_file import MOST_LAYERS, ConfigFile
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
@@ -206,7 +206,7 @@ class Bert(Encoder):
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
-        self._start()
+        self._init_weights()
 
     def forward(
         self,
@@ -227,7 +227,7 @@ class Bert(Encoder):
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
         """
         check_flag("keep_layers", keep_layers)
-        tokens = self._embedded(ids, segments)
+        tokens = self._embed(ids, segments)
         kept = [tokens]
         for layer in self.layers:
             tokens = layer(tokens, mask=mask)
@@ -253,14 +253,17 @@ class Bert(Encoder):
         Raises CheckpointError for files that do not fit together.
         """
         origins, left_out = WEIGHT_NAMES.origins(checkpoint_reader.stored_tensors(folder))
-        numbers = BertConfig.from_hugging_face(config)
+        hyperparameters = BertConfig.from_hugging_face(config)
         has_pooler = any(name.startswith("pooler.") for name in origins)
-        checkpoint_reader.check_layers(numbers.layers, origins, "layers")
+        checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
         with checkpoint_reader.without_memory():
-            model = cls(replace(numbers, pooler=has_pooler))
+            model = cls(replace(hyperparameters, pooler=has_pooler))
         checkpoint_reader.fill(model, origins, dtype)
         model.tokenizer = checkpoint_reader.tokenizer_of(
-            folder, pad_id=config.optional("pad_token_id"), limit=numbers.max_length, vocabulary=numbers.vocabulary
+            folder,
+            pad_id=config.optional("pad_token_id"),
+            limit=hyperparameters.max_length,
+            vocabulary=hyperparameters.vocabulary,
         )
         model.pooling = Pooling.read(folder)
         model.notes = checkpoint_reader.notes_of(folder, left_out)
@@ -284,8 +287,8 @@ class Bert(Encoder):
             checkpoint_writer.as_folder(folder), files, WEIGHT_NAMES.to_file(self.state_dict()), overwrite=overwrite
         )
 
-    def _embedded(self, ids: Tensor, segments: Tensor | None) -> Tensor:
-        check_indices("ids", ids, self.config.vocabulary)
+    def _embed(self, ids: Tensor, segments: Tensor | None) -> Tensor:
+        check_token_ids("ids", ids, self.config.vocabulary)
         if ids.shape[1] == 0:
             raise ShapeError(
                 "there is no token to read",
@@ -297,13 +300,13 @@ class Bert(Encoder):
         if segments is None:
             segment = self.segments.weight[0]
         else:
-            check_indices("segments", segments, self.config.segments)
+            check_token_ids("segments", segments, self.config.segments)
             _check_same_shape(ids, segments)
             segment = self.segments(segments)
         embedded: Tensor = self.dropout(self.norm(words + segment))
         return embedded
 
-    def _start(self) -> None:
+    def _init_weights(self) -> None:
         """Normal weights and biases of 0, as published."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):

@@ -12,7 +12,7 @@ from regard.tensors import check_dense, is_dense
 
 
 def check_step(tokens: object, state: Any, kind: type[Any], size: int) -> None:
-    """Raise OptionError for a state of another kind, and what ``check_indices`` raises for tokens (rows,)."""
+    """Raise OptionError for a state of another kind, and what ``check_token_ids`` raises for tokens (rows,)."""
     if not isinstance(state, kind):
         raise OptionError(
             "this is no state of decoding of this model",
@@ -29,10 +29,10 @@ def check_step(tokens: object, state: Any, kind: type[Any], size: int) -> None:
             do="state.reordered(entries) keeps some of the rows, in another order",
         )
     column = tokens[:, None] if isinstance(tokens, Tensor) and is_dense(tokens) else tokens
-    check_indices("tokens", column, size)
+    check_token_ids("tokens", column, size)
 
 
-def check_indices(name: str, indices: object, size: int) -> None:
+def check_token_ids(name: str, indices: object, size: int) -> None:
     """Raise DtypeError, ShapeError or OptionError unless ``indices`` are (batch, length), 0 to size - 1."""
     if not isinstance(indices, Tensor):
         raise DtypeError(

@@ -35,15 +35,21 @@ from regard.errors import (
     check_size,
 )
 from regard.layers import Dropout
-from regard.layers.projection import project
+from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
 from regard.mechanisms.local_p import LocalPredictive
 from regard.models.base import SequenceOutput
-from regard.models.check_token_ids import check_indices, check_step
+from regard.models.check_token_ids import check_step, check_token_ids
 from regard.models.config_file import MOST_LAYERS
 from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
-from regard.models.recurrent_decoders import AttendingFirst, AttendingLast, Decoder, RecurrentState, Summarized
+from regard.models.recurrent_decoders import (
+    BahdanauDecoder,
+    FixedContextDecoder,
+    LuongDecoder,
+    RecurrentDecoder,
+    RecurrentState,
+)
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import unchanged
 from regard.record import record
@@ -118,7 +124,7 @@ class Recurrent(TokenModel):
         self.fit = nn.Identity() if size == self.decoder.size else nn.Linear(self.decoder.size, size, bias=False)
         self.output = nn.Linear(size, self.vocab_sizes[1], bias=False)
         self.tie()
-        self._start_words()
+        self._init_embeddings()
 
     @property
     def attends(self) -> bool:
@@ -131,12 +137,12 @@ class Recurrent(TokenModel):
         ``mask`` is the same for all queries and shows the first tokens of a source, as ``masks.padding`` does; others
         are a RefusedError, since recurrent cells read every token up to the last.
         """
-        hidden = self._hidden(self._decoded(source, target, mask))
-        return SequenceOutput(hidden, project(hidden, self.output))
+        hidden = self._hidden(self._decode(source, target, mask))
+        return SequenceOutput(hidden, linear_activation(hidden, self.output))
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> RecurrentState:
         """The state after reading ``source``. See ``EncoderDecoder.start``."""
-        check_indices("source ids", source, self.vocab_sizes[0])
+        check_token_ids("source ids", source, self.vocab_sizes[0])
         _check_some("source ids", source)
         if lengths is not None:
             lengths = _checked_lengths(lengths, source)
@@ -150,7 +156,7 @@ class Recurrent(TokenModel):
         """The logits of what follows ``tokens`` (rows), and the next state."""
         check_step(tokens, state, RecurrentState, self.vocab_sizes[1])
         hidden, following = self.decoder.step(self.dropout(self.target_words(tokens)), state)
-        return project(self._hidden(hidden), self.output), following
+        return linear_activation(self._hidden(hidden), self.output), following
 
     def cross_attention_weights(
         self, source: Tensor, target: Tensor, *, mask: Mask | None = None
@@ -158,7 +164,7 @@ class Recurrent(TokenModel):
         """The weights of the decoder's attention. See ``EncoderDecoder.cross_attention_weights``."""
         self._check_attention()
         with torch.no_grad(), record(self.decoder) as seen:
-            self._decoded(source, target, mask)
+            self._decode(source, target, mask)
             queries = torch.cat([call.query for call in seen], dim=2)
             return seen[0].mechanism.weights(queries, seen[0].key, seen[0].mask)[:, 0]
 
@@ -171,13 +177,13 @@ class Recurrent(TokenModel):
             logits, following = self.step(tokens, state)
             return logits, following, state.groups.rows(seen[-1].weights()[:, 0])[:, 0]
 
-    def _decoded(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length size"]:
+    def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length size"]:
         """What the decoder makes of a target that is known."""
-        check_indices("source ids", source, self.vocab_sizes[0])
-        check_indices("target ids", target, self.vocab_sizes[1])
+        check_token_ids("source ids", source, self.vocab_sizes[0])
+        check_token_ids("target ids", target, self.vocab_sizes[1])
         _check_sizes(source, target)
         state = self.start(source, lengths=None if mask is None else _lengths_of(mask, source))
-        given: Tensor = self.decoder.whole(self.dropout(self.target_words(target)), state)
+        given: Tensor = self.decoder.forward_sequence(self.dropout(self.target_words(target)), state)
         return given
 
     def _hidden(self, given: Tensor) -> Tensor:
@@ -195,7 +201,7 @@ class Recurrent(TokenModel):
             )
 
 
-def _decoder(config: RecurrentConfig) -> Decoder:
+def _decoder(config: RecurrentConfig) -> RecurrentDecoder:
     """The decoder that belongs to an attention."""
     attention = _attention(config)
     late = attention is not None and config.attention != "additive"
@@ -204,10 +210,10 @@ def _decoder(config: RecurrentConfig) -> Decoder:
         config.cell, int(config.width + fed), int(config.hidden), layers=config.layers, dropout=config.dropout
     )
     if attention is None:
-        return Summarized(layers, config.width)
+        return FixedContextDecoder(layers, config.width)
     if late:
-        return AttendingLast(attention, layers, input_feeding=config.input_feeding)
-    return AttendingFirst(attention, layers, config.width)
+        return LuongDecoder(attention, layers, input_feeding=config.input_feeding)
+    return BahdanauDecoder(attention, layers, config.width)
 
 
 def _attention(config: RecurrentConfig) -> Mechanism | None:

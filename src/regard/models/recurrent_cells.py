@@ -37,12 +37,14 @@ class RecurrentLayers(nn.Module):
     def __init__(self, cell: str, size: int, hidden: int, *, layers: int, dropout: float) -> None:
         super().__init__()
         self.hidden, self.depth = hidden, layers
-        self.cells = _made(cell, size, hidden, layers, dropout, bidirectional=False)
+        self.cells = _make_cells(cell, size, hidden, layers, dropout, bidirectional=False)
 
-    def whole(self, inputs: Float[Tensor, "rows length size"], states: States) -> Float[Tensor, "rows length hidden"]:
+    def forward_sequence(
+        self, inputs: Float[Tensor, "rows length size"], states: States
+    ) -> Float[Tensor, "rows length hidden"]:
         """h of the last layer at every step, from the states before the first."""
         parts = tuple(torch.stack(part) for part in zip(*states, strict=True))
-        outputs: Tensor = _sequence(self.cells, inputs, parts if isinstance(self.cells, nn.LSTM) else parts[0])[0]
+        outputs: Tensor = _run_cells(self.cells, inputs, parts if isinstance(self.cells, nn.LSTM) else parts[0])[0]
         return outputs
 
     def step(self, inputs: Float[Tensor, "rows size"], states: States) -> tuple[Float[Tensor, "rows hidden"], States]:
@@ -51,7 +53,7 @@ class RecurrentLayers(nn.Module):
         for weights, state in zip(self.cells.all_weights, states, strict=True):
             if following:
                 inputs = nn.functional.dropout(inputs, self.cells.dropout, self.training)
-            following.append(_stepped(inputs, state, weights))
+            following.append(_step_layer(inputs, state, weights))
             inputs = following[-1][0]
         return inputs, tuple(following)
 
@@ -62,7 +64,7 @@ class BidirectionalLayers(nn.Module):
 
     def __init__(self, cell: str, size: int, hidden: int, *, layers: int, dropout: float) -> None:
         super().__init__()
-        self.cells = _made(cell, size, hidden // 2, layers, dropout, bidirectional=True)
+        self.cells = _make_cells(cell, size, hidden // 2, layers, dropout, bidirectional=True)
 
     def forward(
         self, inputs: Float[Tensor, "rows length size"], lengths: Int[Tensor, " rows"] | None
@@ -72,33 +74,35 @@ class BidirectionalLayers(nn.Module):
         Backwards the last state is that of the first token. What stands beyond a length is not read, and its h is 0.
         """
         if lengths is None:
-            outputs, last = _sequence(self.cells, inputs)
+            outputs, last = _run_cells(self.cells, inputs)
             return outputs, _both_directions(last)
         packed = pack_padded_sequence(inputs, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        outputs, last = _sequence(self.cells, packed)
+        outputs, last = _run_cells(self.cells, packed)
         padded, _ = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])
         return padded, _both_directions(last)
 
 
-def _made(cell: str, size: int, hidden: int, layers: int, dropout: float, *, bidirectional: bool) -> nn.GRU | nn.LSTM:
+def _make_cells(
+    cell: str, size: int, hidden: int, layers: int, dropout: float, *, bidirectional: bool
+) -> nn.GRU | nn.LSTM:
     between = dropout if layers > 1 else 0.0  # torch warns where nothing is between
     return _CELLS[cell](size, hidden, layers, batch_first=True, dropout=between, bidirectional=bidirectional)
 
 
-def _sequence(
+def _run_cells(
     cells: nn.GRU | nn.LSTM,
     inputs: Tensor | PackedSequence,
     states: Tensor | tuple[Tensor, ...] | None = None,
 ) -> tuple[Any, Any]:
     """``cells(inputs, states)``; without autocast where that asks for an LSTM that torch does not have."""
-    if not _autocast_fails(cells, inputs.data.device.type):
+    if not _lacks_autocast(cells, inputs.data.device.type):
         return cells(inputs, states)
     dtype = cells.all_weights[0][0].dtype
     with torch.autocast("cpu", enabled=False):
         return cells(inputs.to(dtype), None if states is None else tuple(part.to(dtype) for part in states))
 
 
-def _autocast_fails(cells: nn.GRU | nn.LSTM, device: str) -> bool:
+def _lacks_autocast(cells: nn.GRU | nn.LSTM, device: str) -> bool:
     """Whether autocast would have cells computed in a precision that torch has none in."""
     return (
         device == "cpu"
@@ -108,7 +112,7 @@ def _autocast_fails(cells: nn.GRU | nn.LSTM, device: str) -> bool:
     )
 
 
-def _stepped(inputs: Tensor, state: tuple[Tensor, ...], weights: list[nn.Parameter]) -> tuple[Tensor, ...]:
+def _step_layer(inputs: Tensor, state: tuple[Tensor, ...], weights: list[nn.Parameter]) -> tuple[Tensor, ...]:
     """One layer's state after a step."""
     if len(state) == 1:
         return (torch.gru_cell(inputs, state[0], *weights),)

@@ -25,7 +25,7 @@ from regard import masks
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
 from regard.mechanisms.hidden_layer import HiddenLayer
-from regard.models.beam_groups import Groups
+from regard.models.beam_groups import BeamGroups
 from regard.models.recurrent_cells import RecurrentLayers, States
 
 
@@ -66,7 +66,7 @@ class Annotations:
         found: Tensor = attention(queries[:, None].to(self.tokens), self.tokens, self.tokens, self.mask, **options)
         return found[:, 0]
 
-    def taken(self, entries: Int[Tensor, " taken"]) -> Annotations:
+    def select(self, entries: Int[Tensor, " taken"]) -> Annotations:
         """Those of the given sources."""
         lengths = None if self.lengths is None else self.lengths[entries.to(self.lengths.device)]
         return Annotations(self.tokens[entries], None if self.prepared is None else self.prepared[entries], lengths)
@@ -83,7 +83,7 @@ class RecurrentState:
 
     cells: States
     fed: Float[Tensor, "rows hidden"] | None
-    groups: Groups
+    groups: BeamGroups
     annotations: Annotations | None
 
     def context(
@@ -102,15 +102,15 @@ class RecurrentState:
 
     def reordered(self, entries: Int[Tensor, " rows"]) -> RecurrentState:
         """The state of the given rows."""
-        groups, sources = self.groups.taken(entries)
+        groups, sources = self.groups.select(entries)
         annotations = self.annotations
         if annotations is not None and sources is not None:
-            annotations = annotations.taken(sources)
+            annotations = annotations.select(sources)
         cells = tuple(tuple(part[entries] for part in layer) for layer in self.cells)
         return RecurrentState(cells, None if self.fed is None else self.fed[entries], groups, annotations)
 
 
-class Decoder(nn.Module, ABC):
+class RecurrentDecoder(nn.Module, ABC):
     """Writes embedded tokens (rows, .., width) into numbers (rows, .., size), from which the next token is read."""
 
     def __init__(self, attention: Mechanism | None, layers: RecurrentLayers, size: int) -> None:
@@ -122,96 +122,98 @@ class Decoder(nn.Module, ABC):
     ) -> RecurrentState:
         """The state before the first token, one row for each source: from the encoder's tokens and last states."""
         annotations = None if self.attention is None else Annotations.of(tokens, lengths, self.attention)
-        return self.begun(RecurrentState(last, None, Groups.alone(len(tokens), tokens.device), annotations))
+        return self.init_state(
+            RecurrentState(last, None, BeamGroups.one_per_row(len(tokens), tokens.device), annotations)
+        )
 
     @abstractmethod
-    def begun(self, state: RecurrentState) -> RecurrentState:
+    def init_state(self, state: RecurrentState) -> RecurrentState:
         """The state before the first token, from one whose cells are the encoder's."""
 
     @abstractmethod
     def step(
-        self, words: Float[Tensor, "rows width"], state: RecurrentState
+        self, tokens: Float[Tensor, "rows width"], state: RecurrentState
     ) -> tuple[Float[Tensor, "rows size"], RecurrentState]:
         """One token of each row."""
 
     @abstractmethod
-    def whole(
-        self, words: Float[Tensor, "rows length width"], state: RecurrentState
+    def forward_sequence(
+        self, tokens: Float[Tensor, "rows length width"], state: RecurrentState
     ) -> Float[Tensor, "rows length size"]:
         """All tokens of each row, from the state before the first."""
 
 
 @final
-class Summarized(Decoder):
+class FixedContextDecoder(RecurrentDecoder):
     """Without attention: each step reads the encoder's last state."""
 
     def __init__(self, layers: RecurrentLayers, width: int) -> None:
         hidden = layers.hidden
         super().__init__(None, layers, hidden // 2)
-        self.beginning, self.readout = _beginning(layers), nn.Linear(2 * hidden + width, hidden)
+        self.beginning, self.readout = _init_layers(layers), nn.Linear(2 * hidden + width, hidden)
 
-    def begun(self, state: RecurrentState) -> RecurrentState:
+    def init_state(self, state: RecurrentState) -> RecurrentState:
         """The summary is the last layer's state."""
-        return replace(state, cells=_begun(self.beginning, state.cells), fed=state.cells[-1][0])
+        return replace(state, cells=_init_cells(self.beginning, state.cells), fed=state.cells[-1][0])
 
     def step(
-        self, words: Float[Tensor, "rows width"], state: RecurrentState
+        self, tokens: Float[Tensor, "rows width"], state: RecurrentState
     ) -> tuple[Float[Tensor, "rows size"], RecurrentState]:
         """One token of each row."""
         assert state.fed is not None
-        hidden, cells = self.layers.step(torch.cat([words, state.fed], dim=-1), state.cells)
-        return _maxout(self.readout, hidden, words, state.fed), replace(state, cells=cells)
+        hidden, cells = self.layers.step(torch.cat([tokens, state.fed], dim=-1), state.cells)
+        return _maxout(self.readout, hidden, tokens, state.fed), replace(state, cells=cells)
 
-    def whole(
-        self, words: Float[Tensor, "rows length width"], state: RecurrentState
+    def forward_sequence(
+        self, tokens: Float[Tensor, "rows length width"], state: RecurrentState
     ) -> Float[Tensor, "rows length size"]:
         """All tokens of each row, in one call of the cells."""
         assert state.fed is not None
-        summary = state.fed[:, None].expand(-1, words.shape[1], -1)
-        hidden = self.layers.whole(torch.cat([words, summary], dim=-1), state.cells)
-        return _maxout(self.readout, hidden, words, summary)
+        summary = state.fed[:, None].expand(-1, tokens.shape[1], -1)
+        hidden = self.layers.forward_sequence(torch.cat([tokens, summary], dim=-1), state.cells)
+        return _maxout(self.readout, hidden, tokens, summary)
 
 
 @final
-class AttendingFirst(Decoder):
+class BahdanauDecoder(RecurrentDecoder):
     """The state before a step attends, and what it finds enters the step."""
 
     def __init__(self, attention: Mechanism, layers: RecurrentLayers, width: int) -> None:
         hidden = layers.hidden
         super().__init__(attention, layers, hidden // 2)
-        self.beginning, self.readout = _beginning(layers), nn.Linear(2 * hidden + width, hidden)
+        self.beginning, self.readout = _init_layers(layers), nn.Linear(2 * hidden + width, hidden)
 
-    def begun(self, state: RecurrentState) -> RecurrentState:
+    def init_state(self, state: RecurrentState) -> RecurrentState:
         """What attends first is made of the encoder's last state."""
-        return replace(state, cells=_begun(self.beginning, state.cells))
+        return replace(state, cells=_init_cells(self.beginning, state.cells))
 
     def step(
-        self, words: Float[Tensor, "rows width"], state: RecurrentState
+        self, tokens: Float[Tensor, "rows width"], state: RecurrentState
     ) -> tuple[Float[Tensor, "rows size"], RecurrentState]:
         """One token of each row."""
-        hidden, context, state = self._advanced(words, state)
-        return _maxout(self.readout, hidden, words, context), state
+        hidden, context, state = self._advance(tokens, state)
+        return _maxout(self.readout, hidden, tokens, context), state
 
-    def whole(
-        self, words: Float[Tensor, "rows length width"], state: RecurrentState
+    def forward_sequence(
+        self, tokens: Float[Tensor, "rows length width"], state: RecurrentState
     ) -> Float[Tensor, "rows length size"]:
         """All tokens of each row; only what feeds back is computed step by step."""
         hiddens, contexts = [], []
-        for word in words.unbind(1):
-            hidden, context, state = self._advanced(word, state)
+        for token in tokens.unbind(1):
+            hidden, context, state = self._advance(token, state)
             hiddens.append(hidden)
             contexts.append(context)
-        return _maxout(self.readout, torch.stack(hiddens, dim=1), words, torch.stack(contexts, dim=1))
+        return _maxout(self.readout, torch.stack(hiddens, dim=1), tokens, torch.stack(contexts, dim=1))
 
-    def _advanced(self, words: Tensor, state: RecurrentState) -> tuple[Tensor, Tensor, RecurrentState]:
+    def _advance(self, tokens: Tensor, state: RecurrentState) -> tuple[Tensor, Tensor, RecurrentState]:
         """h_t, c_t, and the state that holds h_t."""
         context = state.context(self.attention, state.cells[-1][0])
-        hidden, cells = self.layers.step(torch.cat([words, context], dim=-1), state.cells)
+        hidden, cells = self.layers.step(torch.cat([tokens, context], dim=-1), state.cells)
         return hidden, context, replace(state, cells=cells)
 
 
 @final
-class AttendingLast(Decoder):
+class LuongDecoder(RecurrentDecoder):
     """The state after a step attends; with ``input_feeding`` what comes out enters the next step (there section 3.3).
 
     Without it no step waits for attention, so that a whole target attends at once.
@@ -222,43 +224,43 @@ class AttendingLast(Decoder):
         self.input_feeding = input_feeding
         self.mix = nn.Linear(2 * layers.hidden, layers.hidden, bias=False)
 
-    def begun(self, state: RecurrentState) -> RecurrentState:
+    def init_state(self, state: RecurrentState) -> RecurrentState:
         """The cells go on where the encoder's ended."""
         return replace(state, fed=torch.zeros_like(state.cells[-1][0])) if self.input_feeding else state
 
     def step(
-        self, words: Float[Tensor, "rows width"], state: RecurrentState
+        self, tokens: Float[Tensor, "rows width"], state: RecurrentState
     ) -> tuple[Float[Tensor, "rows size"], RecurrentState]:
         """One token of each row."""
-        read = words if state.fed is None else torch.cat([words, state.fed], dim=-1)
+        read = tokens if state.fed is None else torch.cat([tokens, state.fed], dim=-1)
         hidden, cells = self.layers.step(read, state.cells)
-        mixed = self._mixed(hidden, state.context(self.attention, hidden))
+        mixed = self._attentional_state(hidden, state.context(self.attention, hidden))
         return mixed, replace(state, cells=cells, fed=mixed if self.input_feeding else None)
 
-    def whole(
-        self, words: Float[Tensor, "rows length width"], state: RecurrentState
+    def forward_sequence(
+        self, tokens: Float[Tensor, "rows length width"], state: RecurrentState
     ) -> Float[Tensor, "rows length size"]:
         """All tokens of each row: step by step with input feeding, at once without."""
         if not self.input_feeding:
-            hidden = self.layers.whole(words, state.cells)
-            return self._mixed(hidden, state.contexts(self.attention, hidden))
+            hidden = self.layers.forward_sequence(tokens, state.cells)
+            return self._attentional_state(hidden, state.contexts(self.attention, hidden))
         mixed = []
-        for word in words.unbind(1):
-            given, state = self.step(word, state)
+        for token in tokens.unbind(1):
+            given, state = self.step(token, state)
             mixed.append(given)
         return torch.stack(mixed, dim=1)
 
-    def _mixed(self, hidden: Tensor, context: Tensor) -> Tensor:
+    def _attentional_state(self, hidden: Tensor, context: Tensor) -> Tensor:
         """m_t = tanh(W_c [c_t ; h_t])."""
         return torch.tanh(self.mix(torch.cat([context, hidden], dim=-1)))
 
 
-def _beginning(layers: RecurrentLayers) -> nn.ModuleList:
+def _init_layers(layers: RecurrentLayers) -> nn.ModuleList:
     """W_s of each layer."""
     return nn.ModuleList(nn.Linear(layers.hidden, layers.hidden) for _ in range(layers.depth))
 
 
-def _begun(beginning: nn.ModuleList, last: States) -> States:
+def _init_cells(beginning: nn.ModuleList, last: States) -> States:
     """h_0 = tanh(W_s h), h the encoder's last state in both directions; an LSTM's c is taken as it is.
 
     Bahdanau's appendix A.2.2 takes the backward direction alone.

@@ -133,10 +133,10 @@ class TokenModel(EncoderDecoder, ABC):
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
         """The model of a folder, in eval mode. Raises CheckpointError for one that cannot be used."""
         stored = checkpoint_reader.stored_tensors(folder)
-        numbers = config.typed(cls.config_class)
-        sequence_files.check_depth(_depth(numbers), stored)
+        hyperparameters = config.typed(cls.config_class)
+        sequence_files.check_depth(_depth(hyperparameters), stored)
         with checkpoint_reader.without_memory():
-            model = cls(numbers)
+            model = cls(hyperparameters)
         origins, _ = model.weight_names.origins(stored)
         checkpoint_reader.fill(model, origins, dtype)
         model.tie()
@@ -145,7 +145,7 @@ class TokenModel(EncoderDecoder, ABC):
         model.metadata = sequence_files.read_metadata(folder)
         return model.eval()
 
-    def _start_words(self) -> None:
+    def _init_embeddings(self) -> None:
         """Embeddings so that a token has a length near 1, which is 0 for padding; an output of its own as layers."""
         # A dict and not a set: the order in which they draw must be the same in every process.
         for words in dict.fromkeys((self.source_words, self.target_words)):

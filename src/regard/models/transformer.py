@@ -23,12 +23,12 @@ from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, check_choice, check_count, check_number, check_size, described
 from regard.layers import DecoderBlock, DecoderCache, Dropout, decoder_block, encoder_block
-from regard.layers.projection import project
+from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
 from regard.models.base import SequenceOutput
-from regard.models.beam_groups import Groups
-from regard.models.check_token_ids import check_indices, check_step
+from regard.models.beam_groups import BeamGroups
+from regard.models.check_token_ids import check_step, check_token_ids
 from regard.models.config_file import MOST_LAYERS
 from regard.models.token_model import TokenConfig, TokenModel
 from regard.models.weight_names import unchanged
@@ -118,16 +118,16 @@ class TransformerState:
 
     caches: tuple[DecoderCache, ...]
     length: int
-    groups: Groups
+    groups: BeamGroups
     seen: Bool[Tensor, "rows keys"] | None
     lengths: Tensor | None
     memory_mask: Mask | None
 
     def reordered(self, entries: Int[Tensor, " rows"]) -> TransformerState:
         """The state of the given rows."""
-        groups, left = self.groups.taken(entries)
+        groups, left = self.groups.select(entries)
         seen, kept = (None, entries) if self.seen is None else (self.seen[entries], left)
-        caches = tuple(cache.taken(kept, left) for cache in self.caches)
+        caches = tuple(cache.select(kept, left) for cache in self.caches)
         lengths, memory_mask = self.lengths, self.memory_mask
         if left is not None and lengths is not None:
             lengths = lengths[left]
@@ -172,7 +172,7 @@ class Transformer(TokenModel):
         )
         _check_causal(self._decoder_blocks[0].attention.mechanism, config.of_decoder[0])
         self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
-        self._start_words()
+        self._init_embeddings()
 
     @property
     def max_tokens(self) -> int | None:
@@ -181,13 +181,13 @@ class Transformer(TokenModel):
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
         """Logits for every place of a target that is known. See ``EncoderDecoder.forward``."""
-        hidden = self._decoded(source, target, mask)
-        return SequenceOutput(hidden, project(hidden, self.output))
+        hidden = self._decode(source, target, mask)
+        return SequenceOutput(hidden, linear_activation(hidden, self.output))
 
     def encode(self, source: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch length width"]:
         """What the decoder looks at."""
-        check_indices("source ids", source, self.vocab_sizes[0])
-        tokens = self._embedded(source, self.source_words, 0)
+        check_token_ids("source ids", source, self.vocab_sizes[0])
+        tokens = self._embed(source, self.source_words, 0)
         for layer in self.encoder:
             tokens = layer(tokens, mask=mask)
         memory: Tensor = self.encoder_norm(tokens)
@@ -200,7 +200,7 @@ class Transformer(TokenModel):
         mask = None if lengths is None else masks.padding(lengths)
         memory = self.encode(source, mask=mask)
         caches = tuple(block.empty_cache(memory) for block in self._decoder_blocks)
-        groups = Groups.alone(len(source), source.device)
+        groups = BeamGroups.one_per_row(len(source), source.device)
         return TransformerState(caches, 0, groups, self._nothing_seen(source), lengths, mask)
 
     def step(
@@ -208,7 +208,7 @@ class Transformer(TokenModel):
     ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState]:
         """The logits of what follows ``tokens`` (rows), and the next state."""
         check_step(tokens, state, TransformerState, self.vocab_sizes[1])
-        hidden = self._embedded(tokens[:, None], self.target_words, state.length)
+        hidden = self._embed(tokens[:, None], self.target_words, state.length)
         mask, seen = state.ahead()
         caches = []
         for block, known in zip(self._decoder_blocks, state.caches, strict=True):
@@ -221,7 +221,7 @@ class Transformer(TokenModel):
                 memory_shared=state.groups,
             )
             caches.append(cache)
-        logits = project(self.decoder_norm(hidden)[:, 0], self.output)
+        logits = linear_activation(self.decoder_norm(hidden)[:, 0], self.output)
         return logits, replace(state, caches=tuple(caches), length=state.length + 1, seen=seen)
 
     def cross_attention_weights(
@@ -233,7 +233,7 @@ class Transformer(TokenModel):
         learning to align and translate with Transformer models", table 2.
         """
         with torch.no_grad(), record(self._aligning) as seen:
-            self._decoded(source, target, mask)
+            self._decode(source, target, mask)
             return seen[-1].weights().mean(dim=1)
 
     def step_with_weights(
@@ -244,11 +244,11 @@ class Transformer(TokenModel):
             logits, following = self.step(tokens, state)
             return logits, following, state.groups.rows(seen[-1].weights().mean(dim=1))[:, 0]
 
-    def _decoded(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
+    def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
         """What the decoder makes of a target that is known, before the vocabulary."""
-        check_indices("target ids", target, self.vocab_sizes[1])
+        check_token_ids("target ids", target, self.vocab_sizes[1])
         memory = self.encode(source, mask=mask)
-        tokens = self._embedded(target, self.target_words, 0)
+        tokens = self._embed(target, self.target_words, 0)
         for block in self._decoder_blocks:
             tokens = block(tokens, memory, mask=masks.causal(), memory_mask=mask)
         hidden: Tensor = self.decoder_norm(tokens)
@@ -269,7 +269,7 @@ class Transformer(TokenModel):
         apart = self.config.position in _IN_HEADS or self.config.of_decoder[0] != "dot_product"
         return None if apart else torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
 
-    def _embedded(self, ids: Tensor, words: nn.Embedding, offset: int) -> Tensor:
+    def _embed(self, ids: Tensor, words: nn.Embedding, offset: int) -> Tensor:
         tokens = words(ids) * math.sqrt(self.config.width)
         if self.positions is not None:
             tokens = tokens + self.positions(ids.shape[1], offset=offset)

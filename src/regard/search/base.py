@@ -112,7 +112,7 @@ class Search(ABC):
         """What ``search`` returns, from a model in eval mode, without gradients; ``most`` (batch,) of each source."""
 
 
-def banned_token_ids(model: Decoder, subwords: Subwords | None = None) -> Int[Tensor, " never"]:
+def banned_token_ids(model: Decoder, subwords: Subwords | None = None) -> Int[Tensor, " banned"]:
     """The tokens that no strategy writes: padding, unknown and the start, as far as a model has them.
 
     ``subwords`` are those of the target, where the model does not hold them itself.

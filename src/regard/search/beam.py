@@ -101,31 +101,32 @@ class Beam(Search):
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
         """See ``Search.decode``."""
-        (tokens, state), never = model.prefill(source, lengths=lengths), banned_token_ids(model)
+        (tokens, state), banned = model.prefill(source, lengths=lengths), banned_token_ids(model)
         live = BeamState.started(tokens)
         finished = FinishedHypotheses(len(source), self.best, source.device)
         ended = torch.zeros_like(lengths)
         for length in range(1, int(most.max()) + 1):
-            logits, state, live = self._asked(model, state, live)
-            likeliest = blockwise_topk(log_probabilities(logits, never), self.width + 1)  # one more: one may be the end
-            found = live.best(*likeliest, 2 * self.width)
-            score, ends = self._score(found, live, lengths, length), _ends(found, model.end_id)
-            ended[found.source] += ends[:, : self.width].sum(dim=1)
-            better = self._better(found, ends, score, finished)
-            _put_away(finished, better, found, live.written[:, 1:], score, ended=True)
-            lives = self._lives(found, ends, most, finished)
-            lives &= (ended[found.source] < self.patience * self.width)[:, None]
-            cut = lives & (most[found.source] == length)[:, None]
-            _put_away(finished, cut, found, live.written[:, 1:], score, ended=False)
+            logits, state, live = self._next_logits(model, state, live)
+            # One token more than the width, since one may be the end.
+            likeliest = blockwise_topk(log_probabilities(logits, banned), self.width + 1)
+            candidates = live.best(*likeliest, 2 * self.width)
+            score, ends = self._score(candidates, live, lengths, length), _ends(candidates, model.end_id)
+            ended[candidates.source] += ends[:, : self.width].sum(dim=1)
+            better = self._better(candidates, ends, score, finished)
+            _add_finished(finished, better, candidates, live.written[:, 1:], score, ended=True)
+            lives = self._lives(candidates, ends, most, finished)
+            lives &= (ended[candidates.source] < self.patience * self.width)[:, None]
+            cut = lives & (most[candidates.source] == length)[:, None]
+            _add_finished(finished, cut, candidates, live.written[:, 1:], score, ended=False)
             lives &= ~cut
-            row = found.row[lives]
+            row = candidates.row[lives]
             if len(row) == 0:
                 break
             state = _reordered(state, row, len(live.source))
-            live = live.continued(row, found.token[lives], found.log_probability[lives])
+            live = live.continued(row, candidates.token[lives], candidates.log_probability[lives])
         return finished.listed()
 
-    def _asked(self, model: Decoder, state: Any, live: BeamState) -> tuple[Tensor, Any, BeamState]:
+    def _next_logits(self, model: Decoder, state: Any, live: BeamState) -> tuple[Tensor, Any, BeamState]:
         """What may follow each row, the next state, and the rows with what they have covered by now."""
         tokens = live.written[:, -1]
         if self.coverage_penalty == 0:
@@ -141,31 +142,31 @@ class Beam(Search):
         return logits, state, live.covering(weights)
 
     def _score(
-        self, found: Continuations, live: BeamState, lengths: Tensor, length: int
+        self, candidates: Continuations, live: BeamState, lengths: Tensor, length: int
     ) -> Float[Tensor, "sources candidates"]:
         """Equation 14, of the continuations as whole targets."""
-        score = found.log_probability / self._divisor(length)
+        score = candidates.log_probability / self._divisor(length)
         if live.coverage is None:
             return score
         real = torch.arange(live.coverage.shape[1], device=lengths.device) < lengths[live.source][:, None]
         # A token that got no weight at all counts as one with the smallest number that there is, and not as -infinity.
         covered = live.coverage.clamp(torch.finfo(live.coverage.dtype).tiny, 1).log().where(real, 0.0).sum(dim=1)
-        return score + self.coverage_penalty * covered[found.row]
+        return score + self.coverage_penalty * covered[candidates.row]
 
     def _better(
-        self, found: Continuations, ends: Tensor, score: Tensor, finished: FinishedHypotheses
+        self, candidates: Continuations, ends: Tensor, score: Tensor, finished: FinishedHypotheses
     ) -> Bool[Tensor, "sources candidates"]:
         """Those that end, are among the ``width`` best, and beat what is finished."""
-        better = ends & (score > finished.to_beat[found.source][:, None])
+        better = ends & (score > finished.to_beat[candidates.source][:, None])
         better[:, self.width :] = False
         return better
 
     def _lives(
-        self, found: Continuations, ends: Tensor, most: Tensor, finished: FinishedHypotheses
+        self, candidates: Continuations, ends: Tensor, most: Tensor, finished: FinishedHypotheses
     ) -> Bool[Tensor, "sources candidates"]:
         """Those that do not end, are the ``width`` best of these, and may yet beat what is finished."""
-        bound = found.log_probability / self._divisor(most[found.source][:, None])
-        may = ~ends & (bound > finished.to_beat[found.source][:, None])
+        bound = candidates.log_probability / self._divisor(most[candidates.source][:, None])
+        may = ~ends & (bound > finished.to_beat[candidates.source][:, None])
         return may & ((~ends).cumsum(dim=1) <= self.width)
 
     def _divisor(self, length: int | Tensor) -> float | Tensor:
@@ -174,15 +175,15 @@ class Beam(Search):
         return divisor
 
 
-def _ends(found: Continuations, end_id: int) -> Bool[Tensor, "sources candidates"]:
+def _ends(candidates: Continuations, end_id: int) -> Bool[Tensor, "sources candidates"]:
     """Which continuations are whole targets."""
-    return (found.token == end_id) & (found.log_probability > -torch.inf)
+    return (candidates.token == end_id) & (candidates.log_probability > -torch.inf)
 
 
-def _put_away(
+def _add_finished(
     finished: FinishedHypotheses,
     which: Bool[Tensor, "sources candidates"],
-    found: Continuations,
+    candidates: Continuations,
     written: Int[Tensor, "rows length"],
     score: Float[Tensor, "sources candidates"],
     *,
@@ -191,10 +192,10 @@ def _put_away(
     """Put continuations among the finished hypotheses; the token of those that ended is the end, and left out."""
     if not which.any():
         return
-    source, ids = found.source[which.nonzero()[:, 0]], written[found.row[which]]
+    source, ids = candidates.source[which.nonzero()[:, 0]], written[candidates.row[which]]
     if not ended:
-        ids = torch.cat([ids, found.token[which][:, None]], dim=1)
-    finished.add(source, ids, score[which], found.log_probability[which], finished=ended)
+        ids = torch.cat([ids, candidates.token[which][:, None]], dim=1)
+    finished.add(source, ids, score[which], candidates.log_probability[which], finished=ended)
 
 
 def _reordered(state: Any, row: Int[Tensor, " new"], rows: int) -> Any:

@@ -16,14 +16,14 @@ _BLOCK = 64
 
 
 def log_probabilities(
-    logits: Float[Tensor, "rows vocabulary"], never: Int[Tensor, " never"]
+    logits: Float[Tensor, "rows vocabulary"], banned: Int[Tensor, " banned"]
 ) -> Float[Tensor, "rows vocabulary"]:
-    """Of each token; then -infinity for those that are ``never`` written, so that they take their share all the same.
+    """Of each token; then -infinity for those that are ``banned``, which take their share all the same.
 
     Half precision is widened, since sums of many are compared.
     """
     wide = logits.float() if logits.dtype.itemsize == 2 else logits
-    return wide.log_softmax(dim=-1).index_fill_(1, never, -torch.inf)
+    return wide.log_softmax(dim=-1).index_fill_(1, banned, -torch.inf)
 
 
 def blockwise_topk(

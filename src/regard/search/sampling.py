@@ -74,14 +74,14 @@ class Sampling(Search):
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
         """See ``Search.decode``."""
-        numbers = self._numbers(source, lengths, int(most.max()))
+        numbers = self._uniform_numbers(source, lengths, int(most.max()))
 
         def choose(known: Tensor, rows: Tensor, place: int) -> Tensor:
-            return self._drawn(known, numbers[rows, place])
+            return self._draw(known, numbers[rows, place])
 
         return decode_token_by_token(model, source, lengths, most, choose, each=self.best)
 
-    def _numbers(self, source: Tensor, lengths: Tensor, places: int) -> Float[Tensor, "rows places"]:
+    def _uniform_numbers(self, source: Tensor, lengths: Tensor, places: int) -> Float[Tensor, "rows places"]:
         """Numbers in (0, 1] for each row and place, from a generator of each source's own."""
         drawn = []
         for ids, length in zip(source.tolist(), lengths.tolist(), strict=True):
@@ -91,7 +91,7 @@ class Sampling(Search):
             drawn.append(1 - torch.rand(places, self.best, generator=generator, dtype=torch.float64))
         return torch.stack(drawn).transpose(1, 2).flatten(0, 1).to(source.device)
 
-    def _drawn(self, known: Float[Tensor, "rows vocabulary"], numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
+    def _draw(self, known: Float[Tensor, "rows vocabulary"], numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
         """A token for each row."""
         values, ids = known, None
         if self.top_k or self.top_p < 1:

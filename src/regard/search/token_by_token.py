@@ -35,7 +35,7 @@ def decode_token_by_token(
     each: int = 1,
 ) -> list[list[Hypothesis]]:
     """``each`` targets of every source, the most probable first; row ``i`` writes for source ``i // each``."""
-    never = banned_token_ids(model)
+    banned = banned_token_ids(model)
     tokens, state = model.prefill(source, lengths=lengths)
     rows = torch.arange(len(source) * each, device=source.device)
     if each > 1:
@@ -45,7 +45,7 @@ def decode_token_by_token(
     log_probability = torch.zeros(len(rows), device=source.device)
     for place in range(longest):
         logits, state = model.step(tokens, state)
-        known = log_probabilities(logits, never)
+        known = log_probabilities(logits, banned)
         tokens = choose(known, rows, place)
         log_probability = log_probability.to(known).index_add(0, rows, known.gather(1, tokens[:, None])[:, 0])
         written[rows, place] = tokens
