@@ -37,12 +37,12 @@ from regard.mechanisms import DotProduct
 from regard.models import Bert, BertConfig, Recurrent, RecurrentConfig, Transformer, TransformerConfig
 from regard.models.base import EncoderDecoder
 from regard.search import Beam, Greedy, Sampling
+from regard.tasks.translation import TranslationRecipe
 from regard.text import Embedder, Pooling, Tokenizer
 from regard.text.alignments import Alignment, symmetrized
 from regard.text.subwords import Subwords
 from regard.train.averaging import averaged
 from regard.train.loss import smoothed_cross_entropy
-from regard.train.plan import Plan
 from regard.train.schedule import Schedule
 from regard.train.settings import Settings
 from regard.translation import Scorer, Translator, score
@@ -666,13 +666,14 @@ def _training() -> Iterator[Target]:
     )
     for schedule in (Schedule(), Schedule(warmup=0), Schedule(name="cosine", warmup=2, steps=5)):
         yield Target(f"{schedule}.rate", schedule.rate, lambda: {"step": 3})
-    plan = {field.name: getattr(Plan((Path("a.tsv"),)), field.name) for field in dataclasses.fields(Plan)}
-    yield Target("Plan()", lambda **said: Plan(**said).asked(), lambda: dict(plan))
-    yield Target("Plan.check_effect", lambda **said: Plan(**said).check_effect(), lambda: dict(plan))
+    recipe = dict(vars(TranslationRecipe((Path("a.tsv"),))))
+    yield Target("TranslationRecipe()", lambda **said: TranslationRecipe(**said).fields(), lambda: dict(recipe))
+    effect = lambda **said: TranslationRecipe(**said).check_effect()  # noqa: E731
+    yield Target("TranslationRecipe.check_effect", effect, lambda: dict(recipe))
     yield Target(
         "smoothed_cross_entropy",
         smoothed_cross_entropy,
-        lambda: {"logits": tokens(2, 3, 7), "wanted": ids()[:, :3], "smoothing": 0.1, "ignored": 0},
+        lambda: {"logits": tokens(2, 3, 7), "labels": ids()[:, :3], "smoothing": 0.1, "ignored": 0},
     )
     yield Target("averaged", averaged, lambda: {"states": [{"a": tokens(3)}, {"a": tokens(3)}]})
     yield Target(

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from regard.cli import translation_formats
 from regard.cli.app import app
+from regard.tasks.translation.presets import SIZES
 from regard.text import vector_files
-from regard.translation.sizes import SIZES
 
 
 @pytest.fixture(autouse=True)

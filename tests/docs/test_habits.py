@@ -39,6 +39,7 @@ ORDER = (
     "translation",
     "view",
     "train",
+    "tasks",
     "cli",
     "__main__",
 )

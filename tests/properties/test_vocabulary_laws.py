@@ -13,17 +13,15 @@ from hypothesis import strategies as some
 
 from regard.models import Recurrent, Transformer, load
 from regard.search import Beam, Greedy, Sampling
-from regard.text.pairs import Pair
+from regard.tasks.translation.batches import Batches
+from regard.tasks.translation.corpus import Corpus, Sentences
+from regard.tasks.translation.loss import pair_loss
+from regard.tasks.translation.new_model import new_model
+from regard.tasks.translation.presets import SIZES
+from regard.tasks.translation.recipe import TranslationRecipe
 from regard.text.subwords import Subwords
-from regard.train.batches import Batches
-from regard.train.corpus import Corpus, Sentences
-from regard.train.new_model import new_model
-from regard.train.plan import Plan
-from regard.train.task import Share
-from regard.train.translation import TranslationTask
 from regard.translation import Translator
 from regard.translation.export import FORMS, export
-from regard.translation.sizes import SIZES
 from regard.view.read_pair import read_pair
 from small_translators import ENGLISH, GERMAN, JOINT, recurrent, transformer
 
@@ -88,14 +86,12 @@ def both(seed, read, make=transformer, **options):
     return translator, moved(translator, order, read), order
 
 
-def task(translator):
+def batches(translator):
     sides = translator.source.encode(GERMAN[:3]), translator.target.encode(ENGLISH[:3])
     corpus = Corpus(*(Sentences.of(side, JOINT.vocabulary) for side in sides))
     model = translator.model
     ids = {"pad_id": model.pad_id, "start_id": model.start_id, "end_id": model.end_id}
-    batches = Batches(corpus, tokens=1000, seed=1, **ids)
-    pairs = [Pair(*texts, place="") for texts in zip(GERMAN[:3], ENGLISH[:3], strict=True)]
-    return TranslationTask(model, batches=batches, measured=batches, held_out=pairs)
+    return Batches(corpus, tokens=1000, seed=1, **ids)
 
 
 MAKERS = [
@@ -127,8 +123,7 @@ def test_it_learns_the_same(read, make, options):
     one, other, order = both(3, read, make, **options)
     losses = []
     for translator in (one, other):
-        mine = task(translator)
-        loss = mine.loss(translator.model, np.arange(3), Share())
+        loss = pair_loss(translator.model, batches(translator), np.arange(3), smoothing=0.1)
         loss.backward()
         losses.append(loss.detach())
     # Sums over the vocabulary in another order.
@@ -205,7 +200,7 @@ def test_exports_name_the_tokens(read, tmp_path, form):
 @pytest.mark.parametrize("kind", ["tiny", "gru"])
 def test_a_new_model_has_the_numbers_of_its_subwords(read, kind):
     subwords = read(renumbered(JOINT, order_of(17, JOINT.vocabulary)))
-    model = new_model(Plan(data=(), model=kind), SIZES["tiny"], (subwords, subwords))
+    model = new_model(TranslationRecipe(data=(), model=kind), SIZES["tiny"], (subwords, subwords))
     assert isinstance(model, Transformer if kind == "tiny" else Recurrent)
     special = ("pad_id", "start_id", "end_id")
     assert [getattr(model, name) for name in special] == [getattr(subwords, name) for name in special]
@@ -216,5 +211,5 @@ def test_a_model_whose_padding_is_its_end_learns_to_end():
     """As of GPT-2. Each sentence's end counts, and nothing behind it."""
     plain, ending = transformer(pad_id=0), transformer(pad_id=3)
     ending.model.load_state_dict(plain.model.state_dict())
-    losses = [task(each).loss(each.model, np.arange(3), Share()) for each in (plain, ending)]
+    losses = [pair_loss(each.model, batches(each), np.arange(3), smoothing=0.1) for each in (plain, ending)]
     assert torch.equal(losses[0], losses[1])

@@ -8,7 +8,7 @@ import pytest
 
 from regard.errors import OptionError
 from regard.layers import projection
-from regard.train import arithmetic
+from regard.train import numeric_backends
 
 
 @pytest.fixture(autouse=True)
@@ -24,32 +24,32 @@ def environment(monkeypatch):
 
 def taken(kept):
     said: list[str] = []
-    arithmetic.take(kept, said.append)
+    numeric_backends.take(kept, said.append)
     return said
 
 
 def test_what_is_in_use_is_taken_without_a_word():
-    kept = arithmetic.in_use()
+    kept = numeric_backends.in_use()
     assert set(kept) == {"isa", "linear"}
     projection._outruns_torch.cache_clear()
     assert taken(kept) == []
-    assert arithmetic.in_use() == kept
+    assert numeric_backends.in_use() == kept
 
 
 @pytest.mark.parametrize("library", ["onednn", "torch"])
 def test_the_library_of_the_run_is_taken_whatever_would_be_measured(monkeypatch, library):
     if library not in projection.libraries():
-        assert taken({**arithmetic.in_use(), "linear": library})
+        assert taken({**numeric_backends.in_use(), "linear": library})
         return
     monkeypatch.setattr(projection, "least_seconds", lambda *_, **__: pytest.fail("measured"))
-    assert taken({"isa": arithmetic.extension.native.isa(), "linear": library}) == []
+    assert taken({"isa": numeric_backends.extension.native.isa(), "linear": library}) == []
     assert projection.library() == library
     assert os.environ["REGARD_LINEAR"] == library
 
 
 def test_a_variable_that_is_empty_is_none(monkeypatch):
     monkeypatch.setenv("REGARD_LINEAR", "")
-    assert taken({"isa": arithmetic.extension.native.isa(), "linear": "torch"}) == []
+    assert taken({"isa": numeric_backends.extension.native.isa(), "linear": "torch"}) == []
     assert os.environ["REGARD_LINEAR"] == "torch"
 
 
@@ -62,9 +62,9 @@ def test_an_instruction_set_that_there_is_not_is_named(monkeypatch):
             return ["portable"]
 
     monkeypatch.setenv("REGARD_ISA", "avx9")
-    monkeypatch.setattr(arithmetic.support, "native", Refusing())
+    monkeypatch.setattr(numeric_backends.support, "native", Refusing())
     with pytest.raises(OptionError, match=r"REGARD_ISA(.|\n)*portable(.|\n)*avx9"):
-        arithmetic.in_use()
+        numeric_backends.in_use()
 
 
 def test_a_run_of_a_gpu_is_said_to_be_one():

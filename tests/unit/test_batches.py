@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regard.errors import DataError
-from regard.train.batches import Batches
-from regard.train.corpus import Corpus, Sentences
+from regard.tasks.translation.batches import Batches
+from regard.tasks.translation.corpus import Corpus, Sentences
 from regard.train.loss import IGNORED
 
 LENGTHS = st.lists(st.tuples(st.integers(1, 19), st.integers(1, 23)), min_size=1, max_size=47)
@@ -61,8 +61,8 @@ def test_a_batch_in_numbers():
     batch = batches_of([(2, 1), (1, 3)]).batch(np.array([0, 1]))
     assert batch.source.tolist() == [[7, 7, 3], [8, 3, 5]]
     assert batch.lengths.tolist() == [3, 2]
-    assert batch.given.tolist() == [[2, 7, 5, 5], [2, 8, 8, 8]]
-    assert batch.wanted.tolist() == [[7, 3, IGNORED, IGNORED], [8, 8, 8, 3]]
+    assert batch.decoder_input.tolist() == [[2, 7, 5, 5], [2, 8, 8, 8]]
+    assert batch.labels.tolist() == [[7, 3, IGNORED, IGNORED], [8, 8, 8, 3]]
     assert batch.tokens == 6
 
 
@@ -90,4 +90,4 @@ def test_the_digest_tells_other_data():
 
 def test_padding_is_not_counted_as_tokens():
     batch = batches_of([(3, 3), (3, 1)]).batch(np.array([0, 1]))
-    assert batch.tokens == int((batch.wanted != IGNORED).sum()) == 4 + 2
+    assert batch.tokens == int((batch.labels != IGNORED).sum()) == 4 + 2

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from regard.train.plan import Plan
-from regard.train.translation_job import prepared
+from regard.tasks.translation import TranslationRecipe, TranslationTask
+from regard.tasks.translation.validation_split import held_out
+from regard.train import RunContext, Settings
 from regard.translation import Translator
-from regard.translation.hold_out import held_out
 
 NUMBERS = {"layers": 1, "width": 16, "inner": 19}
 
@@ -26,12 +26,14 @@ def test_no_more_are_held_out_than_asked_for():
     assert sum(held_out([str(number) for number in range(997)], seed=1, most=7)) == 7
 
 
-def prepared_from(folder, rows, **options):
+def prepared_from(folder, rows, seed=1, **options):
     """What is told, and the task."""
     (folder / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in rows), encoding="utf-8")
     said: list[str] = []
-    plan = Plan((folder / "pairs.tsv",), model="tiny", numbers=NUMBERS, vocabulary=300, **options)
-    return prepared(plan, said.append).task, said
+    recipe = TranslationRecipe((folder / "pairs.tsv",), model="tiny", numbers=NUMBERS, vocabulary=300, **options)
+    task = TranslationTask(recipe)
+    task.prepare(RunContext(Settings(seed=seed), said.append))
+    return task, said
 
 
 @pytest.mark.parametrize("twin", ["Cannot open {}", "Cannot  open %s", "Cannot\u00a0open %d", "Cannot open <b>"])
@@ -41,8 +43,8 @@ def test_sources_that_read_the_same_are_not_parted(tmp_path, twin):
     rows += [(twin.replace("Cannot", word), f"kann {word}") for word in ("Cannot", "Must", "Shall")]
     for seed in range(5):
         task, _ = prepared_from(tmp_path, rows, seed=seed)
-        assert len(task.held_out) == 2
-        assert len({pair.target for pair in task.held_out}) == 1
+        assert len(task.validation.pairs) == 2
+        assert len({pair.target for pair in task.validation.pairs}) == 1
 
 
 def test_sources_to_measure_with_that_are_learnt_too_are_told(tmp_path):
@@ -56,6 +58,6 @@ def test_nothing_is_measured_with_that_a_translator_would_refuse(tmp_path):
     rows = [("Haus", "house"), ("neu", "new"), ("alt", "old")]
     (tmp_path / "valid.tsv").write_text(f"{'Hund ' * 4200}\tdog\nKatze\tcat\n")
     task, said = prepared_from(tmp_path, rows, validation=(tmp_path / "valid.tsv",), most_tokens=10_000)
-    assert [pair.source for pair in task.held_out] == ["Katze"]
+    assert [pair.source for pair in task.validation.pairs] == ["Katze"]
     assert any("more than 4095 tokens" in message for message in said)
-    Translator(task.model).translate([pair.source for pair in task.held_out])
+    Translator(task.model).translate([pair.source for pair in task.validation.pairs])

@@ -16,18 +16,17 @@ from torch import nn
 
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
 from regard.models import load
-from regard.models.checkpoint_writer import write_folder
+from regard.models.saving import write_folder
+from regard.tasks.translation import TranslationRecipe, TranslationTask
 from regard.train.averaging import averaged
+from regard.train.distributed import Processes
 from regard.train.loop import Trainer
-from regard.train.plan import Plan
-from regard.train.processes import Processes
 from regard.train.progress import Progress
 from regard.train.reports import Files, Report
 from regard.train.run_folder import Checkpoint, RunFolder
 from regard.train.schedule import Schedule
 from regard.train.settings import Settings
-from regard.train.task import Share, Task, Validation
-from regard.train.translation_job import prepared
+from regard.train.task import RankShard, RunContext, Task, Validation
 from small_translators import write_pairs
 
 ROWS, WIDTH = 97, 5
@@ -62,9 +61,11 @@ class Regression(Task):
         self.saved: list[dict] = []
         self.scores: list[float] = []
 
-    @property
-    def digest(self) -> str:
-        return "the same"
+    def prepare(self, context) -> None:
+        pass
+
+    def recipe(self) -> dict:
+        return {"digest": "the same"}
 
     def epoch(self, number: int) -> list[torch.Tensor]:
         order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(number))
@@ -73,7 +74,7 @@ class Regression(Task):
     def tokens(self, batch) -> int:
         return len(batch)
 
-    def loss(self, model, batch, share: Share) -> torch.Tensor:
+    def loss(self, model, batch, share: RankShard) -> torch.Tensor:
         own = batch[share.rank :: share.of]
         return (model(self.inputs[own]) - self.outputs[own]).square().sum()
 
@@ -100,7 +101,7 @@ def settings(**changed) -> Settings:
 def trainer(task, folder, settings, *, begin=True, report=None) -> Trainer:
     run = RunFolder(folder.with_name(f"{folder.name}.run"))
     if begin:
-        run.begin({"digest": task.digest}, {})
+        run.begin(task.recipe(), {})
     return Trainer(
         task,
         settings,
@@ -125,7 +126,7 @@ def test_a_step_is_adam_on_the_mean_of_all_tokens(tmp_path):
     task = Regression(dropout=0.0)
     before = weights(task)
     first = task.epoch(0)[0]
-    loss = task.loss(task.model, first, Share()) / len(first)
+    loss = task.loss(task.model, first, RankShard()) / len(first)
     gradients = torch.autograd.grad(loss, list(task.model.parameters()))
     trainer(task, tmp_path / "m", settings(steps=1, schedule=Schedule(peak=0.01, warmup=0), average=1)).run()
     for old, new, gradient in zip(before, weights(task), gradients, strict=True):
@@ -148,8 +149,8 @@ def test_accumulated_batches_are_one_large_batch(tmp_path):
 def test_shares_make_up_the_whole():
     task = Regression(dropout=0.0)
     batch = task.epoch(0)[0]
-    whole = task.loss(task.model, batch, Share())
-    assert torch.allclose(sum(task.loss(task.model, batch, Share(rank, 3)) for rank in range(3)), whole)
+    whole = task.loss(task.model, batch, RankShard())
+    assert torch.allclose(sum(task.loss(task.model, batch, RankShard(rank, 3)) for rank in range(3)), whole)
 
 
 class CutError(Exception):
@@ -376,12 +377,13 @@ def test_a_run_goes_on_beside_what_others_and_kills_left(tmp_path):
 def test_a_translator_is_written_whatever_else_is_in_its_folder(tmp_path):
     write_pairs(tmp_path / "pairs.tsv")
     numbers = {"layers": 1, "width": 16, "inner": 19}
-    task = prepared(Plan((tmp_path / "pairs.tsv",), model="tiny", numbers=numbers), lambda message: None).task
+    task = TranslationTask(TranslationRecipe((tmp_path / "pairs.tsv",), model="tiny", numbers=numbers))
+    task.prepare(RunContext(Settings(), say=lambda message: None))
     task.save(task.model, tmp_path / "m", {"steps": 1})
     (tmp_path / "m" / "dog.html").write_text("a page")
     task.save(task.model, tmp_path / "m", {"steps": 2})
     assert (tmp_path / "m" / "dog.html").read_text() == "a page"
-    assert load(tmp_path / "m").metadata == {"steps": 2}
+    assert load(tmp_path / "m").about["steps"] == 2
 
 
 def test_a_mean_that_was_moved_away_no_longer_keeps_others_from_being_written(tmp_path):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -16,16 +13,7 @@ from regard.cli.asked import PRECISIONS, Columns, Fields, Overwrite, Resume, che
 from regard.cli.completion import mechanism, model_or, one_of
 from regard.cli.say import say
 from regard.cli.verb import Tasks, Verb
-from regard.errors import OptionError, OutputError, OutputExistsError, unwritable
-
-if TYPE_CHECKING:
-    from regard.train.plan import Plan
-    from regard.train.processes import Processes
-    from regard.train.reports import Report
-    from regard.train.run_folder import RunFolder
-    from regard.train.settings import Settings
-    from regard.train.translation_job import Prepared
-    from regard.translation.sizes import Size
+from regard.errors import OptionError
 
 NOTES = """
 [bold]Data.[/bold] FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, and several of these; or \
@@ -198,11 +186,12 @@ def translate(
     overwrite: Overwrite = False,
 ) -> None:
     """Train a translator from pairs of sentences."""
+    from regard.tasks.translation import TranslationRecipe, TranslationTask
     from regard.text.pairs import Where
-    from regard.train.plan import Plan
+    from regard.train import Schedule, Settings, run
 
-    out = _expanded(out)
-    plan = Plan(
+    check_resume(resume=resume, overwrite=overwrite)
+    recipe = TranslationRecipe(
         data=tuple(data),
         where=Where(source, target, columns=columns_of(columns), fields=fields_of(fields)),
         validation=tuple(valid or ()),
@@ -215,235 +204,31 @@ def translate(
         most_tokens=most_tokens,
         tokens=tokens,
         smoothing=smoothing,
+    )
+    settings = Settings(
         seed=seed,
+        schedule=Schedule(schedule, peak=rate, warmup=warmup, steps=steps if schedule == "cosine" else None),
+        accumulate=accumulate,
+        clip=clip,
+        weight_decay=weight_decay,
+        precision=precision,
+        epochs=epochs,
+        steps=steps,
+        minutes=minutes,
+        patience=patience,
+        validate_every=validate_every,
+        save_seconds=save_seconds,
+        average=average,
     )
-    options = {
-        "schedule": schedule, "rate": rate, "warmup": warmup, "seed": seed, "accumulate": accumulate, "clip": clip,
-        "weight_decay": weight_decay, "precision": precision, "average": average,
-    }  # fmt: skip
-    bounds = {
-        "epochs": epochs, "steps": steps, "minutes": minutes, "patience": patience,
-        "validate_every": validate_every, "save_seconds": save_seconds,
-    }  # fmt: skip
-    _check_numbers(options, bounds)
-    _train(plan, options, bounds, out, device=device, resume=resume, overwrite=overwrite)
-
-
-def _train(
-    plan: Plan,
-    options: dict[str, Any],
-    bounds: dict[str, Any],
-    out: Path,
-    *,
-    device: str | None,
-    resume: bool,
-    overwrite: bool,
-) -> None:
-    """Prepare, learn, and say what came of it."""
-    from regard.train.allocator import keep_few_kernels, keep_memory
-    from regard.train.loop import Trainer
-    from regard.train.processes import Processes
-    from regard.train.run_folder import RunFolder
-
-    keep_memory()
-    keep_few_kernels()
-    folder = RunFolder(_beside(out))
-    _check_output(out, folder, resume=resume, overwrite=overwrite)
-    processes = Processes(device=device)
-    with closing(_terminal(processes)) as report, folder.held(report.say) if processes.is_main else nullcontext():
-        found, settings = _prepared(plan, options, bounds, processes, folder, report, resume=resume)
-        after = folder.last() if resume else None
-        listeners = _with_files(report, folder, processes, 0 if after is None else after.progress.step)
-        with _explained(folder, listeners):
-            trainer = Trainer(
-                found.task,
-                settings,
-                processes=processes,
-                folder=folder,
-                out=out,
-                report=listeners,
-                about=found.about,
-                after=after,
-            )
-            if after is not None:
-                report.say(_going_on(after.progress.step, trainer.ended_by(), settings))
-            progress = trainer.run()
-    if progress.kept is not None and processes.is_main:
-        measure = found.task.compares_by
-        say(f"{out}: {measure} {progress.kept:.2f} on held-out pairs, after {progress.step:,} steps")
-        say(f'try: regard translate --model {out} "..."')
-
-
-def _expanded(out: Path) -> Path:
-    """A shell leaves --out=~/model as it is. Raises OptionError for the home of nobody."""
     try:
-        return out.expanduser()
-    except RuntimeError as error:
-        raise OptionError("--out is in no home", expected="a new folder", got=str(out), do=str(error)) from None
-
-
-def _beside(out: Path) -> Path:
-    """The folder of the run that writes ``out``. Raises OptionError where nothing can stand beside it."""
-    if out.name in ("", ".."):
-        raise OptionError("--out is no folder of its own", expected="a new folder", got=str(out), do="such as model/")
-    return out.with_name(f"{out.name}.run")
-
-
-def _going_on(step: int, ended_by: str | None, settings: Settings) -> str:
-    """Where a run goes on, or why there is nothing left of it."""
-    if ended_by is None:
-        return f"going on after step {step:,}"
-    if ended_by == "steps" and settings.schedule.steps is not None:
-        return f"the run ended after step {step:,}, where its schedule does: begin another from its model (--model)"
-    return f"the run ended after step {step:,}, by --{ended_by}: give more of it to go on from there"
-
-
-def _prepared(
-    plan: Plan,
-    options: dict[str, Any],
-    bounds: dict[str, Any],
-    processes: Processes,
-    folder: RunFolder,
-    report: Report,
-    *,
-    resume: bool,
-) -> tuple[Prepared, Settings]:
-    """The task and how to learn it. The main process makes the subwords and begins the run, if no option is wrong.
-
-    The others take what it wrote.
-    """
-    import torch
-
-    from regard.train import arithmetic
-    from regard.train.translation_job import prepared, subwords_of
-
-    on_cpu = processes.device.type == "cpu"
-    torch.manual_seed(plan.seed)  # the first weights are drawn here, the same in all processes
-    if processes.is_main:
-        if on_cpu and resume:
-            arithmetic.take(folder.asked("arithmetic"), report.say)
-        used = arithmetic.in_use() if on_cpu else {}
-        options = {**options, "precision": _precision(plan, options["precision"], processes, folder, report, resume)}
-        found = prepared(plan, report.say, subwords=subwords_of(folder) if resume else None)
-        settings = _settings(options, bounds, found.size)
-        asked = {**plan.asked(), **options, **_chosen(found, settings), "pairs": found.task.digest}
-        if resume:
-            folder.check_same(asked)
-        else:
-            folder.begin({**asked, "arithmetic": used}, found.files)
-    processes.wait()
-    if not processes.is_main:
-        if on_cpu:
-            arithmetic.take(folder.asked("arithmetic"), report.say)
-        found = prepared(plan, report.say, subwords=subwords_of(folder))
-        options = {**options, "precision": folder.asked("precision")}
-        settings = _settings(options, bounds, found.size)
-    return found, settings
-
-
-def _precision(plan: Plan, asked: str, processes: Processes, folder: RunFolder, report: Report, resume: bool) -> str:
-    """What to multiply in; a run that goes on without a word of it keeps its own, since the bits depend on it."""
-    from regard.train.precision import say_if_unsupported, settled
-    from regard.train.translation_job import layer_of
-
-    layer = layer_of(plan)
-    if not resume or asked != "auto":
-        return settled(asked, processes.device, report.say, layer=layer)
-    kept = str(folder.asked("precision"))
-    say_if_unsupported(kept, processes.device, report.say, layer=layer)
-    return kept
-
-
-def _chosen(found: Prepared, settings: Settings) -> dict[str, Any]:
-    """What was left open, as the data or this version of regard decided it."""
-    schedule, model = settings.schedule, found.task.model
-    return {
-        "rate": schedule.peak,
-        "warmup": schedule.warmup,
-        "steps": schedule.steps,
-        "tokens": found.task.batches.tokens,
-        "model": {"type": model.model_type, **asdict(model.config)},
-    }
-
-
-def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
-    """Raise OutputExistsError where something is there that nobody said to replace, or nothing to go on from."""
-    from regard.models.checkpoint_writer import check_free
-
-    check_resume(resume=resume, overwrite=overwrite)
-    if resume and not folder.begun:
-        raise OptionError(
-            f"there is no run in {folder.path} to go on with",
-            expected="the folder of a run that was begun",
-            got="none" if not folder.path.exists() else "a folder without run.json",
-            do="check --out, or leave out --resume to begin one",
-        )
-    if folder.begun and not (resume or overwrite):
-        raise OutputExistsError(
-            f"{folder.path} holds a run already",
-            expected="--resume or --overwrite",
-            got="neither",
-            do="add --resume to go on with it, or --overwrite to begin anew",
-        )
-    check_free(out, overwrite=resume or overwrite, keep_others=resume)
-    out.absolute().parent.mkdir(parents=True, exist_ok=True)
-
-
-def _check_numbers(options: dict[str, Any], bounds: dict[str, Any]) -> None:
-    """Raise OptionError for numbers that no size could make right, before data is read for minutes."""
-    from regard.layers.precision import PRECISIONS
-    from regard.translation.sizes import SIZES
-
-    _settings({**options, "precision": PRECISIONS[0]}, bounds, SIZES["tiny"])  # of the shortest warm-up
-
-
-def _settings(options: dict[str, Any], bounds: dict[str, Any], size: Size) -> Settings:
-    """The run's numbers; what was left open is the size's."""
-    from regard.train.schedule import Schedule
-    from regard.train.settings import Settings
-
-    rest = dict(options)
-    name, peak, warmup = rest.pop("schedule"), rest.pop("rate"), rest.pop("warmup")
-    schedule = Schedule(
-        name=name,
-        peak=size.peak if peak is None else peak,
-        warmup=size.warmup if warmup is None else warmup,
-        steps=bounds["steps"] if name == "cosine" else None,
-    )
-    return Settings(schedule=schedule, **rest, **bounds)
-
-
-def _terminal(processes: Processes) -> Report:
-    """Who tells the user: in the main process alone."""
-    from regard.train.reports import Reports, Terminal
-
-    return Terminal() if processes.is_main else Reports(())
-
-
-def _with_files(report: Report, folder: RunFolder, processes: Processes, after: int) -> Report:
-    from regard.train.reports import Files, Reports
-
-    return Reports((report, Files(folder, after=after))) if processes.is_main else report
-
-
-@contextmanager
-def _explained(folder: RunFolder, report: Report) -> Iterator[None]:
-    """Whatever ends the run early: say how to go on."""
-    try:
-        with closing(report):
-            yield
-    except KeyboardInterrupt:
-        kept = f"; a checkpoint is in {folder.path}: the same command with --resume goes on from there"
-        say("regard: interrupted" + (kept if folder.saved else ""))
+        done = run(TranslationTask(recipe), settings, out, resume=resume, overwrite=overwrite, device=device)
+    except KeyboardInterrupt as interruption:
+        if not interruption.args:
+            raise
+        say(f"regard: {interruption}")
         sys.exit(130)
-    except OutputExistsError:
-        raise
-    except OSError as error:
-        then = "then the same command with --resume goes on from the last checkpoint"
-        if isinstance(error, OutputError):
-            do = f"{error.do}; {then}"
-            raise OutputError(error.what, expected=error.expected, got=error.got, do=do) from error
-        raise unwritable(f"{error.filename or folder.path} cannot be written", error, then=then) from error
+    if done.is_main and done.score is not None:
+        say(f'try: regard translate --model {done.out} "..."')
 
 
 def _numbers(given: list[str]) -> dict[str, Any]:

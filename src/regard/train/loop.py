@@ -25,16 +25,16 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import DataError
-from regard.models.checkpoint_writer import recover_model
-from regard.train import states
+from regard.models.saving import recover_model
+from regard.train import state_dicts
 from regard.train.averaging import averaged
-from regard.train.interruption import Interruption
+from regard.train.distributed import Processes
 from regard.train.precision import autocast_dtype
-from regard.train.processes import Processes
 from regard.train.progress import Progress
 from regard.train.reports import Report
 from regard.train.run_folder import Checkpoint, RunFolder
 from regard.train.settings import Settings
+from regard.train.signals import Interruption
 from regard.train.task import Task, Validation
 
 _FEWEST, _MOST = 200, 2000
@@ -48,7 +48,7 @@ _MOST_BROKEN = 10
 class Trainer:
     """Learns ``task`` as ``settings`` say. The run is in ``folder``, the best model in ``out``.
 
-    ``after`` is the checkpoint to go on from; ``about`` is written with the model.
+    ``after`` is the checkpoint to go on from. The precision of the settings is chosen: "auto" would be float32.
     """
 
     def __init__(
@@ -60,11 +60,9 @@ class Trainer:
         folder: RunFolder,
         out: Path,
         report: Report,
-        about: dict[str, Any] | None = None,
         after: Checkpoint | None = None,
     ) -> None:
         self.task, self.settings, self.folder, self.out, self.report = task, settings, folder, out, report
-        self.about = about or {}
         self.progress = Progress() if after is None else after.progress
         self._processes = processes
         self._tied = getattr(task.model, "tied", {})
@@ -72,7 +70,7 @@ class Trainer:
         if after is None:
             torch.manual_seed(settings.seed + processes.rank)
         self.model, self.optimizer = processes.prepare(task.model, _optimizer(task.model, settings))
-        self._bare = processes.bare(self.model)
+        self._bare = processes.unwrap(self.model)
         if after is not None:
             self._take(after)
         self._autocast = autocast_dtype(settings.precision)
@@ -145,7 +143,7 @@ class Trainer:
         tokens = sum(self.task.tokens(batch) for batch in batches)
         loss = 0.0
         for batch in batches:
-            with self._processes.apart(self.model) if batch is not batches[-1] else nullcontext():
+            with self._processes.no_sync(self.model) if batch is not batches[-1] else nullcontext():
                 loss += self._differentiate(batch, tokens)
         norm = self._clipped()
         self._check_finite(norm)
@@ -166,9 +164,9 @@ class Trainer:
     def _differentiate(self, batch: Any, tokens: int) -> float:
         """The gradient of this process's share of a batch; the sum of its losses."""
         with self._multiplying():
-            loss = self.task.loss(self.model, batch, self._processes.share)
+            loss = self.task.loss(self.model, batch, self._processes.shard)
         # Gradients are averaged over processes, and are to be summed.
-        self._processes.backward(loss * (self._processes.share.of / tokens))
+        self._processes.backward(loss * (self._processes.shard.of / tokens))
         return float(loss.detach())
 
     def _multiplying(self) -> AbstractContextManager[Any]:
@@ -246,7 +244,7 @@ class Trainer:
         result = Validation(score=0.0)
         if self._processes.is_main:
             if self._plain is not self.task.model:
-                states.set_weights(self._plain, weights, self._tied)
+                state_dicts.set_weights(self._plain, weights, self._tied)
             result = self._validation()
         return replace(result, score=self._processes.of_main(result.score))
 
@@ -254,13 +252,14 @@ class Trainer:
         """Of the plain model. The random numbers of training are not touched."""
         device = self._processes.device
         others = [] if device.type == "cpu" else [device]  # said outright: of several GPUs torch warns, and forks all
-        with torch.random.fork_rng(others, device_type=device.type if others else "cuda"):
+        self._plain.eval()  # a step begins with train()
+        with torch.no_grad(), torch.random.fork_rng(others, device_type=device.type if others else "cuda"):
             return self.task.validate(self._plain)
 
     def _keep(self, result: Validation) -> None:
         """Write the model's folder, in place of a worse one's."""
         trained = {"steps": self.progress.step, "tokens": self.progress.tokens, "minutes": round(self._seconds / 60, 1)}
-        self.task.save(self._plain, self.out, {**self.about, "trained": trained, "validation": result.metrics})
+        self.task.save(self._plain, self.out, {"trained": trained, "validation": result.metrics})
 
     def _write_again(self) -> None:
         """Write the model of the best validation once more, where the folder was moved away.
@@ -272,7 +271,7 @@ class Trainer:
         weights = {name: tensor.clone() for name, tensor in self._weights().items()}  # the model takes others below
         result = Validation(score=0.0)
         if self._processes.is_main:
-            states.set_weights(self._plain, self.folder.snapshot(self.progress.best[0].name), self._tied)
+            state_dicts.set_weights(self._plain, self.folder.snapshot(self.progress.best[0].name), self._tied)
             result = self._validation()
         kept = self._processes.of_main(result.score)
         if kept != self.progress.kept:  # it was the mean of several
@@ -281,7 +280,7 @@ class Trainer:
         if self._processes.is_main:
             self._keep(result)
             if self._plain is self.task.model:
-                states.set_weights(self._plain, weights, self._tied)
+                state_dicts.set_weights(self._plain, weights, self._tied)
         self._processes.wait()
         self._reported = time.monotonic()
 
@@ -293,7 +292,7 @@ class Trainer:
         weights = {name: tensor.clone() for name, tensor in self._weights().items()}  # the model takes others below
         if self._processes.is_main and len(best) > 1:
             mean = averaged(self.folder.snapshot(snapshot.name) for snapshot in best)
-            states.set_weights(self._plain, mean, self._tied)
+            state_dicts.set_weights(self._plain, mean, self._tied)
             result = self._validation()
             self.report.numbers(self.progress.step, "validation", {**result.metrics, "averaged": float(len(best))})
             if kept is None or result.score >= kept:
@@ -305,7 +304,7 @@ class Trainer:
             self._save(weights)  # a run that goes on from here does not replace the model by a worse one
 
     def _weights(self) -> dict[str, Tensor]:
-        return states.weights_of(self._bare, self._tied)
+        return state_dicts.weights_of(self._bare, self._tied)
 
     def _save(self, weights: dict[str, Tensor]) -> None:
         """Write a checkpoint."""
@@ -313,8 +312,8 @@ class Trainer:
         checkpoint = Checkpoint(
             progress=self.progress,
             weights=weights,
-            optimizer=states.optimizer_of(self._bare, self.optimizer),
-            random=self._processes.gathered(states.random_of(self._processes.device)),
+            optimizer=state_dicts.optimizer_of(self._bare, self.optimizer),
+            random=self._processes.gathered(state_dicts.random_of(self._processes.device)),
         )
         if self._processes.is_main:
             self.folder.save(checkpoint)
@@ -323,9 +322,9 @@ class Trainer:
 
     def _take(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
-        states.set_weights(self._bare, checkpoint.weights, self._tied)
-        states.set_optimizer(self._bare, self.optimizer, checkpoint.optimizer)
-        states.set_random(self._processes.own(checkpoint.random), self._processes.device)
+        state_dicts.set_weights(self._bare, checkpoint.weights, self._tied)
+        state_dicts.set_optimizer(self._bare, self.optimizer, checkpoint.optimizer)
+        state_dicts.set_random(self._processes.own(checkpoint.random), self._processes.device)
 
 
 def _optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:

@@ -3,10 +3,10 @@
     L = sum_t (1 - e) (-log p_t[y_t]) + e / V sum_v (-log p_t[v]),    p_t = softmax(logits_t)
 
 Szegedy et al. 2016, "Rethinking the Inception architecture", section 7; Vaswani et al. 2017, section 5.4. t goes over
-the wanted tokens that are not padding, and V is the size of the vocabulary.
+the labels that are not padding, and V is the size of the vocabulary.
 
-Padding of the wanted tokens is ``IGNORED``, which is no token of any vocabulary: the padding of a model's inputs may be
-any token, even the one that ends a target, and that is to be learnt.
+Padding of labels is ``IGNORED``, which is no token of any vocabulary: the padding of a model's inputs may be
+any token, even the one that ends a target, and that is to be learned.
 """
 
 from __future__ import annotations
@@ -21,57 +21,57 @@ from regard.tensors import check_tensor
 from regard.validation import FLOATS
 
 IGNORED = -100
-"""What stands for padding among wanted tokens, by torch's convention."""
+"""What stands for padding among labels, by torch's convention."""
 
 
 def smoothed_cross_entropy(
     logits: Float[Tensor, "batch length vocabulary"],
-    wanted: Int[Tensor, "batch length"],
+    labels: Int[Tensor, "batch length"],
     *,
     smoothing: float,
     ignored: int = IGNORED,
 ) -> Float[Tensor, ""]:
-    """The sum over all wanted tokens that are not ``ignored``, at least in float32. ``smoothing`` is e.
+    """The sum over all labels that are not ``ignored``, at least in float32. ``smoothing`` is e.
 
-    At ignored tokens the logits may be anything, NaN included, and their gradient is 0. Raises DtypeError, ShapeError,
-    DeviceError or OptionError for arguments that do not fit, and for wanted tokens that are not in the vocabulary.
+    Where labels are ignored the logits may be anything, NaN included, and their gradient is 0. Raises DtypeError,
+    ShapeError, DeviceError or OptionError for arguments that do not fit, and for labels that are not in the vocabulary.
     """
-    _check(logits, wanted, smoothing, ignored)
+    _check(logits, labels, smoothing, ignored)
     try:
-        return cross_entropy(logits.flatten(0, 1), wanted.flatten(), smoothing=smoothing, ignored=ignored).sum()
+        return cross_entropy(logits.flatten(0, 1), labels.flatten(), smoothing=smoothing, ignored=ignored).sum()
     except RegardError:
         raise
     except (ValueError, IndexError) as error:
         raise OptionError(
-            "a wanted token is not in the vocabulary",
+            "a label is not in the vocabulary",
             expected=f"ids from 0 to {logits.shape[2] - 1}, or {ignored} for padding",
             got=str(error),
             do="cut targets with the subwords that the model was made with",
         ) from error
 
 
-def _check(logits: Tensor, wanted: Tensor, smoothing: float, ignored: int) -> None:
+def _check(logits: Tensor, labels: Tensor, smoothing: float, ignored: int) -> None:
     """Raise DtypeError, ShapeError or OptionError for what the loss is not defined for."""
     check_tensor("logits", logits, "logits (batch, length, vocabulary)")
-    check_tensor("wanted", wanted, "ids of tokens (batch, length)")
+    check_tensor("labels", labels, "ids of tokens (batch, length)")
     if logits.dtype not in FLOATS:
         raise DtypeError(
             "wrong logits", expected="float32 or another float", got=str(logits.dtype), do="use logits.float()"
         )
-    if not is_of_integers(wanted):
-        raise DtypeError("wanted holds no ids", expected="integers", got=str(wanted.dtype), do="use wanted.long()")
-    if logits.dim() != 3 or logits.shape[2] == 0 or wanted.shape != logits.shape[:2]:
+    if not is_of_integers(labels):
+        raise DtypeError("labels hold no ids", expected="integers", got=str(labels.dtype), do="use labels.long()")
+    if logits.dim() != 3 or logits.shape[2] == 0 or labels.shape != logits.shape[:2]:
         raise ShapeError(
-            "logits and wanted do not fit",
-            expected="logits (batch, length, vocabulary) and wanted (batch, length)",
-            got=f"{tuple(logits.shape)} and {tuple(wanted.shape)}",
+            "logits and labels do not fit",
+            expected="logits (batch, length, vocabulary) and labels (batch, length)",
+            got=f"{tuple(logits.shape)} and {tuple(labels.shape)}",
             do="give one id for each row of logits",
         )
-    if logits.device != wanted.device:
+    if logits.device != labels.device:
         raise DeviceError(
-            "logits and wanted are on different devices",
+            "logits and labels are on different devices",
             expected=str(logits.device),
-            got=str(wanted.device),
+            got=str(labels.device),
             do="move one of them with .to(...)",
         )
     check_number("smoothing", smoothing, least=0.0, most=1.0)

@@ -1,7 +1,7 @@
 """The folder of a training run: what is needed to go on, and what was measured on the way.
 
     run.json                 what was asked for, and a hash of the data
-    *tokenizer.json          the subwords
+    *tokenizer.json          what the task keeps, such as subwords
     checkpoints/step-N/      weights.safetensors, optimizer.safetensors, random.safetensors, progress.json
     snapshots/step-N.safetensors     the best validated weights
     metrics.jsonl            one JSON object for each report
@@ -114,12 +114,17 @@ class RunFolder:
         for name, text in files.items():
             with written(self.path / name) as aside:
                 aside.write_text(text, encoding="utf-8")
+        named = [name for name in files if not _is_ours(name)]
         with written(self._run) as aside:  # the last: with it the run has begun
-            _write_json(aside, asked)
+            _write_json(aside, {**asked, **({"files": named} if named else {})})
 
-    def check_same(self, asked: Mapping[str, Any]) -> None:
-        """Raise OutputExistsError unless the run was begun with ``asked``."""
+    def check_same(self, asked: Mapping[str, Any], unwritten: Mapping[str, Any] | None = None) -> None:
+        """Raise OutputExistsError unless the run was begun with ``asked``.
+
+        ``unwritten`` is what runs of earlier versions were begun with although they did not write it.
+        """
         before, now = (_flat(fields) for fields in (_read_json(self._run, _WITHOUT_RUN), json.loads(json.dumps(asked))))
+        before = {**(unwritten or {}), **before}
         for name, value in now.items():
             if before.get(name) != value:
                 raise OutputExistsError(
@@ -214,7 +219,10 @@ class RunFolder:
 
     def _check_ours(self) -> None:
         """Raise OutputExistsError for a folder that holds anything but a run."""
-        others = sorted(path.name for path in self.path.iterdir() if not _is_ours(path.name))
+        named: list[str] = []
+        with suppress(CheckpointError):  # what is damaged may be replaced
+            named = _read_json(self._run, _WITHOUT_RUN).get("files", [])
+        others = sorted(path.name for path in self.path.iterdir() if not _is_ours(path.name) and path.name not in named)
         if others:
             raise OutputExistsError(
                 f"{self.path} holds files that are not of a training run, and they would be lost",

@@ -1,13 +1,15 @@
-"""The numbers of a training run."""
+"""How a run trains, whatever its task."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 from regard.errors import OptionError, check_choice, check_count, check_kind, check_number
 from regard.layers.precision import PRECISIONS
 from regard.train.schedule import Schedule
+
+_LASTING = ("seed", "accumulate", "clip", "weight_decay", "precision", "average")
 
 
 @final
@@ -21,7 +23,9 @@ class Settings:
         accumulate: batches whose gradients make one step.
         clip: the norm that a gradient is cut to; 0 is none.
         weight_decay: of AdamW, Loshchilov and Hutter 2019.
-        precision: what products are computed in: "float32", or "bfloat16" (autocast: weights stay float32).
+        precision: what products are computed in: "float32"; "bfloat16" (autocast: weights stay float32); or "auto", the
+            one that is faster on this machine, which ``regard.train.run`` measures and says. A run that is resumed with
+            "auto" keeps the one it was begun with.
         epochs: the most passes over the data; steps: the most steps; minutes: the most time, of all runs that
             continue one another. None is no bound.
         patience: validations without a better score after which training ends; 0 is never.
@@ -35,7 +39,7 @@ class Settings:
     accumulate: int = 1
     clip: float = 1.0
     weight_decay: float = 0.0
-    precision: str = "float32"
+    precision: str = "auto"
     epochs: int | None = None
     steps: int | None = None
     minutes: float | None = None
@@ -45,7 +49,7 @@ class Settings:
     average: int = 5
 
     def __post_init__(self) -> None:
-        check_choice("precision", self.precision, PRECISIONS)
+        check_choice("precision", self.precision, ("auto", *PRECISIONS))
         check_count("seed", self.seed, least=0)
         check_kind("schedule", self.schedule, Schedule, do="regard.train.schedule.Schedule(peak=...)")
         check_count("accumulate", self.accumulate)
@@ -65,3 +69,18 @@ class Settings:
                 got="none of them",
                 do="set one of them",
             )
+
+    def lasting(self) -> dict[str, Any]:
+        """By name, for JSON, what a resumed run must have in common with the run: all but bounds and intervals.
+
+        The names are schedule, rate, warmup, steps (of a cosine), floor, seed, accumulate, clip, weight_decay,
+        precision and average.
+        """
+        return {
+            "schedule": self.schedule.name,
+            "rate": self.schedule.peak,
+            "warmup": self.schedule.warmup,
+            "steps": self.schedule.steps,
+            "floor": self.schedule.floor,
+            **{name: getattr(self, name) for name in _LASTING},
+        }

@@ -1,4 +1,4 @@
-"""A new translator: the Transformer of a size, or recurrent cells, with the numbers that a plan gives."""
+"""A new translator: the Transformer of a size, or recurrent cells, with the numbers that a recipe gives."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import torch
 
 from regard.errors import OptionError, unknown
-from regard.models import EncoderDecoder, Recurrent, RecurrentConfig, Transformer, TransformerConfig
+from regard.models import Recurrent, RecurrentConfig, SequenceToSequence, Transformer, TransformerConfig
+from regard.tasks.translation.new_subwords import BothSubwords
+from regard.tasks.translation.presets import SIZES, Size, size_for
+from regard.tasks.translation.recipe import CELLS, TranslationRecipe
 from regard.text.subwords import Subwords
-from regard.train.new_subwords import BothSubwords
-from regard.train.plan import CELLS, Plan
-from regard.translation.sizes import SIZES, Size, size_for
 
 _RECURRENT = {"width": 256, "hidden": 512, "layers": 1, "dropout": 0.3}
 """For some ten thousands of pairs."""
@@ -24,17 +24,17 @@ _OF_SUBWORDS = ("vocabulary", "target_vocabulary", "pad_id", "start_id", "end_id
 Config = TypeVar("Config", TransformerConfig, RecurrentConfig)
 
 
-def new_model(plan: Plan, size: Size, subwords: BothSubwords) -> EncoderDecoder:
+def new_model(recipe: TranslationRecipe, size: Size, subwords: BothSubwords) -> SequenceToSequence:
     """The model, its weights drawn. Raises OptionError for numbers that it does not have."""
     source, target = subwords
-    return _model(_config(plan, size, _of_subwords(source, target)))
+    return _model(_config(recipe, size, _of_subwords(source, target)))
 
 
-def check_numbers(plan: Plan) -> None:
+def check_numbers(recipe: TranslationRecipe) -> None:
     """Raise OptionError for numbers that no new model has, before there is data to choose its size by."""
     of_subwords = {"vocabulary": 1000, "target_vocabulary": None}
     with torch.device("meta"):
-        _model(_config(plan, size_for(0, plan.model if plan.model in SIZES else None), of_subwords))
+        _model(_config(recipe, size_for(0, recipe.model if recipe.model in SIZES else None), of_subwords))
 
 
 def _model(config: TransformerConfig | RecurrentConfig) -> EncoderDecoder:
@@ -52,24 +52,27 @@ def _of_subwords(source: Subwords, target: Subwords) -> dict[str, Any]:
     }
 
 
-def _config(plan: Plan, size: Size, of_subwords: dict[str, Any]) -> TransformerConfig | RecurrentConfig:
+def _config(recipe: TranslationRecipe, size: Size, of_subwords: dict[str, Any]) -> TransformerConfig | RecurrentConfig:
     """``of_subwords`` as ``_of_subwords`` gives them; "target_vocabulary" None is one vocabulary for both."""
     shared = {"shared": "all" if of_subwords["target_vocabulary"] is None else "target"}
-    if plan.model in CELLS:
-        numbers = {"cell": plan.model, "attention": plan.attention or "additive", **_RECURRENT}
-        return _with_own(RecurrentConfig, {**of_subwords, **shared, **numbers}, plan)
+    if recipe.model in CELLS:
+        numbers = {"cell": recipe.model, "attention": recipe.attention or "additive", **_RECURRENT}
+        return _with_own(RecurrentConfig, {**of_subwords, **shared, **numbers}, recipe)
     names = ("width", "layers", "heads", "inner", "dropout", "attention_dropout", "inner_dropout", "norm")
     numbers = {name: getattr(size, name) for name in names}
-    numbers |= {} if plan.attention is None else {"mechanism": plan.attention}
-    return _with_own(TransformerConfig, {**of_subwords, **shared, **numbers}, plan)
+    numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
+    return _with_own(TransformerConfig, {**of_subwords, **shared, **numbers}, recipe)
 
 
-def _with_own(kind: type[Config], numbers: dict[str, Any], plan: Plan) -> Config:
-    """The config with the plan's own numbers. Raises OptionError for one that it does not have, or that is not free."""
+def _with_own(kind: type[Config], numbers: dict[str, Any], recipe: TranslationRecipe) -> Config:
+    """The config with the recipe's own numbers.
+
+    Raises OptionError for a number that it does not have, or that is not free.
+    """
     free = [one.name for one in dataclasses.fields(kind) if one.name not in _OF_SUBWORDS]
     types = get_type_hints(kind)
     own: dict[str, Any] = {}
-    for name, value in plan.numbers.items():
+    for name, value in recipe.numbers.items():
         name, dot, option = name.partition(".")
         if name in _OF_SUBWORDS:
             raise OptionError(
@@ -95,11 +98,11 @@ def _with_own(kind: type[Config], numbers: dict[str, Any], plan: Plan) -> Config
     return kind(**{**numbers, **own})
 
 
-def described(plan: Plan, size: Size, model: EncoderDecoder) -> str:
+def described(recipe: TranslationRecipe, size: Size, model: SequenceToSequence) -> str:
     """What was chosen, in a line."""
     count = sum(weight.numel() for weight in model.parameters()) / 1e6
-    if plan.model in CELLS:
-        return f"{plan.model}, attention {model.config.attention}, {count:.1f} million weights"
+    if recipe.model in CELLS:
+        return f"{recipe.model}, attention {model.config.attention}, {count:.1f} million weights"
     config = model.config
     layers = f"{config.layers} layers of {config.width}, {config.norm}-norm"
     layers += "" if config.mechanism == "dot_product" else f", attention {config.mechanism}"

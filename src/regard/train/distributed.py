@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import MissingPackageError, OptionError
-from regard.train.task import Share
+from regard.train.task import RankShard
 
 _LONGEST_WAIT = timedelta(days=1)
 """One process reads the data and measures the model while the others wait; the usual ten minutes may be too short."""
@@ -51,7 +51,7 @@ class Processes:
         if plugin is not None:
             # Each process has made the model. To load it once more from the first parts weights that are tied.
             plugin.cpu_ram_efficient_loading = False
-        self.share = Share(self._accelerator.process_index, self._accelerator.num_processes)
+        self.shard = RankShard(self._accelerator.process_index, self._accelerator.num_processes)
 
     @property
     def device(self) -> torch.device:
@@ -62,7 +62,7 @@ class Processes:
     @property
     def rank(self) -> int:
         """The number of this process."""
-        return self.share.rank
+        return self.shard.rank
 
     @property
     def is_main(self) -> bool:
@@ -79,12 +79,12 @@ class Processes:
         model, prepared = self._accelerator.prepare(model, optimizer)
         return model, prepared.optimizer
 
-    def bare(self, model: nn.Module) -> nn.Module:
+    def unwrap(self, model: nn.Module) -> nn.Module:
         """What ``prepare`` gave, without what was put around it; where weights are spread, as it is."""
         inner: nn.Module = model if self.sharded else self._accelerator.unwrap_model(model)
         return inner
 
-    def apart(self, model: nn.Module) -> AbstractContextManager[Any]:
+    def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
         """Inside, gradients stay in their process: of all batches of a step but the last."""
         context: AbstractContextManager[Any] = self._accelerator.no_sync(model)
         return context
@@ -103,7 +103,7 @@ class Processes:
 
     def of_main(self, number: float) -> float:
         """The main process's number, in all of them."""
-        if self.share.of == 1:
+        if self.shard.of == 1:
             return number
         shared = torch.tensor([number], dtype=torch.float64, device=self.device)
         torch.distributed.broadcast(shared, src=0)
@@ -111,7 +111,7 @@ class Processes:
 
     def summed(self, number: float) -> float:
         """The sum over all processes."""
-        if self.share.of == 1:
+        if self.shard.of == 1:
             return number
         shared = torch.tensor([number], dtype=torch.float64, device=self.device)
         torch.distributed.all_reduce(shared)
@@ -119,11 +119,11 @@ class Processes:
 
     def gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors of all processes, by name and rank."""
-        if self.share.of == 1:
+        if self.shard.of == 1:
             return {f"{name}|0": tensor for name, tensor in tensors.items()}
         found: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
-            all_of = [torch.empty_like(tensor, device=self.device) for _ in range(self.share.of)]
+            all_of = [torch.empty_like(tensor, device=self.device) for _ in range(self.shard.of)]
             torch.distributed.all_gather(all_of, tensor.to(self.device))
             found |= {f"{name}|{rank}": one.cpu() for rank, one in enumerate(all_of)}
         return found

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.train.corpus import Corpus, Sentences
+from regard.tasks.translation.corpus import Corpus, Sentences
 from regard.train.loss import IGNORED
 
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -32,20 +32,20 @@ class PairBatch:
     """Sources to read, targets to write, padded on the right.
 
     source (batch, source length) ends with the end of sentence; lengths (batch,) are those of the sources;
-    given (batch, target length) begins with the start; wanted (batch, target length) is what follows each of them, and
-    ``loss.IGNORED`` where nothing does. ``tokens`` are the wanted ones, padding not counted.
+    decoder_input (batch, target length) begins with the start; labels (batch, target length) are what follows each of
+    its tokens, and ``loss.IGNORED`` where nothing does. ``tokens`` counts the labels that are not ignored.
     """
 
     source: Int[Tensor, "batch source_length"]
     lengths: Int[Tensor, " batch"]
-    given: Int[Tensor, "batch length"]
-    wanted: Int[Tensor, "batch length"]
+    decoder_input: Int[Tensor, "batch length"]
+    labels: Int[Tensor, "batch length"]
     tokens: int
 
     def to(self, device: torch.device) -> PairBatch:
         """On that device. Lengths stay: masks are made of them on the CPU."""
-        source, given, wanted = (ids.to(device) for ids in (self.source, self.given, self.wanted))
-        return PairBatch(source, self.lengths, given, wanted, self.tokens)
+        source, decoder_input, labels = (ids.to(device) for ids in (self.source, self.decoder_input, self.labels))
+        return PairBatch(source, self.lengths, decoder_input, labels, self.tokens)
 
 
 @final
@@ -74,10 +74,10 @@ class Batches:
     def batch(self, pairs: Indices) -> PairBatch:
         """The pairs as tensors."""
         source = _padded(self.corpus.source, pairs, self.pad_id, after=(self.end_id,))
-        given = _padded(self.corpus.target, pairs, self.pad_id, before=(self.start_id,))
-        wanted = _padded(self.corpus.target, pairs, IGNORED, after=(self.end_id,))
+        decoder_input = _padded(self.corpus.target, pairs, self.pad_id, before=(self.start_id,))
+        labels = _padded(self.corpus.target, pairs, IGNORED, after=(self.end_id,))
         lengths = torch.from_numpy(self.corpus.source.lengths[pairs] + 1)
-        return PairBatch(source, lengths, given, wanted, int((self.corpus.target.lengths[pairs] + 1).sum()))
+        return PairBatch(source, lengths, decoder_input, labels, int((self.corpus.target.lengths[pairs] + 1).sum()))
 
     def _cut(self, ordered: Indices) -> list[Indices]:
         """Runs of pairs, each as long as fits; a pair that is too long by itself is a batch of its own."""

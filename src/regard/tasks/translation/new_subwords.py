@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from regard.errors import check_choice
+from regard.tasks.translation.presets import vocabulary_for
+from regard.tasks.translation.recipe import TranslationRecipe
 from regard.text.placeholders import ProtectedPair
 from regard.text.subword_training import least_size
 from regard.text.subwords import Subwords
-from regard.train.plan import Plan
-from regard.translation.sizes import vocabulary_for
 
 SHARING = ("auto", "joint", "separate")
 _JOINT_FROM = 0.5
@@ -26,15 +26,15 @@ BothSubwords: TypeAlias = tuple[Subwords, Subwords]
 """Of the source and of the target."""
 
 
-def new_subwords(plan: Plan, pairs: Sequence[ProtectedPair], say: Callable[[str], None]) -> BothSubwords:
+def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair], say: Callable[[str], None]) -> BothSubwords:
     """The subwords of source and target, one and the same where they are joint. Raises OptionError as ``Subwords``."""
-    sharing, algorithm = plan.sharing or "auto", plan.algorithm or "bpe"
+    sharing, algorithm = recipe.sharing or "auto", recipe.algorithm or "bpe"
     check_choice("way of sharing subwords", sharing, SHARING)
     sides = [[one.source for one in pairs], [one.target for one in pairs]]
     joint = sharing == "joint" or (sharing == "auto" and _alike(*sides))
     groups = [sides[0] + sides[1]] if joint else sides
     found = [
-        Subwords.train(texts, size=plan.vocabulary or _size_of(texts, len(pairs)), algorithm=algorithm)
+        Subwords.train(texts, size=recipe.vocabulary or _size_of(texts, len(pairs)), algorithm=algorithm)
         for texts in groups
     ]
     say(

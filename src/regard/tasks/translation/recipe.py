@@ -1,4 +1,4 @@
-"""What a translator is to be learnt from, and as which model; what is left open is chosen by the data."""
+"""The recipe of a translator: which data, which subwords, which model. What it leaves open is chosen by the data."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, final
 
 from regard.errors import OptionError, check_count, check_kind, check_number
+from regard.tasks.translation.presets import SIZES
 from regard.text.pairs import Where
-from regard.translation.sizes import SIZES
 
 CELLS = ("gru", "lstm")
 """The kinds of recurrent models."""
@@ -18,8 +18,8 @@ KINDS = (*SIZES, *CELLS)
 
 @final
 @dataclass(frozen=True)
-class Plan:
-    """What to learn from, and with which model.
+class TranslationRecipe:
+    """What to learn from, and as which model.
 
     Args:
         data: files of pairs; where: what their formats leave open, and the languages; those that it does not name are
@@ -33,11 +33,11 @@ class Plan:
         vocabulary: subwords; None is what suits the data. algorithm: how they are found; None is bpe. sharing: one
             vocabulary for both languages, or one each; None is by their letters.
         most_tokens: a pair with a longer side is left out.
-        tokens: of a batch; None is the size's.
+        tokens: of a batch, the longer side with its padding; None is the size's.
+        smoothing: of labels, from 0 to 1.
 
-    A model that is started from is as it is: with numbers, attention or subwords of its own ``prepared`` refuses it.
-
-    Raises OptionError for values of another kind. Names are looked up by ``prepared``.
+    Raises OptionError for values of another kind, and numbers out of range. Fine-tuning cannot change the model:
+    ``check_effect`` refuses numbers, attention and subwords beside a folder to start from.
     """
 
     data: tuple[Path, ...]
@@ -52,7 +52,6 @@ class Plan:
     most_tokens: int = 250
     tokens: int | None = None
     smoothing: float = 0.1
-    seed: int = 1
 
     def __post_init__(self) -> None:
         for name in ("data", "validation"):
@@ -69,18 +68,17 @@ class Plan:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         check_number("smoothing", self.smoothing, least=0.0, most=1.0)
-        check_count("seed", self.seed, least=0)
 
     @property
     def start(self) -> str | None:
         """The folder of the model to go on from; None where a new one is to be made."""
         return None if self.model in KINDS else self.model
 
-    def asked(self) -> dict[str, Any]:
-        """All that decides what is learnt from, for a file of JSON; but for the model, which the data may decide."""
+    def fields(self) -> dict[str, Any]:
+        """All that decides what is learned from, for a file of JSON; but for the model, which the data may decide."""
         left_open = ("model", "numbers", "attention", "tokens")
-        asked = {name: _plain(value) for name, value in asdict(self).items() if name not in left_open}
-        return asked | {"start": None if self.start is None else Path(self.start).name}
+        fields = {name: _plain(value) for name, value in asdict(self).items() if name not in left_open}
+        return fields | {"start": None if self.start is None else Path(self.start).name}
 
     def check_effect(self) -> None:
         """Raise OptionError for what the model that was chosen has no place for."""

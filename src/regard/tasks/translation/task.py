@@ -1,0 +1,138 @@
+"""The task of learning to translate, for ``regard.train.run``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, final
+
+from torch import Tensor, nn
+
+from regard.models import SequenceToSequence, sequence_files
+from regard.tasks.translation import starting_model
+from regard.tasks.translation.batches import Batches, Indices
+from regard.tasks.translation.data import encode_pairs, split_pairs
+from regard.tasks.translation.loss import pair_loss
+from regard.tasks.translation.new_model import check_numbers, described, new_model
+from regard.tasks.translation.new_subwords import new_subwords
+from regard.tasks.translation.presets import SIZES, Size, warning_for
+from regard.tasks.translation.recipe import TranslationRecipe
+from regard.tasks.translation.validation import PairValidation
+from regard.train import RankShard, RunContext, Settings, Task, Validation
+from regard.translation.translator import MOST_TOKENS
+
+
+@final
+class TranslationTask(Task):
+    """Learning to translate as ``recipe`` says.
+
+    ``prepare`` makes each choice that the recipe leaves open, and says it. After it ``batches`` are the pairs to learn,
+    ``validation`` measures with others, and ``size`` is the preset whose learning rate, warm-up and batch are taken.
+    """
+
+    model: SequenceToSequence
+    batches: Batches
+    validation: PairValidation
+    size: Size
+
+    def __init__(self, recipe: TranslationRecipe) -> None:
+        self._recipe = recipe
+        self._languages: tuple[str | None, str | None] = (None, None)
+        self._epoch: tuple[int, list[Indices]] = (-1, [])
+
+    @property
+    def layer(self) -> str:
+        """The cell of a recurrent model; else "linear". Raises CheckpointError as ``starting_model.layer_of``."""
+        return starting_model.layer_of(self._recipe)
+
+    def prepare(self, context: RunContext) -> None:
+        """Read the pairs, hold some out, cut them into subwords, and make the model or read the one to start from.
+
+        Raises DataError for data that cannot be used, OptionError for a recipe that makes no sense.
+        """
+        recipe, say, seed = self._recipe, context.say, context.settings.seed
+        start = starting_model.read(recipe)
+        recipe.check_effect()
+        if start is None:
+            check_numbers(recipe)
+        _complete(context.settings, SIZES["tiny"])  # what fails with the shortest warm-up fails before data is read
+        self._languages = starting_model.languages_of(recipe, start)
+        where = replace(recipe.where, source=self._languages[0], target=self._languages[1])
+        pairs, validation_pairs = split_pairs(recipe, where, seed=seed, say=say)
+        warning = warning_for(len(pairs))
+        if warning:
+            say(warning)
+        self.size = starting_model.size_of(recipe, start, len(pairs))
+        subwords = None if start is None else start.subwords
+        if subwords is None and context.folder is not None:
+            subwords = sequence_files.read_subwords(context.folder)
+        subwords = subwords or new_subwords(recipe, [one.text for one in pairs], say)
+        self.model = start or new_model(recipe, self.size, subwords)
+        self.model.subwords = subwords
+        if start is None:
+            say(f"the model: {described(recipe, self.size, self.model)}")
+        # There is a place for the end too, and what is measured with is translated.
+        most = min(recipe.most_tokens, MOST_TOKENS - 1, (self.model.most_tokens or MOST_TOKENS) - 1)
+        corpus, _ = encode_pairs(pairs, subwords, most, say)
+        validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, say)
+        ids = {name: getattr(self.model, name) for name in ("pad_id", "start_id", "end_id")}
+        options = {"tokens": recipe.tokens or self.size.tokens, "seed": seed, **ids}
+        self.batches = Batches(corpus, **options)
+        self.validation = PairValidation(kept, Batches(validation_corpus, **options), language=self._languages[1])
+        if self.validation.compares_by != "BLEU":
+            say(
+                "held-out targets have no four words in a row, which BLEU needs: "
+                f"{self.validation.compares_by} decides what is best"
+            )
+
+    def complete(self, settings: Settings) -> Settings:
+        """With the learning rate and the warm-up of the size."""
+        return _complete(settings, self.size)
+
+    def recipe(self) -> dict[str, Any]:
+        """The recipe's fields, and what was left open as the data or this version of regard decided it."""
+        model = {"type": self.model.model_type, **asdict(self.model.config)}
+        pairs = self.batches.corpus.digest + self.validation.batches.corpus.digest
+        return {**self._recipe.fields(), "tokens": self.batches.tokens, "model": model, "pairs": pairs}
+
+    def files(self) -> Mapping[str, str]:
+        """The subwords, by the names of their files."""
+        return sequence_files.subword_texts(self.model.subwords)
+
+    def epoch(self, number: int) -> list[Indices]:
+        """The numbers of the pairs in each batch."""
+        if self._epoch[0] != number:
+            self._epoch = number, self.batches.epoch(number)
+        return self._epoch[1]
+
+    def tokens(self, batch: Indices) -> int:
+        """The tokens of the targets, and their ends."""
+        return int((self.batches.corpus.target.lengths[batch] + 1).sum())
+
+    def loss(self, model: nn.Module, batch: Indices, shard: RankShard) -> Tensor:
+        """The sum of the losses of a shard of a batch."""
+        own, smoothing = shard.rows(batch), self._recipe.smoothing
+        if len(own) == 0:  # every process takes part in each step, with nothing where there is nothing left
+            return pair_loss(model, self.batches, batch[:1], smoothing=smoothing) * 0.0
+        return pair_loss(model, self.batches, own, smoothing=smoothing)
+
+    def validate(self, model: nn.Module) -> Validation:
+        """BLEU and chrF of greedy translations, and the loss of a token without smoothing."""
+        assert isinstance(model, SequenceToSequence)
+        return self.validation.measure(model)
+
+    def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
+        """Write the folder of a model that can be used, in place of one that is there. What else is in it stays."""
+        assert isinstance(model, SequenceToSequence)
+        counts = {"pairs": len(self.batches.corpus), "held_out": len(self.validation.pairs)}
+        model.about = {"languages": list(self._languages), **counts, **about}
+        model.save(folder, overwrite=True, keep_others=True)
+
+    def describe(self, score: float) -> str:
+        """Such as "BLEU 31.4 on held-out pairs"."""
+        return f"{self.validation.compares_by} {score:.2f} on held-out pairs"
+
+
+def _complete(settings: Settings, size: Size) -> Settings:
+    return replace(settings, schedule=settings.schedule.complete(peak=size.peak, warmup=size.warmup))

@@ -1,0 +1,63 @@
+"""How good a translator is: BLEU and chrF of greedy translations of validation pairs, and the loss of a token.
+
+BLEU counts runs of four words. Where the targets have none, as names and buttons, it is 0 for the best translation too,
+and chrF tells which model is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import final
+
+import torch
+
+from regard.models import SequenceToSequence
+from regard.search import Greedy
+from regard.tasks.translation.batches import Batches
+from regard.tasks.translation.loss import pair_loss
+from regard.text.pairs import Pair
+from regard.train import Validation
+from regard.translation import Translator, score
+
+_SAMPLES = 3
+
+
+@final
+class PairValidation:
+    """Measures translators with ``pairs``; ``batches`` has the same pairs as tokens.
+
+    ``compares_by`` is "BLEU" or "chrF": what decides which weights are the best.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], batches: Batches, *, language: str | None = None) -> None:
+        self.pairs, self.batches, self.language = pairs, batches, language
+        targets = [pair.target for pair in pairs]
+        self.compares_by = "BLEU" if score(targets, targets, language=language).bleu > 0 else "chrF"
+
+    @torch.no_grad()
+    def measure(self, model: SequenceToSequence) -> Validation:
+        """The metrics bleu, chrf and loss (of a token, without smoothing), and some translations to look at."""
+        translator = Translator(model)
+        found = translator.translate([pair.source for pair in self.pairs], search=Greedy())
+        texts = [one.text for one in found]
+        scores = score(texts, [pair.target for pair in self.pairs], language=self.language)
+        metrics = {"bleu": scores.bleu, "chrf": scores.chrf, "loss": self._loss(model)}
+        compared = scores.bleu if self.compares_by == "BLEU" else scores.chrf
+        return Validation(score=compared, metrics=metrics, samples=self._samples(texts))
+
+    def _loss(self, model: SequenceToSequence) -> float:
+        was_training = model.training
+        model.eval()
+        losses = [float(pair_loss(model, self.batches, pairs, smoothing=0.0)) for pairs in self.batches.in_order()]
+        model.train(was_training)
+        return sum(losses) / float((self.batches.corpus.target.lengths + 1).sum())
+
+    def _samples(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Some of what was translated, beside what a person wrote."""
+        step = max(1, len(texts) // _SAMPLES)
+        chosen = list(zip(self.pairs, texts, strict=True))[::step][:_SAMPLES]
+        return tuple(
+            f"{label} {text}"
+            for pair, found in chosen
+            for label, text in (("source:", pair.source), ("wanted:", pair.target), ("got:   ", found))
+        )
