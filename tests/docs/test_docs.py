@@ -17,7 +17,9 @@ import torch
 import typer
 
 import regard
+import regard.tasks.translation
 import regard.text
+import regard.train
 import regard.view
 from command import ENVIRONMENT, forked
 from docs.pages import PAGES, READMES, ROOT, blocks, name
@@ -218,7 +220,19 @@ def test_mechanisms_page_says_what_the_catalogue_says():
 def test_api_page_lists_exactly_the_public_names():
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     parts = dict(re.findall(r"^## `([\w.]+)`\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL))
-    for module in (regard, masks, positions, layers, models, regard.text, regard.view, search, translation):
+    for module in (
+        regard,
+        masks,
+        positions,
+        layers,
+        models,
+        regard.text,
+        regard.view,
+        search,
+        translation,
+        regard.train,
+        regard.tasks.translation,
+    ):
         listed = re.findall(r"^\| `(\w+)", parts[module.__name__], re.MULTILINE)
         assert sorted(listed) == sorted(module.__all__), module.__name__
 

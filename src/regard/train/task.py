@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, final
 
+import torch
 from torch import Tensor, nn
 
 from regard.models.saving import write_folder
@@ -67,13 +68,14 @@ class Validation:
 class RunContext:
     """What a task is told of the run that it is prepared for.
 
-    ``settings`` are those of the run, the precision chosen. ``say`` tells the user a sentence. ``folder`` is the folder
-    of the run if another process began it, earlier or as the main one of several: it has what ``Task.files`` returned
-    then. None if this process is to begin it.
+    ``settings`` are those of the run, the precision chosen. ``say`` tells the user a sentence. ``device`` is where the
+    model will be trained, and needs its batches. ``folder`` is the folder of the run if another process began it,
+    earlier or as the main one of several, with what ``Task.files`` returned then; None if this process is to begin it.
     """
 
     settings: Settings
     say: Callable[[str], None] = print
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     folder: Path | None = None
 
 
@@ -97,7 +99,7 @@ class Task(ABC):
 
     @abstractmethod
     def prepare(self, context: RunContext) -> None:
-        """Read the data, and set ``self.model`` to a model with its first weights, on the CPU.
+        """Read the data, and set ``self.model`` to a model with its first weights, on any device.
 
         Called once in each process, with torch's random numbers seeded by ``context.settings.seed``. What is made of
         the data at great cost, such as subwords, is returned by ``files`` and read again from ``context.folder``.

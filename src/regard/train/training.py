@@ -199,7 +199,8 @@ def _begin(
             numeric_backends.take(folder.asked("arithmetic"), report.say)
         used = numeric_backends.in_use() if on_cpu else {}
         precision = _precision(task.layer, settings.precision, processes, folder, report, resume=resume)
-        settings = _prepare(task, settings, precision, report, folder.path if resume else None)
+        context = RunContext(replace(settings, precision=precision), report.say, processes.device)
+        settings = _prepare(task, replace(context, folder=folder.path if resume else None))
         asked = _asked(task, settings)
         if resume:
             folder.check_same(asked, _UNWRITTEN)
@@ -209,15 +210,15 @@ def _begin(
     if not processes.is_main:
         if on_cpu:
             numeric_backends.take(folder.asked("arithmetic"), report.say)
-        settings = _prepare(task, settings, folder.asked("precision"), report, folder.path)
+        settings = replace(settings, precision=folder.asked("precision"))
+        settings = _prepare(task, RunContext(settings, report.say, processes.device, folder.path))
     return settings
 
 
-def _prepare(task: Task, settings: Settings, precision: str, report: Report, folder: Path | None) -> Settings:
-    """Prepare the task, for the settings that it completes."""
-    settings = replace(settings, precision=precision)
-    task.prepare(RunContext(settings, report.say, folder))
-    settings = task.complete(settings)
+def _prepare(task: Task, context: RunContext) -> Settings:
+    """Prepare the task; the settings, as it completes them."""
+    task.prepare(context)
+    settings = task.complete(context.settings)
     return replace(settings, schedule=settings.schedule.complete())
 
 

@@ -1,0 +1,198 @@
+"""A task of somebody else's: sentences are classified, by public names alone, in any number of processes and resumes.
+
+docs/training.md shows the same code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import itertools
+import json
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from docs.pages import ROOT
+from regard.errors import OptionError, OutputExistsError
+from regard.layers import encoder_block
+from regard.masks import padding_of
+from regard.train import RankShard, Schedule, Settings, Task, Validation, run
+
+NOUNS = {"animal": ["dog", "cat", "horse"], "vehicle": ["car", "bus", "train"], "plant": ["oak", "rose", "fern"]}
+SIZES, VERBS = ["small", "big", "old"], ["sleeps", "runs", "waits", "falls"]
+WORDS = ["<pad>", "the", *SIZES, *itertools.chain(*NOUNS.values()), *VERBS]
+
+
+def sentences():
+    """144 sentences as ids (144, 4), such as "the old oak falls", and the class of each (144,)."""
+    rows, labels = [], []
+    for label, nouns in enumerate(NOUNS.values()):
+        for size, noun, verb in itertools.product(["", *SIZES], nouns, VERBS):
+            ids = [WORDS.index(word) for word in ("the", size, noun, verb) if word]
+            rows.append(ids + [0] * (4 - len(ids)))
+            labels.append(label)
+    return torch.tensor(rows), torch.tensor(labels)
+
+
+class Classifier(nn.Module):
+    """Logits of the classes for sentences of ids (batch, length): an encoder block, and the mean of its tokens."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.embedding = nn.Embedding(len(WORDS), width)
+        self.encoder = encoder_block(width, heads=2, inner=2 * width, dropout=0.1)
+        self.output = nn.Linear(width, len(NOUNS))
+
+    def forward(self, ids):
+        hidden = self.encoder(self.embedding(ids), mask=padding_of(ids, 0))
+        present = (ids != 0)[..., None]
+        return self.output((hidden * present).sum(1) / present.sum(1))
+
+
+class Topics(Task):
+    """Tells what a sentence is about. 100 sentences are learned, and 44 are held out."""
+
+    def __init__(self, width=16):
+        self.width = width
+
+    def prepare(self, context):
+        self.model = Classifier(self.width)
+        self.ids, self.labels = (one.to(context.device) for one in sentences())
+        self.order = torch.randperm(len(self.ids))
+
+    def recipe(self):
+        data = self.ids.cpu().numpy().tobytes() + self.labels.cpu().numpy().tobytes()
+        return {"width": self.width, "data": hashlib.sha256(data).hexdigest()}
+
+    def epoch(self, number):
+        generator = torch.Generator().manual_seed(number)
+        return self.order[:100][torch.randperm(100, generator=generator)].split(16)
+
+    def tokens(self, batch):
+        return len(batch)
+
+    def loss(self, model, batch, shard):
+        rows = shard.rows(batch)
+        return nn.functional.cross_entropy(model(self.ids[rows]), self.labels[rows], reduction="sum")
+
+    def validate(self, model):
+        rows = self.order[100:]
+        right = model(self.ids[rows]).argmax(-1) == self.labels[rows]
+        accuracy = right.double().mean().item()
+        return Validation(score=accuracy, metrics={"accuracy": accuracy})
+
+
+SETTINGS = Settings(
+    schedule=Schedule(peak=0.01, warmup=10),
+    steps=60,
+    validate_every=20,
+    average=1,
+    precision="float32",
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run without a break, and its folder."""
+    folder = tmp_path_factory.mktemp("whole")
+    return run(Topics(), SETTINGS, folder / "topics", device="cpu"), folder / "topics"
+
+
+def checkpoint(out):
+    return load_file(max((out.with_name(f"{out.name}.run") / "checkpoints").iterdir()) / "weights.safetensors")
+
+
+def assert_same(one, other):
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_it_learns(whole):
+    result, out = whole
+    assert (result.score, result.steps, result.ended_by, result.out) == (1.0, 60, "steps", out)
+    model = Classifier(16)
+    model.load_state_dict(load_file(out / "model.safetensors"))
+    ids, labels = sentences()
+    assert (model.eval()(ids).argmax(-1) == labels).double().mean() > 0.97
+    about = json.loads((out / "about.json").read_text())
+    assert about["recipe"]["width"] == 16
+    assert about["validation"] == {"accuracy": 1.0}
+
+
+def test_the_page_shows_this_task():
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    for part in (sentences, Classifier, Topics):
+        assert inspect.getsource(part) in page, part.__name__
+
+
+class CutError(Exception):
+    """As a kill would: nothing after it is done."""
+
+
+def cut():
+    raise CutError
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(("end", "error"), [(cut, CutError), (interrupt, KeyboardInterrupt)])
+def test_a_run_that_was_stopped_is_resumed_to_the_same_bits(tmp_path, whole, end, error):
+    class Stopping(Topics):
+        steps = 0
+
+        def loss(self, model, batch, shard):
+            self.steps += 1
+            if self.steps == 33:
+                end()
+            return super().loss(model, batch, shard)
+
+    out = tmp_path / "topics"
+    with pytest.raises(error):
+        run(Stopping(), replace(SETTINGS, save_seconds=0.0), out, device="cpu")
+    torch.rand(17)
+    result = run(Topics(), SETTINGS, out, resume=True, device="cpu")
+    assert (result.steps, result.score) == (60, whole[0].score)
+    assert_same(checkpoint(out), checkpoint(whole[1]))
+    assert_same(load_file(out / "model.safetensors"), load_file(whole[1] / "model.safetensors"))
+
+
+def test_shards_of_a_batch_make_up_the_whole():
+    task = Topics()
+    task.order, (task.ids, task.labels) = torch.arange(144), sentences()
+    model, batch = Classifier(8).double().eval(), torch.arange(7)
+    losses = [task.loss(model, batch, RankShard(rank, 3)) for rank in range(3)]
+    torch.testing.assert_close(sum(losses), task.loss(model, batch, RankShard()))
+
+
+@pytest.mark.parametrize(
+    ("task", "settings", "other"),
+    [(Topics(width=8), SETTINGS, "width"), (Topics(), Settings(seed=2, steps=60, precision="float32"), "rate")],
+)
+def test_a_run_is_resumed_as_what_it_was_begun(whole, task, settings, other):
+    with pytest.raises(OutputExistsError, match=f"another {other}"):
+        run(task, settings, whole[1], resume=True, device="cpu")
+
+
+def test_what_is_there_is_not_replaced_unasked(whole):
+    with pytest.raises(OutputExistsError, match="--resume or --overwrite"):
+        run(Topics(), SETTINGS, whole[1], device="cpu")
+    with pytest.raises(OptionError, match="contradict"):
+        run(Topics(), SETTINGS, whole[1], resume=True, overwrite=True, device="cpu")
+
+
+def test_a_recipe_has_names_of_its_own(tmp_path):
+    class Seeded(Topics):
+        def recipe(self):
+            return {"seed": 3}
+
+    with pytest.raises(OptionError, match="seed"):
+        run(Seeded(), SETTINGS, tmp_path / "topics", device="cpu")
+    assert not (tmp_path / "topics.run").exists()
