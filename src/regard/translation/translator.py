@@ -26,8 +26,8 @@ from regard.text.alignments import Alignment, links, spread, word_weights
 from regard.text.placeholders import Protected, ProtectedPair, protect
 from regard.text.tokenizer import check_text, check_texts, each_text
 from regard.text.words import Splitter, word_spans
-from regard.translation.attended import attended_weights
 from regard.translation.batches import by_length, padded
+from regard.translation.cross_attention import cross_attention_weights
 
 MOST_TOKENS = 4096
 """Tokens of a sentence that are read, for models without a limit of their own: a longer one is no sentence."""
@@ -197,7 +197,7 @@ class Translator:
 
     def weights(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "target source"]:
         """The weights of source subwords, the end included, when each target subword and the end were written."""
-        return attended_weights(self.model, [(source, target)], tokens=self.tokens)[0]
+        return cross_attention_weights(self.model, [(source, target)], tokens=self.tokens)[0]
 
     def check(self, text: str, name: str) -> None:
         """Raise DataError, with ``name`` for the text, unless the model can read it."""
@@ -239,7 +239,7 @@ class Translator:
         kept: Sequence[tuple[str, ...]],
         split: Splitter,
     ) -> list[Aligned]:
-        weights = attended_weights(self.model, list(zip(sources, targets, strict=True)), tokens=self.tokens)
+        weights = cross_attention_weights(self.model, list(zip(sources, targets, strict=True)), tokens=self.tokens)
         return [
             self._of_words(source, target, own, strings, split)
             for source, target, own, strings in zip(sources, targets, weights, kept, strict=True)

@@ -22,7 +22,7 @@ from regard.layers import FeedForward, MultiHeadAttention
 from regard.models.transformer import Transformer, TransformerConfig
 from regard.search.base import banned_token_ids
 from regard.text.subwords import Subwords
-from regard.translation.export.refuse import check_mechanism, check_one_of
+from regard.translation.export.check_exportable import check_mechanism, check_one_of
 
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "gelu_tanh": "GELUTanh", "silu": "SWISH"}
 _GATED = {"glu": "Sigmoid", "reglu": "RELU", "geglu": "GELU", "geglu_tanh": "GELUTanh", "swiglu": "SWISH"}

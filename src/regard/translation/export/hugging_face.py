@@ -26,7 +26,7 @@ from regard.models.transformer import Transformer, TransformerConfig
 from regard.models.weight_names import Row, WeightNames
 from regard.search.base import banned_token_ids
 from regard.text.subwords import Subwords
-from regard.translation.export.refuse import check_mechanism, check_one_of
+from regard.translation.export.check_exportable import check_mechanism, check_one_of
 
 _ACTIVATIONS = {
     "relu": "relu",

@@ -16,8 +16,8 @@ from regard.search.base import eval_mode
 from regard.translation.batches import by_length, padded
 
 
-def attended_weights(
-    model: EncoderDecoder, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, tokens: int
+def cross_attention_weights(
+    model: SequenceToSequence, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, tokens: int
 ) -> list[Float[Tensor, "target source"]]:
     """The weights of each pair, read in batches of about ``tokens`` on each side, padding included.
 
