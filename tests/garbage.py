@@ -41,10 +41,9 @@ from regard.tasks.translation import TranslationRecipe
 from regard.text import Embedder, Pooling, Tokenizer
 from regard.text.alignments import Alignment, symmetrized
 from regard.text.subwords import Subwords
+from regard.train import RankShard, RunContext, Schedule, Settings, Task, Validation, run
 from regard.train.averaging import averaged
 from regard.train.loss import smoothed_cross_entropy
-from regard.train.schedule import Schedule
-from regard.train.settings import Settings
 from regard.translation import Scorer, Translator, score
 from regard.view import read, read_pair, write_page
 
@@ -679,6 +678,31 @@ def _training() -> Iterator[Target]:
     yield Target(
         "averaged weights", lambda weight: averaged([{"a": tokens(3)}, {"a": weight}]), lambda: {"weight": tokens(3)}
     )
+    once = Settings(steps=1, precision="float32", average=1)
+    flags = {"resume": False, "overwrite": False, "device": "cpu", "report": None}
+    yield Target("run", run, lambda: {"task": Line(), "settings": once, "out": tempfile.mkdtemp() + "/out", **flags})
+
+
+class Line(Task):
+    """One step of a linear layer."""
+
+    def prepare(self, context: RunContext) -> None:
+        self.model = torch.nn.Linear(1, 1)
+
+    def recipe(self) -> dict[str, Any]:
+        return {}
+
+    def epoch(self, number: int) -> list[torch.Tensor]:
+        return [torch.ones(2, 1)]
+
+    def tokens(self, batch: torch.Tensor) -> int:
+        return len(batch)
+
+    def loss(self, model: torch.nn.Module, batch: torch.Tensor, shard: RankShard) -> torch.Tensor:
+        return model(shard.rows(batch)).sum()
+
+    def validate(self, model: torch.nn.Module) -> Validation:
+        return Validation(score=1.0)
 
 
 def _alignments() -> Iterator[Target]:

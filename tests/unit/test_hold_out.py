@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from regard.tasks.translation import TranslationRecipe, TranslationTask
-from regard.tasks.translation.validation_split import held_out
+from regard.tasks.translation.validation_split import hold_out
 from regard.train import RunContext, Settings
 from regard.translation import Translator
 
@@ -16,21 +16,23 @@ NUMBERS = {"layers": 1, "width": 16, "inner": 19}
 
 @given(some.lists(some.sampled_from("abcdefgh"), max_size=97), some.integers(0, 5))
 def test_all_places_of_a_source_go_one_way(sources, seed):
-    held = held_out(sources, seed=seed)
+    held = hold_out(sources, seed=seed)
     kept, learnt = ({one for one, out in zip(sources, held, strict=True) if out is side} for side in (True, False))
     assert not kept & learnt
     assert len(kept) == min(max(1, round(0.05 * len(set(sources)))), max(0, len(set(sources)) - 1))
 
 
 def test_no_more_are_held_out_than_asked_for():
-    assert sum(held_out([str(number) for number in range(997)], seed=1, most=7)) == 7
+    assert sum(hold_out([str(number) for number in range(997)], seed=1, most=7)) == 7
 
 
 def prepared_from(folder, rows, seed=1, **options):
     """What is told, and the task."""
     (folder / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in rows), encoding="utf-8")
     said: list[str] = []
-    recipe = TranslationRecipe((folder / "pairs.tsv",), model="tiny", numbers=NUMBERS, vocabulary=300, **options)
+    recipe = TranslationRecipe(
+        (folder / "pairs.tsv",), model="tiny", hyperparameters=NUMBERS, vocabulary=300, **options
+    )
     task = TranslationTask(recipe)
     task.prepare(RunContext(Settings(seed=seed), said.append))
     return task, said
@@ -51,7 +53,7 @@ def test_sources_to_measure_with_that_are_learnt_too_are_told(tmp_path):
     (tmp_path / "valid.tsv").write_text("Haus  %d\thouse\nneu\tnew\n")
     rows = [("Haus %s", "house"), ("Hund", "dog"), ("Katze", "cat")]
     _, said = prepared_from(tmp_path, rows, validation=(tmp_path / "valid.tsv",))
-    assert "of the sources to measure with, 1 are learnt from too: scores will tell of memory" in said
+    assert "1 validation source also occurs in the training data, so scores are inflated" in said
 
 
 def test_nothing_is_measured_with_that_a_translator_would_refuse(tmp_path):

@@ -10,7 +10,7 @@ from torch import nn
 from regard.errors import OptionError, RefusedError
 from regard.layers import precision
 from regard.layers.precision import LAYERS, PRECISIONS, precisions
-from regard.train.precision import autocast_dtype, say_if_unsupported, settled
+from regard.train.precision import autocast_dtype, choose_precision, say_if_unsupported
 
 CPU = torch.device("cpu")
 
@@ -96,48 +96,48 @@ class TestPrecisions:
             precisions(CPU, "convolution")
 
 
-class TestSettled:
+class TestChoosePrecision:
     """What a training run multiplies in, and what is said of it."""
 
     @pytest.mark.parametrize(("share", "chosen"), [(0.3, "bfloat16"), (1.2, "float32")])
     def test_auto_says_what_it_chose_and_why(self, machine, share, chosen):
         machine(share=share)
         said = []
-        assert settled("auto", CPU, said.append, layer="gru") == chosen
+        assert choose_precision("auto", CPU, said.append, layer="gru") == chosen
         assert len(said) == 1
         assert said[0].startswith(f"multiplying in {chosen}: ")
         assert "GRU" in said[0]
 
     def test_auto_takes_float32_where_nothing_else_runs(self, machine):
         machine(products=False, lstm=False)
-        assert settled("auto", CPU, lambda words: None, layer="lstm") == "float32"
+        assert choose_precision("auto", CPU, lambda words: None, layer="lstm") == "float32"
 
     @pytest.mark.parametrize("asked", PRECISIONS)
     @pytest.mark.parametrize("share", [0.5, 0.95])
     def test_what_was_asked_for_is_taken_without_a_word_where_it_loses_nothing(self, machine, asked, share):
         machine(share=share)
         said = []
-        assert settled(asked, CPU, said.append) == asked
+        assert choose_precision(asked, CPU, said.append) == asked
         assert said == []
 
     @pytest.mark.parametrize("layer", ["linear", "gru"])
     def test_what_takes_longer_is_taken_and_said(self, machine, layer):
         machine(products=False)
         said = []
-        assert settled("bfloat16", CPU, said.append, layer=layer) == "bfloat16"
+        assert choose_precision("bfloat16", CPU, said.append, layer=layer) == "bfloat16"
         assert len(said) == 1
         assert "float32 is faster than bfloat16 here" in said[0]
 
     def test_what_does_not_run_is_refused(self, machine):
         machine(products=False, lstm=False)
         with pytest.raises(RefusedError, match="float32"):
-            settled("bfloat16", CPU, print, layer="lstm")
-        assert settled("float32", CPU, print, layer="lstm") == "float32"
+            choose_precision("bfloat16", CPU, print, layer="lstm")
+        assert choose_precision("float32", CPU, print, layer="lstm") == "float32"
 
     @pytest.mark.parametrize("wrong", ["int8", "", "Float32"])
     def test_what_is_no_precision_is_refused(self, wrong):
         with pytest.raises(OptionError, match="auto, bfloat16, float32"):
-            settled(wrong, CPU, print)
+            choose_precision(wrong, CPU, print)
 
     def test_a_run_that_was_begun_elsewhere_goes_on_and_says_what_differs(self, machine):
         machine(products=False, lstm=False)

@@ -377,7 +377,7 @@ def test_a_run_goes_on_beside_what_others_and_kills_left(tmp_path):
 def test_a_translator_is_written_whatever_else_is_in_its_folder(tmp_path):
     write_pairs(tmp_path / "pairs.tsv")
     numbers = {"layers": 1, "width": 16, "inner": 19}
-    task = TranslationTask(TranslationRecipe((tmp_path / "pairs.tsv",), model="tiny", numbers=numbers))
+    task = TranslationTask(TranslationRecipe((tmp_path / "pairs.tsv",), model="tiny", hyperparameters=numbers))
     task.prepare(RunContext(Settings(), say=lambda message: None))
     task.save(task.model, tmp_path / "m", {"steps": 1})
     (tmp_path / "m" / "dog.html").write_text("a page")
@@ -422,7 +422,7 @@ def test_a_loss_that_is_no_number_is_left_out_and_in_the_end_an_error(tmp_path):
             return super().loss(model, batch, share) * (math.nan if bad else 1.0)
 
     task = Broken()
-    with pytest.raises(DataError, match="no number for 10 steps"):
+    with pytest.raises(DataError, match="NaN or infinite for 10 steps"):
         trainer(task, tmp_path / "m", settings(steps=100)).run()
     assert all(torch.isfinite(weight).all() for weight in weights(task))
 

@@ -66,10 +66,10 @@ def translate(
             "--data", help="Pairs: files and folders, --data for each; or two text files.", show_default=False
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the model.", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the model to.", show_default=False)],
     valid: Annotated[
         list[Path] | None,
-        typer.Option("--valid", help="Pairs to measure with; else 5 % are held out.", show_default=False),
+        typer.Option("--valid", help="Validation pairs; else 5 % of the data are held out.", show_default=False),
     ] = None,
     source: Annotated[
         str | None, typer.Option("--source", help="Language of the source, such as en.", show_default=False)
@@ -110,13 +110,14 @@ def translate(
         ),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option("--vocabulary", min=1, help="Subwords; else by the data.", show_default=False)
+        int | None,
+        typer.Option("--vocabulary", min=1, help="Number of subwords; else chosen by the data.", show_default=False),
     ] = None,
     algorithm: Annotated[
         str | None,
         typer.Option(
             "--subwords",
-            help="bpe or unigram; else bpe.",
+            help="Subword algorithm: bpe or unigram; else bpe.",
             show_default=False,
             autocompletion=one_of(("bpe", "unigram")),
         ),
@@ -125,63 +126,79 @@ def translate(
         str | None,
         typer.Option(
             "--sharing",
-            help="Subwords of both languages: joint, separate or auto; else auto.",
+            help="Vocabulary of both languages: joint, separate or auto; else auto.",
             show_default=False,
             autocompletion=one_of(("joint", "separate", "auto")),
         ),
     ] = None,
     most_tokens: Annotated[
-        int, typer.Option("--most-tokens", min=1, help="Pairs with a longer side are left out.")
+        int, typer.Option("--most-tokens", min=1, help="Maximum tokens of a side; longer pairs are left out.")
     ] = 250,
     tokens: Annotated[
-        int | None, typer.Option("--batch-tokens", min=1, help="Tokens a batch; else by the size.", show_default=False)
+        int | None,
+        typer.Option(
+            "--batch-tokens", min=1, help="Tokens in a batch; else chosen by the model size.", show_default=False
+        ),
     ] = None,
-    accumulate: Annotated[int, typer.Option("--accumulate", min=1, help="Batches a step.")] = 1,
+    accumulate: Annotated[
+        int, typer.Option("--accumulate", min=1, help="Gradient accumulation: batches in a step.")
+    ] = 1,
     schedule: Annotated[
         str,
         typer.Option(
             "--schedule",
-            help="inverse_sqrt, cosine or constant.",
+            help="Learning rate schedule: inverse_sqrt, cosine or constant.",
             autocompletion=one_of(("inverse_sqrt", "cosine", "constant")),
         ),
     ] = "inverse_sqrt",
     rate: Annotated[
-        float | None, typer.Option("--rate", help="The highest learning rate; else by the size.", show_default=False)
+        float | None,
+        typer.Option("--rate", help="Peak learning rate; else chosen by the model size.", show_default=False),
     ] = None,
     warmup: Annotated[
-        int | None, typer.Option("--warmup", min=0, help="Steps up to it; else by the size.", show_default=False)
+        int | None,
+        typer.Option("--warmup", min=0, help="Warm-up steps; else chosen by the model size.", show_default=False),
     ] = None,
-    smoothing: Annotated[float, typer.Option("--smoothing", min=0.0, max=0.99, help="Of labels.")] = 0.1,
-    clip: Annotated[float, typer.Option("--clip", min=0.0, help="The longest gradient; 0 is any.")] = 1.0,
-    weight_decay: Annotated[float, typer.Option("--weight-decay", min=0.0, help="Of AdamW.")] = 0.0,
+    smoothing: Annotated[float, typer.Option("--smoothing", min=0.0, max=0.99, help="Label smoothing factor.")] = 0.1,
+    clip: Annotated[float, typer.Option("--clip", min=0.0, help="Maximum gradient norm; 0 disables clipping.")] = 1.0,
+    weight_decay: Annotated[float, typer.Option("--weight-decay", min=0.0, help="Weight decay of AdamW.")] = 0.0,
     precision: Annotated[
         str,
         typer.Option(
             "--dtype",
-            help="What to multiply in: float32, bfloat16, or auto, the faster one here.",
+            help="Precision to compute in: float32, bfloat16, or auto, the one that is faster here.",
             autocompletion=one_of((*PRECISIONS, "auto")),
         ),
     ] = "auto",
-    epochs: Annotated[
-        int | None, typer.Option("--epochs", min=1, help="Passes over the data at most.", show_default=False)
-    ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps at most.", show_default=False)] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Maximum epochs.", show_default=False)] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Maximum steps.", show_default=False)] = None,
     minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0.0, help="Training time at most.", show_default=False)
+        float | None, typer.Option("--minutes", min=0.0, help="Maximum training time, in minutes.", show_default=False)
     ] = None,
     patience: Annotated[
-        int, typer.Option("--patience", min=0, help="Validations without a better BLEU, then stop; 0: never stop.")
+        int, typer.Option("--patience", min=0, help="Early stopping: validations without a better BLEU; 0 disables it.")
     ] = 10,
     validate_every: Annotated[
         int | None,
-        typer.Option("--validate-every", min=1, help="Steps; else an epoch, 200 to 2,000 steps.", show_default=False),
+        typer.Option(
+            "--validate-every",
+            min=1,
+            help="Steps between validations; else an epoch, but 200 to 2,000.",
+            show_default=False,
+        ),
     ] = None,
-    average: Annotated[int, typer.Option("--average", min=1, help="How many of the best weights to average.")] = 5,
-    save_seconds: Annotated[float, typer.Option("--save-seconds", min=0.0, help="Between checkpoints.")] = 120.0,
+    average: Annotated[
+        int, typer.Option("--average", min=1, help="Number of best checkpoints to average at the end.")
+    ] = 5,
+    save_seconds: Annotated[
+        float, typer.Option("--save-seconds", min=0.0, help="Seconds between checkpoints.")
+    ] = 120.0,
     device: Annotated[
         str | None, typer.Option("--device", help="cpu; else a GPU where there is one.", show_default=False)
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Decides order, dropout and first weights.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Random seed of data order, dropout and first weights.")
+    ] = 1,
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
@@ -196,13 +213,13 @@ def translate(
         where=Where(source, target, columns=columns_of(columns), fields=fields_of(fields)),
         validation=tuple(valid or ()),
         model=model,
-        numbers=_numbers(numbers or []),
+        hyperparameters=_hyperparameters(numbers or []),
         attention=attention,
         vocabulary=vocabulary,
         algorithm=algorithm,
         sharing=sharing,
         most_tokens=most_tokens,
-        tokens=tokens,
+        batch_tokens=tokens,
         smoothing=smoothing,
     )
     settings = Settings(
@@ -231,7 +248,7 @@ def translate(
         say(f'try: regard translate --model {done.out} "..."')
 
 
-def _numbers(given: list[str]) -> dict[str, Any]:
+def _hyperparameters(given: list[str]) -> dict[str, Any]:
     """What --set says: name=value, as JSON where that can be read, else as text."""
     found: dict[str, Any] = {}
     for one in given:

@@ -13,7 +13,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from regard.errors import MissingPackageError, OptionError
+from regard.errors import MissingPackageError, OptionError, described
 from regard.train.task import RankShard
 
 _LONGEST_WAIT = timedelta(days=1)
@@ -97,11 +97,11 @@ class Processes:
         """The norm of all gradients, which are made no longer than ``most``."""
         return float(self._accelerator.clip_grad_norm_(model.parameters(), most))
 
-    def agreed(self, opinion: bool) -> bool:
+    def main_decides(self, opinion: bool) -> bool:
         """The main process's opinion, in all of them."""
-        return bool(self.of_main(float(opinion)))
+        return bool(self.broadcast(float(opinion)))
 
-    def of_main(self, number: float) -> float:
+    def broadcast(self, number: float) -> float:
         """The main process's number, in all of them."""
         if self.shard.of == 1:
             return number
@@ -109,7 +109,7 @@ class Processes:
         torch.distributed.broadcast(shared, src=0)
         return float(shared)
 
-    def summed(self, number: float) -> float:
+    def sum(self, number: float) -> float:
         """The sum over all processes."""
         if self.shard.of == 1:
             return number
@@ -117,7 +117,7 @@ class Processes:
         torch.distributed.all_reduce(shared)
         return float(shared)
 
-    def gathered(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """The tensors of all processes, by name and rank."""
         if self.shard.of == 1:
             return {f"{name}|0": tensor for name, tensor in tensors.items()}
@@ -128,8 +128,8 @@ class Processes:
             found |= {f"{name}|{rank}": one.cpu() for rank, one in enumerate(all_of)}
         return found
 
-    def own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Of what ``gathered`` gave, this process's; the first one's where there were fewer processes."""
+    def select_own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Of what ``gather`` gave, this process's; the first one's where there were fewer processes."""
         names = {name.rsplit("|", 1)[0] for name in tensors}
         return {name: tensors.get(f"{name}|{self.rank}", tensors[f"{name}|0"]) for name in names}
 
@@ -142,10 +142,10 @@ def _check_device(device: str | None) -> None:
     """Raise OptionError unless it is None, "cpu", or the kind of accelerator that this machine has."""
     found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     kinds = ["cpu", *([] if found is None else [found.type])]
-    if device is not None and device not in kinds:
+    if device is not None and not (isinstance(device, str) and device in kinds):
         raise OptionError(
-            f"training cannot take the device {device}",
+            f"training cannot take the device {described(device)}",
             expected=" or ".join(kinds),
-            got=device,
+            got=described(device),
             do="leave it out; to choose one of several GPUs set CUDA_VISIBLE_DEVICES",
         )

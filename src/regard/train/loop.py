@@ -91,7 +91,7 @@ class Trainer:
         self._write_again()
         with Interruption() as interruption:
             self._train(interruption)
-            if self._processes.agreed(interruption.asked):
+            if self._processes.main_decides(interruption.asked):
                 self._save(self._weights())
                 raise KeyboardInterrupt
         self._write_again()
@@ -103,7 +103,7 @@ class Trainer:
             for step in self._steps(self.progress.epoch)[self.progress.batch :]:
                 self._learn(step)
                 self._now_and_then()
-                if self._processes.agreed(interruption.asked) or self._over():
+                if self._processes.main_decides(interruption.asked) or self._over():
                     return
             self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
 
@@ -125,7 +125,7 @@ class Trainer:
             return "steps"
         if settings.patience and progress.stale >= settings.patience:
             return "patience"
-        if settings.minutes is not None and self._processes.agreed(self._seconds >= 60 * settings.minutes):
+        if settings.minutes is not None and self._processes.main_decides(self._seconds >= 60 * settings.minutes):
             return "minutes"
         return None
 
@@ -183,7 +183,7 @@ class Trainer:
         self._broken = 0 if math.isfinite(norm) else self._broken + 1
         if self._broken >= _MOST_BROKEN:
             raise DataError(
-                f"the loss has been no number for {self._broken} steps",
+                f"the loss was NaN or infinite for {self._broken} steps",
                 expected="a finite gradient",
                 got=f"{norm} at step {self.progress.step}",
                 do="lower the learning rate, lengthen the warm-up, or train in float32",
@@ -191,7 +191,7 @@ class Trainer:
 
     def _report(self, rate: float, norm: float) -> None:
         now = time.monotonic()
-        loss = self._processes.summed(self._loss) / self._learnt if self._learnt else math.nan
+        loss = self._processes.sum(self._loss) / self._learnt if self._learnt else math.nan
         done, left = self._done()
         numbers = {"loss": loss, "learning_rate": rate, "gradient_norm": norm, "epoch": float(self.progress.epoch)}
         numbers["tokens_per_second"] = self._tokens / (now - self._reported)
@@ -218,7 +218,7 @@ class Trainer:
         """Validate and save, when it is time."""
         if self.progress.step % self._validate_every == 0:
             self._validate()
-        elif self._processes.agreed(time.monotonic() - self._saved >= self.settings.save_seconds):
+        elif self._processes.main_decides(time.monotonic() - self._saved >= self.settings.save_seconds):
             self._save(self._weights())
 
     def _validate(self) -> None:
@@ -229,7 +229,7 @@ class Trainer:
         kept = self.progress.kept
         self.progress = self.progress.validated(result.score, self.settings.average)
         if self._processes.is_main:
-            self.report.numbers(self.progress.step, "validation", {**result.metrics})
+            self.report.numbers(self.progress.step, "validation", result.metrics or {"score": result.score})
             self.report.samples(self.progress.step, result.samples)
             for snapshot in self.progress.best:
                 if snapshot.step == self.progress.step:
@@ -246,7 +246,7 @@ class Trainer:
             if self._plain is not self.task.model:
                 state_dicts.set_weights(self._plain, weights, self._tied)
             result = self._validation()
-        return replace(result, score=self._processes.of_main(result.score))
+        return replace(result, score=self._processes.broadcast(result.score))
 
     def _validation(self) -> Validation:
         """Of the plain model. The random numbers of training are not touched."""
@@ -266,14 +266,14 @@ class Trainer:
 
         Nothing worse than what was kept would be written later, so there might be none in the end.
         """
-        if not self.progress.best or self._processes.agreed(self.out.expanduser().exists()):
+        if not self.progress.best or self._processes.main_decides(self.out.expanduser().exists()):
             return
         weights = {name: tensor.clone() for name, tensor in self._weights().items()}  # the model takes others below
         result = Validation(score=0.0)
         if self._processes.is_main:
             state_dicts.set_weights(self._plain, self.folder.snapshot(self.progress.best[0].name), self._tied)
             result = self._validation()
-        kept = self._processes.of_main(result.score)
+        kept = self._processes.broadcast(result.score)
         if kept != self.progress.kept:  # it was the mean of several
             self.progress = replace(self.progress, kept=kept)
             self._save(weights)
@@ -298,7 +298,7 @@ class Trainer:
             if kept is None or result.score >= kept:
                 kept = result.score
                 self._keep(result)
-        kept = None if kept is None else self._processes.of_main(kept)
+        kept = None if kept is None else self._processes.broadcast(kept)
         if kept != self.progress.kept:
             self.progress = replace(self.progress, kept=kept)
             self._save(weights)  # a run that goes on from here does not replace the model by a worse one
@@ -313,7 +313,7 @@ class Trainer:
             progress=self.progress,
             weights=weights,
             optimizer=state_dicts.optimizer_of(self._bare, self.optimizer),
-            random=self._processes.gathered(state_dicts.random_of(self._processes.device)),
+            random=self._processes.gather(state_dicts.random_of(self._processes.device)),
         )
         if self._processes.is_main:
             self.folder.save(checkpoint)
@@ -324,7 +324,7 @@ class Trainer:
         """Go on from a checkpoint."""
         state_dicts.set_weights(self._bare, checkpoint.weights, self._tied)
         state_dicts.set_optimizer(self._bare, self.optimizer, checkpoint.optimizer)
-        state_dicts.set_random(self._processes.own(checkpoint.random), self._processes.device)
+        state_dicts.set_random(self._processes.select_own(checkpoint.random), self._processes.device)
 
 
 def _optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:

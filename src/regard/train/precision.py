@@ -15,7 +15,7 @@ def autocast_dtype(precision: str) -> torch.dtype | None:
     return torch.bfloat16 if precision == "bfloat16" else None
 
 
-def settled(asked: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> str:
+def choose_precision(asked: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> str:
     """The precision that was asked for; for "auto" the fastest on ``device`` for a model of this kind of ``layer``.
 
     What was chosen is said, and what is slower than float32.

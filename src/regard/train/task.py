@@ -55,7 +55,8 @@ class RankShard:
 class Validation:
     """How good a model is: ``score`` (higher is better) decides which weights are kept.
 
-    ``metrics`` are numbers by name, for metrics.jsonl and TensorBoard; ``samples`` are lines of text to look at.
+    ``metrics`` are numbers by name, for metrics.jsonl and TensorBoard, by default the score. ``samples`` are lines of
+    text to look at.
     """
 
     score: float

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, unwritable
+from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, described, unwritable
 from regard.models.saving import as_folder, check_free
 from regard.train.allocator import keep_few_kernels, keep_memory
 from regard.train.progress import Progress
@@ -94,7 +94,12 @@ def run(
 
     out = _expanded(as_folder(out))
     folder = RunFolder(_beside(out))
-    _check_output(out, folder, resume=resume, overwrite=overwrite)
+    try:
+        _check_output(out, folder, resume=resume, overwrite=overwrite)
+    except OutputError:
+        raise
+    except OSError as error:  # such as a name that is too long
+        raise unwritable(f"{described(str(out))} cannot be written", error) from error
     processes = Processes(device=device)
     is_main = processes.is_main
     with closing(_listener(report, processes)) as told, folder.held(told.say) if is_main else nullcontext():
@@ -224,10 +229,10 @@ def _prepare(task: Task, context: RunContext) -> Settings:
 
 def _precision(layer: str, asked: str, processes: Processes, folder: RunFolder, report: Report, *, resume: bool) -> str:
     """What to multiply in; a run that is resumed with "auto" keeps its own, since the bits depend on it."""
-    from regard.train.precision import say_if_unsupported, settled
+    from regard.train.precision import choose_precision, say_if_unsupported
 
     if not resume or asked != "auto":
-        return settled(asked, processes.device, report.say, layer=layer)
+        return choose_precision(asked, processes.device, report.say, layer=layer)
     kept = str(folder.asked("precision"))
     say_if_unsupported(kept, processes.device, report.say, layer=layer)
     return kept

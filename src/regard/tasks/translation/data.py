@@ -11,7 +11,7 @@ from regard.errors import DataError
 from regard.tasks.translation.corpus import Corpus, Sentences
 from regard.tasks.translation.new_subwords import BothSubwords
 from regard.tasks.translation.recipe import TranslationRecipe
-from regard.tasks.translation.validation_split import held_out
+from regard.tasks.translation.validation_split import hold_out
 from regard.text.pairs import Pair, Where
 from regard.text.pairs.told import told_pairs
 from regard.text.placeholders import ProtectedPair, protect
@@ -43,9 +43,10 @@ def split_pairs(
         measured = _examples(told_pairs(recipe.validation, where, say))
         known = len({normalized(one.text.source) for one in measured} & set(sources))
         if known:
-            say(f"of the sources to measure with, {known:,} are learnt from too: scores will tell of memory")
+            occur = "source also occurs" if known == 1 else "sources also occur"
+            say(f"{known:,} validation {occur} in the training data, so scores are inflated")
         return pairs, measured
-    held = held_out(sources, seed=seed)
+    held = hold_out(sources, seed=seed)
     learnt = [one for one, out in zip(pairs, held, strict=True) if not out]
     measured = [one for one, out in zip(pairs, held, strict=True) if out]
     if not learnt or not measured:

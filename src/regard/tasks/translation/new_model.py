@@ -30,7 +30,7 @@ def new_model(recipe: TranslationRecipe, size: Size, subwords: BothSubwords) -> 
     return _model(_config(recipe, size, _of_subwords(source, target)))
 
 
-def check_numbers(recipe: TranslationRecipe) -> None:
+def check_hyperparameters(recipe: TranslationRecipe) -> None:
     """Raise OptionError for numbers that no new model has, before there is data to choose its size by."""
     of_subwords = {"vocabulary": 1000, "target_vocabulary": None}
     with torch.device("meta"):
@@ -72,7 +72,7 @@ def _with_own(kind: type[Config], numbers: dict[str, Any], recipe: TranslationRe
     free = [one.name for one in dataclasses.fields(kind) if one.name not in _OF_SUBWORDS]
     types = get_type_hints(kind)
     own: dict[str, Any] = {}
-    for name, value in recipe.numbers.items():
+    for name, value in recipe.hyperparameters.items():
         name, dot, option = name.partition(".")
         if name in _OF_SUBWORDS:
             raise OptionError(
@@ -98,7 +98,7 @@ def _with_own(kind: type[Config], numbers: dict[str, Any], recipe: TranslationRe
     return kind(**{**numbers, **own})
 
 
-def described(recipe: TranslationRecipe, size: Size, model: SequenceToSequence) -> str:
+def describe_model(recipe: TranslationRecipe, size: Size, model: SequenceToSequence) -> str:
     """What was chosen, in a line."""
     count = sum(weight.numel() for weight in model.parameters()) / 1e6
     if recipe.model in CELLS:

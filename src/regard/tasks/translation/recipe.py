@@ -22,35 +22,36 @@ class TranslationRecipe:
     """What to learn from, and as which model.
 
     Args:
-        data: files of pairs; where: what their formats leave open, and the languages; those that it does not name are
-            those of the model that is started from.
-        validation: files of pairs to measure with; none holds out some of ``data``.
+        data: files of pairs, or folders of catalogues.
+        where: what their formats leave open, and the languages; those that it does not name are those of the model that
+            is started from.
+        validation: files of validation pairs; without any, some of ``data`` are held out.
         model: a size of ``SIZES``, a cell of ``CELLS`` for a recurrent model, a folder to start from, or None for the
             size that suits the data.
-        numbers: of the model's config, in place of the size's.
+        hyperparameters: of the model's config, in place of the size's.
         attention: the mechanism: of a Transformer's self-attention, by default dot_product, or of a recurrent model, by
             default additive.
         vocabulary: subwords; None is what suits the data. algorithm: how they are found; None is bpe. sharing: one
             vocabulary for both languages, or one each; None is by their letters.
         most_tokens: a pair with a longer side is left out.
-        tokens: of a batch, the longer side with its padding; None is the size's.
+        batch_tokens: of a batch, the longer side with its padding; None is the size's.
         smoothing: of labels, from 0 to 1.
 
     Raises OptionError for values of another kind, and numbers out of range. Fine-tuning cannot change the model:
-    ``check_effect`` refuses numbers, attention and subwords beside a folder to start from.
+    ``check_effect`` refuses hyperparameters, attention and subwords beside a folder to start from.
     """
 
     data: tuple[Path, ...]
     where: Where = field(default_factory=Where)
     validation: tuple[Path, ...] = ()
     model: str | None = None
-    numbers: dict[str, Any] = field(default_factory=dict)
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
     attention: str | None = None
     vocabulary: int | None = None
     algorithm: str | None = None
     sharing: str | None = None
     most_tokens: int = 250
-    tokens: int | None = None
+    batch_tokens: int | None = None
     smoothing: float = 0.1
 
     def __post_init__(self) -> None:
@@ -59,12 +60,12 @@ class TranslationRecipe:
             for path in getattr(self, name):
                 check_kind(name, path, Path, do=f'for example {name}=(Path("pairs.tsv"),)')
         check_kind("where", self.where, Where, do='for example Where(source="de", target="en")')
-        check_kind("numbers", self.numbers, dict, do='for example numbers={"layers": 4}')
+        check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
         for name in ("model", "attention", "algorithm", "sharing"):
             if getattr(self, name) is not None:
                 check_kind(name, getattr(self, name), str, do=f"leave {name} out for the usual value")
         check_count("most_tokens", self.most_tokens)
-        for name in ("vocabulary", "tokens"):
+        for name in ("vocabulary", "batch_tokens"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
         check_number("smoothing", self.smoothing, least=0.0, most=1.0)
@@ -76,7 +77,7 @@ class TranslationRecipe:
 
     def fields(self) -> dict[str, Any]:
         """All that decides what is learned from, for a file of JSON; but for the model, which the data may decide."""
-        left_open = ("model", "numbers", "attention", "tokens")
+        left_open = ("model", "hyperparameters", "attention", "batch_tokens")
         fields = {name: _plain(value) for name, value in asdict(self).items() if name not in left_open}
         return fields | {"start": None if self.start is None else Path(self.start).name}
 
@@ -84,7 +85,7 @@ class TranslationRecipe:
         """Raise OptionError for what the model that was chosen has no place for."""
         starts = self.start is not None
         given = {
-            "--set": starts and bool(self.numbers),
+            "--set": starts and bool(self.hyperparameters),
             "--attention": starts and self.attention is not None,
             "--vocabulary": starts and self.vocabulary is not None,
             "--subwords": starts and self.algorithm is not None,

@@ -14,7 +14,7 @@ from regard.tasks.translation import starting_model
 from regard.tasks.translation.batches import Batches, Indices
 from regard.tasks.translation.data import encode_pairs, split_pairs
 from regard.tasks.translation.loss import pair_loss
-from regard.tasks.translation.new_model import check_numbers, described, new_model
+from regard.tasks.translation.new_model import check_hyperparameters, describe_model, new_model
 from regard.tasks.translation.new_subwords import new_subwords
 from regard.tasks.translation.presets import SIZES, Size, warning_for
 from regard.tasks.translation.recipe import TranslationRecipe
@@ -55,7 +55,7 @@ class TranslationTask(Task):
         start = starting_model.read(recipe)
         recipe.check_effect()
         if start is None:
-            check_numbers(recipe)
+            check_hyperparameters(recipe)
         _complete(context.settings, SIZES["tiny"])  # what fails with the shortest warm-up fails before data is read
         self._languages = starting_model.languages_of(recipe, start)
         where = replace(recipe.where, source=self._languages[0], target=self._languages[1])
@@ -71,13 +71,13 @@ class TranslationTask(Task):
         self.model = start or new_model(recipe, self.size, subwords)
         self.model.subwords = subwords
         if start is None:
-            say(f"the model: {described(recipe, self.size, self.model)}")
+            say(f"the model: {describe_model(recipe, self.size, self.model)}")
         # There is a place for the end too, and what is measured with is translated.
         most = min(recipe.most_tokens, MOST_TOKENS - 1, (self.model.most_tokens or MOST_TOKENS) - 1)
         corpus, _ = encode_pairs(pairs, subwords, most, say)
         validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, say)
         ids = {name: getattr(self.model, name) for name in ("pad_id", "start_id", "end_id")}
-        options = {"tokens": recipe.tokens or self.size.tokens, "seed": seed, **ids}
+        options = {"tokens": recipe.batch_tokens or self.size.tokens, "seed": seed, **ids}
         self.batches = Batches(corpus, **options)
         self.validation = PairValidation(kept, Batches(validation_corpus, **options), language=self._languages[1])
         if self.validation.compares_by != "BLEU":

@@ -15,7 +15,7 @@ MOST = 1000
 _SHARE = 0.05
 
 
-def held_out(sources: Sequence[str], *, seed: int, most: int = MOST) -> list[bool]:
+def hold_out(sources: Sequence[str], *, seed: int, most: int = MOST) -> list[bool]:
     """Which places are held out: those of 5 % of the different sources, ``most`` of them at most, one at least."""
     different = list(dict.fromkeys(sources))
     count = min(most, max(1, round(_SHARE * len(different))), len(different) - 1)
