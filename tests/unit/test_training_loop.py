@@ -16,7 +16,7 @@ from torch import nn
 
 from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError
 from regard.models import load
-from regard.models.saving import write_folder
+from regard.models.checkpoint_writer import write_folder
 from regard.tasks.translation import TranslationRecipe, TranslationTask
 from regard.train.averaging import averaged
 from regard.train.distributed import Processes

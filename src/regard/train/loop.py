@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.errors import DataError
-from regard.models.saving import recover_model
+from regard.models.checkpoint_writer import recover_model
 from regard.train import state_dicts
 from regard.train.averaging import averaged
 from regard.train.distributed import Processes

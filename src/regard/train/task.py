@@ -27,7 +27,7 @@ from typing import Any, TypeVar, final
 import torch
 from torch import Tensor, nn
 
-from regard.models.saving import write_folder
+from regard.models.checkpoint_writer import write_folder
 from regard.train.settings import Settings
 
 Rows = TypeVar("Rows", bound=Any)

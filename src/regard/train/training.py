@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, described, unwritable
-from regard.models.saving import as_folder, check_free
+from regard.models.checkpoint_writer import as_folder, check_free
 from regard.train.allocator import keep_few_kernels, keep_memory
 from regard.train.progress import Progress
 from regard.train.reports import Files, Report, Reports, Terminal

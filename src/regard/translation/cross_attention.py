@@ -17,7 +17,7 @@ from regard.translation.batches import by_length, padded
 
 
 def cross_attention_weights(
-    model: SequenceToSequence, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, tokens: int
+    model: EncoderDecoder, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, tokens: int
 ) -> list[Float[Tensor, "target source"]]:
     """The weights of each pair, read in batches of about ``tokens`` on each side, padding included.
 

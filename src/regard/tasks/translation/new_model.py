@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import torch
 
 from regard.errors import OptionError, unknown
-from regard.models import Recurrent, RecurrentConfig, SequenceToSequence, Transformer, TransformerConfig
+from regard.models import EncoderDecoder, Recurrent, RecurrentConfig, Transformer, TransformerConfig
 from regard.tasks.translation.new_subwords import BothSubwords
 from regard.tasks.translation.presets import SIZES, Size, size_for
 from regard.tasks.translation.recipe import CELLS, TranslationRecipe
@@ -24,7 +24,7 @@ _OF_SUBWORDS = ("vocabulary", "target_vocabulary", "pad_id", "start_id", "end_id
 Config = TypeVar("Config", TransformerConfig, RecurrentConfig)
 
 
-def new_model(recipe: TranslationRecipe, size: Size, subwords: BothSubwords) -> SequenceToSequence:
+def new_model(recipe: TranslationRecipe, size: Size, subwords: BothSubwords) -> EncoderDecoder:
     """The model, its weights drawn. Raises OptionError for numbers that it does not have."""
     source, target = subwords
     return _model(_config(recipe, size, _of_subwords(source, target)))
@@ -98,7 +98,7 @@ def _with_own(kind: type[Config], numbers: dict[str, Any], recipe: TranslationRe
     return kind(**{**numbers, **own})
 
 
-def describe_model(recipe: TranslationRecipe, size: Size, model: SequenceToSequence) -> str:
+def describe_model(recipe: TranslationRecipe, size: Size, model: EncoderDecoder) -> str:
     """What was chosen, in a line."""
     count = sum(weight.numel() for weight in model.parameters()) / 1e6
     if recipe.model in CELLS:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from regard.errors import unknown
-from regard.models import Recurrent, SequenceToSequence, Transformer
+from regard.models import EncoderDecoder, Recurrent, Transformer
 from regard.models.config_file import ConfigFile
 from regard.tasks.translation.presets import SIZES, Size, size_for
 from regard.tasks.translation.recipe import CELLS, KINDS, TranslationRecipe
 from regard.translation import Translator
 
 
-def read(recipe: TranslationRecipe) -> SequenceToSequence | None:
+def read(recipe: TranslationRecipe) -> EncoderDecoder | None:
     """The model of the folder; None where a new one is to be made. Raises OptionError where there is no such folder."""
     if recipe.start is None:
         return None
@@ -35,14 +35,14 @@ def layer_of(recipe: TranslationRecipe) -> str:
     return config.choice("cell", CELLS, default="gru") if config.model_type == Recurrent.model_type else "linear"
 
 
-def size_of(recipe: TranslationRecipe, start: SequenceToSequence | None, pairs: int) -> Size:
+def size_of(recipe: TranslationRecipe, start: EncoderDecoder | None, pairs: int) -> Size:
     """The size that was named or suits so many pairs, or that of the model to start from."""
     if isinstance(start, Transformer):
         return next((size for size in SIZES.values() if size.width >= start.config.width), SIZES["big"])
     return size_for(pairs, recipe.model if recipe.model in SIZES else None)
 
 
-def languages_of(recipe: TranslationRecipe, start: SequenceToSequence | None) -> tuple[str | None, str | None]:
+def languages_of(recipe: TranslationRecipe, start: EncoderDecoder | None) -> tuple[str | None, str | None]:
     """Source and target as they were named, else those that the model was trained for before."""
     source, target = (None, None) if start is None else start.languages
     return recipe.where.source or source, recipe.where.target or target

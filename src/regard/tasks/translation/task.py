@@ -9,7 +9,7 @@ from typing import Any, final
 
 from torch import Tensor, nn
 
-from regard.models import SequenceToSequence, sequence_files
+from regard.models import EncoderDecoder, sequence_files
 from regard.tasks.translation import starting_model
 from regard.tasks.translation.batches import Batches, Indices
 from regard.tasks.translation.data import encode_pairs, split_pairs
@@ -31,7 +31,7 @@ class TranslationTask(Task):
     ``validation`` measures with others, and ``size`` is the preset whose learning rate, warm-up and batch are taken.
     """
 
-    model: SequenceToSequence
+    model: EncoderDecoder
     batches: Batches
     validation: PairValidation
     size: Size
@@ -73,7 +73,7 @@ class TranslationTask(Task):
         if start is None:
             say(f"the model: {describe_model(recipe, self.size, self.model)}")
         # There is a place for the end too, and what is measured with is translated.
-        most = min(recipe.most_tokens, MOST_TOKENS - 1, (self.model.most_tokens or MOST_TOKENS) - 1)
+        most = min(recipe.most_tokens, MOST_TOKENS - 1, (self.model.max_tokens or MOST_TOKENS) - 1)
         corpus, _ = encode_pairs(pairs, subwords, most, say)
         validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, say)
         ids = {name: getattr(self.model, name) for name in ("pad_id", "start_id", "end_id")}
@@ -119,14 +119,14 @@ class TranslationTask(Task):
 
     def validate(self, model: nn.Module) -> Validation:
         """BLEU and chrF of greedy translations, and the loss of a token without smoothing."""
-        assert isinstance(model, SequenceToSequence)
+        assert isinstance(model, EncoderDecoder)
         return self.validation.measure(model)
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
         """Write the folder of a model that can be used, in place of one that is there. What else is in it stays."""
-        assert isinstance(model, SequenceToSequence)
+        assert isinstance(model, EncoderDecoder)
         counts = {"pairs": len(self.batches.corpus), "held_out": len(self.validation.pairs)}
-        model.about = {"languages": list(self._languages), **counts, **about}
+        model.metadata = {"languages": list(self._languages), **counts, **about}
         model.save(folder, overwrite=True, keep_others=True)
 
     def describe(self, score: float) -> str:

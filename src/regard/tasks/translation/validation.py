@@ -11,7 +11,7 @@ from typing import final
 
 import torch
 
-from regard.models import SequenceToSequence
+from regard.models import EncoderDecoder
 from regard.search import Greedy
 from regard.tasks.translation.batches import Batches
 from regard.tasks.translation.loss import pair_loss
@@ -35,7 +35,7 @@ class PairValidation:
         self.compares_by = "BLEU" if score(targets, targets, language=language).bleu > 0 else "chrF"
 
     @torch.no_grad()
-    def measure(self, model: SequenceToSequence) -> Validation:
+    def measure(self, model: EncoderDecoder) -> Validation:
         """The metrics bleu, chrf and loss (of a token, without smoothing), and some translations to look at."""
         translator = Translator(model)
         found = translator.translate([pair.source for pair in self.pairs], search=Greedy())
@@ -45,7 +45,7 @@ class PairValidation:
         compared = scores.bleu if self.compares_by == "BLEU" else scores.chrf
         return Validation(score=compared, metrics=metrics, samples=self._samples(texts))
 
-    def _loss(self, model: SequenceToSequence) -> float:
+    def _loss(self, model: EncoderDecoder) -> float:
         was_training = model.training
         model.eval()
         losses = [float(pair_loss(model, self.batches, pairs, smoothing=0.0)) for pairs in self.batches.in_order()]
