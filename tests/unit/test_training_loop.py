@@ -383,7 +383,7 @@ def test_a_translator_is_written_whatever_else_is_in_its_folder(tmp_path):
     (tmp_path / "m" / "dog.html").write_text("a page")
     task.save(task.model, tmp_path / "m", {"steps": 2})
     assert (tmp_path / "m" / "dog.html").read_text() == "a page"
-    assert load(tmp_path / "m").about["steps"] == 2
+    assert load(tmp_path / "m").metadata["steps"] == 2
 
 
 def test_a_mean_that_was_moved_away_no_longer_keeps_others_from_being_written(tmp_path):
