@@ -89,6 +89,16 @@ def test_imports_run_one_way(module):
     assert not later
 
 
+def test_training_knows_no_task():
+    """What a task is about stays in its folder of tasks/; of text, training takes how files are written."""
+    modules = sorted((SOURCE / "train").glob("*.py"))
+    assert len(modules) > 10
+    for module in modules:
+        assert not imported_places(module) & {"search", "translation", "tasks"}, name(module)
+        inner = set(re.findall(r"regard\.text\.?(\w*)", module.read_text(encoding="utf-8")))
+        assert inner <= {"aside"}, name(module)
+
+
 def test_implementations_do_not_import_one_another():
     doors = {"reference", "native", "sdpa", "flex"}
     for door in doors:

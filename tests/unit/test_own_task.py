@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from docs.pages import ROOT
-from regard.errors import OptionError, OutputExistsError
+from regard.errors import DataError, OptionError, OutputExistsError
 from regard.layers import encoder_block
 from regard.masks import padding_of
 from regard.train import RankShard, Schedule, Settings, Task, Validation, run
@@ -186,6 +186,43 @@ def test_what_is_there_is_not_replaced_unasked(whole):
         run(Topics(), SETTINGS, whole[1], device="cpu")
     with pytest.raises(OptionError, match="contradict"):
         run(Topics(), SETTINGS, whole[1], resume=True, overwrite=True, device="cpu")
+
+
+def test_an_epoch_without_batches_is_refused(tmp_path):
+    class Empty(Topics):
+        def epoch(self, number):
+            return []
+
+    with pytest.raises(DataError, match="no batches"):
+        run(Empty(), SETTINGS, tmp_path / "topics", device="cpu")
+
+
+def test_texts_of_a_task_are_kept_with_the_run_and_replaced_with_it(tmp_path):
+    folders = []
+
+    class Named(Topics):
+        def prepare(self, context):
+            folders.append(context.folder)
+            super().prepare(context)
+
+        def files(self):
+            return {"classes.txt": "\n".join(NOUNS)}
+
+    out, once = tmp_path / "topics", replace(SETTINGS, steps=1)
+    for more in ({}, {"resume": True}, {"overwrite": True}):
+        run(Named(), once, out, device="cpu", **more)
+        assert (tmp_path / "topics.run" / "classes.txt").read_text().split() == list(NOUNS)
+    assert folders == [None, tmp_path / "topics.run", None]
+
+
+def test_what_the_settings_leave_open_is_the_task_s(tmp_path):
+    class Choosing(Topics):
+        def complete(self, settings):
+            return replace(settings, schedule=settings.schedule.complete(peak=0.02, warmup=3))
+
+    run(Choosing(), replace(SETTINGS, schedule=Schedule(warmup=5), steps=1), tmp_path / "topics", device="cpu")
+    begun = json.loads((tmp_path / "topics.run" / "run.json").read_text())
+    assert (begun["rate"], begun["warmup"], begun["precision"]) == (0.02, 5, "float32")
 
 
 def test_a_recipe_has_names_of_its_own(tmp_path):

@@ -75,6 +75,10 @@ class Trainer:
             self._take(after)
         self._autocast = autocast_dtype(settings.precision)
         self._epoch_steps = len(self._steps(0))
+        if not self._epoch_steps:
+            raise DataError(
+                "an epoch has no batches", expected="one batch or more", got="none", do="check Task.epoch and the data"
+            )
         self._validate_every = settings.validate_every or min(max(self._epoch_steps, _FEWEST), _MOST)
         self._loss, self._learnt, self._tokens, self._broken = 0.0, 0, 0, 0
         self._earlier, self._began = self.progress.seconds, time.monotonic()

@@ -102,19 +102,20 @@ def run(
         raise unwritable(f"{described(str(out))} cannot be written", error) from error
     processes = Processes(device=device)
     is_main = processes.is_main
-    with closing(_listener(report, processes)) as told, folder.held(told.say) if is_main else nullcontext():
-        settings = _begin(task, settings, processes, folder, told, resume=resume)
+    report = _report_of(processes, report)
+    with closing(report), folder.held(report.say) if is_main else nullcontext():
+        settings = _begin(task, settings, processes, folder, report, resume=resume)
         after = folder.last() if resume else None
         files = Files(folder, after=0 if after is None else after.progress.step) if is_main else Reports(())
         with _explained(folder), closing(files):
-            both = Reports((told, files))
+            both = Reports((report, files))
             trainer = Trainer(task, settings, processes=processes, folder=folder, out=out, report=both, after=after)
             if after is not None:
-                told.say(_going_on(after.progress.step, trainer.ended_by(), settings))
+                report.say(_going_on(after.progress.step, trainer.ended_by(), settings))
             progress = trainer.run()
         ended_by = trainer.ended_by()
         if progress.kept is not None:
-            told.say(f"{out}: {task.describe(progress.kept)}, after {progress.step:,} steps")
+            report.say(f"{out}: {task.describe(progress.kept)}, after {progress.step:,} steps")
     return _result(out, progress, ended_by, is_main=is_main)
 
 
@@ -179,8 +180,8 @@ def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
 
 
-def _listener(report: Report | None, processes: Processes) -> Report:
-    """Who hears of the run: in the main process alone."""
+def _report_of(processes: Processes, report: Report | None) -> Report:
+    """The caller's report, or the terminal; in processes other than the main one nobody's."""
     if not processes.is_main:
         return Reports(())
     return Terminal() if report is None else report
