@@ -17,7 +17,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUTF8": "1"}
 START = [sys.executable, "-c", "from regard.cli.app import main; main()"]
 
 
-def forked(program: str = "regard", *, warnings: str = "default") -> list[str]:
+def fork(program: str = "regard", *, warnings: str = "default") -> list[str]:
     """Begins a command as ``START`` does, or a program of Python from standard input; ``warnings`` is an option -W."""
     client = Path(__file__).with_name("fork_client.py")
     return [sys.executable, "-I", "-S", "-W", warnings, str(client), _server(), program]

@@ -25,16 +25,16 @@ def is_open(stream):
 streams = [stream for stream in range(3) if is_open(stream)]  # before the socket gets the number of a closed one
 address, *arguments = sys.argv[1:]
 limits = {name: resource.getrlimit(getattr(resource, name)) for name in ("RLIMIT_AS", "RLIMIT_FSIZE")}
-asked = [arguments, os.getcwd(), dict(os.environ), limits, sys.warnoptions, streams]  # noqa: PTH109 - pathlib is slow
-passed_on = {signal.SIGINT, signal.SIGTERM}
-signal.pthread_sigmask(signal.SIG_BLOCK, passed_on)
+request = [arguments, os.getcwd(), dict(os.environ), limits, sys.warnoptions, streams]  # noqa: PTH109 - pathlib is slow
+signals = {signal.SIGINT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
 server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 server.connect(address)
-socket.send_fds(server, [json.dumps(asked).encode()], streams)
+socket.send_fds(server, [json.dumps(request).encode()], streams)
 child = int(server.recv(32))
-for one in passed_on:
+for one in signals:
     signal.signal(one, lambda number, frame: os.kill(child, number))
-signal.pthread_sigmask(signal.SIG_UNBLOCK, passed_on)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
 code = int(server.recv(32))
 if code < 0:
     signal.signal(-code, signal.SIG_DFL)

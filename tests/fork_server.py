@@ -50,8 +50,8 @@ def import_for(arguments: list[str]) -> None:
         importlib.import_module(name)
 
 
-class Asked(NamedTuple):
-    """What a client asked for. ``streams`` are the numbers of its open streams, ``files`` are they themselves."""
+class Request(NamedTuple):
+    """What a client asks for. ``streams`` are the numbers of its open streams, ``files`` are they themselves."""
 
     arguments: list[str]
     folder: str
@@ -63,7 +63,7 @@ class Asked(NamedTuple):
 
     def take_over(self) -> None:
         """Make this process what the client is."""
-        begun, asked = (
+        here, there = (
             {name: value for name, value in one.items() if name.startswith(READ_AT_START)}
             for one in (os.environ, self.environment)
         )
@@ -81,8 +81,8 @@ class Asked(NamedTuple):
         sys.stdin, sys.stdout, sys.stderr = sys.__stdin__, sys.__stdout__, sys.__stderr__ = tuple(_standard_streams())
         for name, limits in self.limits.items():
             resource.setrlimit(getattr(resource, name), limits)
-        if begun != asked:
-            sys.exit(f"a fork of a process that began with {begun} cannot have {asked}")
+        if here != there:
+            sys.exit(f"a fork of a process that began with {here} cannot have {there}")
 
     def run(self) -> None:
         """The command, or a program from standard input."""
@@ -125,28 +125,32 @@ class Server:
         self.selector.register(sys.stdin, selectors.EVENT_READ)
         print(self.listener.getsockname(), flush=True)
 
-    def asked(self) -> Asked:
-        """Serve until standard input ends, which ends this process. Returns in forks alone."""
+    def serve(self) -> Request:
+        """Serve until standard input ends, which ends this process. Returns in forks alone: what each is to do."""
         while True:
             for key, _ in self.selector.select():
                 if key.fileobj is sys.stdin:
                     shutil.rmtree(self.folder)
                     os._exit(0)
                 elif key.fileobj is self.listener:
-                    if (asked := self.fork()) is not None:
-                        return asked
-                elif isinstance(key.fileobj, socket.socket):
-                    self.selector.unregister(key.fileobj)
-                    os.kill(key.data, signal.SIGKILL)  # as its client was, who says nothing more otherwise
-                else:
+                    request = self.fork()
+                    if request is not None:
+                        return request
+                elif not isinstance(key.fileobj, socket.socket):
                     self.selector.unregister(key.fileobj)
                     os.close(key.fd)
                     self.tell_exit_code(key.data)
+                elif key.data in self.clients:
+                    self.selector.unregister(key.fileobj)
+                    os.kill(key.data, signal.SIGKILL)  # as its client was, which says nothing otherwise
 
-    def fork(self) -> Asked | None:
-        """What the next client asked for, in the fork that is to do it; in this process None."""
+    def fork(self) -> Request | None:
+        """What the next client asks for, in the fork that is to do it; in this process None."""
         client, _ = self.listener.accept()
         message, files, _, _ = socket.recv_fds(client, 2**20, 3)
+        if not message:  # killed before it could ask
+            client.close()
+            return None
         arguments, *rest = json.loads(message)
         import_for(arguments)
         gc.freeze()  # or a fork's first collection would copy all there is
@@ -154,35 +158,39 @@ class Server:
         if child == 0:
             for one in (self.listener, self.selector, client, *self.clients.values()):
                 one.close()
-            return Asked(arguments, *rest, files)
+            return Request(arguments, *rest, files)
         for file in files:
             os.close(file)
-        client.send(b"%d" % child)
         self.clients[child] = client
         self.selector.register(client, selectors.EVENT_READ, child)
         self.selector.register(os.pidfd_open(child), selectors.EVENT_READ, child)
+        self.tell(child, child)
         return None
 
     def tell_exit_code(self, child: int) -> None:
-        """Of a fork that has ended, to its client, if that is there still."""
+        """Of a fork that has ended, to its client."""
         _, status = os.waitpid(child, 0)
+        self.tell(child, os.waitstatus_to_exitcode(status))
         client = self.clients.pop(child)
-        with suppress(KeyError):
+        with suppress(KeyError):  # it was killed
             self.selector.unregister(client)
-        with suppress(BrokenPipeError):
-            client.send(b"%d" % os.waitstatus_to_exitcode(status))
         client.close()
+
+    def tell(self, child: int, number: int) -> None:
+        """Send a number to the client of a fork, if it is there still."""
+        with suppress(OSError):
+            self.clients[child].send(b"%d" % number)
 
 
 if __name__ == "__main__":
     atexit.register(end)  # before any other, so that it is called after all others
     import_for([])
-    asked = Server().asked()
-    asked.take_over()
+    request = Server().serve()
+    request.take_over()
     try:
-        asked.run()
+        request.run()
         exit_codes.append(0)
-    except SystemExit as ended:
-        if ended.code is None or isinstance(ended.code, int):
-            exit_codes.append(ended.code)
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            exit_codes.append(error.code)
         raise

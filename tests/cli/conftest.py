@@ -8,7 +8,7 @@ import tokenizers
 import torch
 import typer.testing
 
-from command import START, forked
+from command import START, fork
 
 # regard is imported late here: whatever is imported before pytest is configured goes without shape checks.
 
@@ -33,10 +33,10 @@ def variables(monkeypatch):
             monkeypatch.setenv(name, before)
 
 
-@pytest.fixture(params=["forked", pytest.param("started", marks=pytest.mark.slow)])
+@pytest.fixture(params=["fork", pytest.param("start", marks=pytest.mark.slow)])
 def regard(request):
     """Begins the command: a fork by day, and by night a start of its own, whose imports may not warn either."""
-    return forked(warnings="error") if request.param == "forked" else [START[0], "-W", "error", *START[1:]]
+    return fork(warnings="error") if request.param == "fork" else [START[0], "-W", "error", *START[1:]]
 
 
 @pytest.fixture(scope="session")

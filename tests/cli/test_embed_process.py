@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from command import ENVIRONMENT, forked
+from command import ENVIRONMENT, fork
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_memory_does_not_grow_with_the_input(tiny, many):
     (many / "long.txt").write_text(lines * 2)
     program = PEAKS.format(model=tiny)
     run = subprocess.run(
-        [*forked("python"), "-"], cwd=many, env=ENVIRONMENT, input=program, stdout=subprocess.PIPE, text=True
+        [*fork("python"), "-"], cwd=many, env=ENVIRONMENT, input=program, stdout=subprocess.PIPE, text=True
     )
     assert run.returncode == 0
     short, long = map(int, run.stdout.split())

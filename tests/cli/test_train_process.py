@@ -16,7 +16,7 @@ import pytest
 from safetensors import safe_open
 from torch.distributed import TCPStore
 
-from command import ENVIRONMENT, START, forked
+from command import ENVIRONMENT, START, fork
 
 SMALL = ["--model", "tiny", "--set", "layers=1", "--set", "width=32", "--set", "inner=37", "--warmup", "10",
          "--batch-tokens", "301", "--validate-every", "20", "--dtype", "float32"]  # fmt: skip
@@ -135,7 +135,7 @@ def by_forks(folder: Path, out: str, *arguments) -> str:
               "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}  # fmt: skip
     with ThreadPoolExecutor(2) as together:
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(2)]
-        start = forked()
+        start = fork()
         runs = [together.submit(train, folder, out, *arguments, start=start, environment=rank) for rank in ranks]
         done = [run.result() for run in runs]
     said = "".join(one.stderr for one in done)
@@ -147,7 +147,7 @@ def by_forks(folder: Path, out: str, *arguments) -> str:
 def test_two_processes_learn_as_one_does(train_two, data):
     """Gradients are summed over processes, so the loss is the same but for rounding."""
     same = ["--set", "dropout=0", "--steps", 40, "--rate", 1e-3, "--average", 1]
-    one = train(data, "one", *same, start=forked())
+    one = train(data, "one", *same, start=fork())
     assert one.returncode == 0, one.stderr
     said = train_two(data, "two", *same)
     losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "two")]

@@ -21,7 +21,7 @@ import regard.tasks.translation
 import regard.text
 import regard.train
 import regard.view
-from command import ENVIRONMENT, forked
+from command import ENVIRONMENT, fork
 from docs.pages import PAGES, READMES, ROOT, blocks, name
 from regard import layers, masks, models, positions, search, translation
 from regard.cli.app import app
@@ -57,15 +57,15 @@ def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
             assert printed == block.printed, f"{name(page)}, line {block.line}"
 
 
-@pytest.fixture(params=["forked", pytest.param("started", marks=pytest.mark.slow)])
+@pytest.fixture(params=["fork", pytest.param("start", marks=pytest.mark.slow)])
 def programs(request, tmp_path_factory):
     """Where a shell finds regard and python: by day forks, by night those that were installed."""
     installed = Path(sys.executable).parent
-    if request.param == "started":
+    if request.param == "start":
         return str(installed)
     folder = tmp_path_factory.mktemp("programs")
     for program in ("regard", "python"):
-        (folder / program).write_text(f'#!/bin/sh\nexec {shlex.join(forked(program))} "$@"\n')
+        (folder / program).write_text(f'#!/bin/sh\nexec {shlex.join(fork(program))} "$@"\n')
         (folder / program).chmod(0o755)
     return f"{folder}{os.pathsep}{installed}"
 

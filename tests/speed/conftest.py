@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def frozen() -> Iterator[None]:
+def old_objects() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
