@@ -72,7 +72,9 @@ def same_start() -> None:
     A translator of CTranslate2 sets the number of threads of the whole process. With two in each of pytest's workers,
     which then wait for one another, everything after it took 5 to 10 times as long.
     """
-    torch.manual_seed(20_17)
+    torch.default_generator.manual_seed(20_17)  # torch.manual_seed writes down the stack, for devices not yet in use
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(20_17)
     torch.set_num_threads(1)
 
 

@@ -1,7 +1,8 @@
 """What a claim is tried on: every mask at every layout by night, and a sample of them in every run.
 
-A sample takes each mask at one layout, or a part of the masks, and other claims take others: so what a change breaks
-for all claims, or for one mask, layout or dtype, is met in every run. ``make test-all`` tries everything.
+A sample takes each mask at one layout, or a part of the masks, and one of the rounds of a promise that has several;
+other claims take others: so what a change breaks for all claims, or for one mask, layout or dtype, is met in every run.
+``make test-all`` tries everything.
 """
 
 from collections.abc import Sequence
@@ -22,11 +23,19 @@ class Group(NamedTuple):
 
 
 class Case(NamedTuple):
-    """A claim and what it is tried on; the claim is proved where that is ``everything``."""
+    """A claim and what it is tried on; the claim is proved where that is ``everything``.
+
+    ``number`` is the claim's place among those of its promise.
+    """
 
     claim: Claim
+    number: int
     groups: tuple[Group, ...]
     everything: bool
+
+    def rounds(self, count: int) -> Sequence[int]:
+        """The rounds to be made of this many: all, or in a sample one."""
+        return range(count) if self.everything else (self.number % count,)
 
 
 def cases(promise: str, layouts: Sequence[Layout] = LAYOUTS) -> Any:
@@ -35,7 +44,8 @@ def cases(promise: str, layouts: Sequence[Layout] = LAYOUTS) -> Any:
     for number, claim in enumerate(claim for claim in ALL if claim.promise == promise):
         marks = [pytest.mark.gpu] if claim.impl == "flex" else []
         name = "-".join(claim[1:])
-        sample, everything = Case(claim, sample_of(claim, number, layouts), False), Case(claim, _all(layouts), True)
+        sample = Case(claim, number, sample_of(claim, number, layouts), False)
+        everything = Case(claim, number, _all(layouts), True)
         found.append(pytest.param(sample, id=f"{name}-sample", marks=marks))
         found.append(pytest.param(everything, id=f"{name}-everything", marks=[*marks, pytest.mark.slow]))
     return pytest.mark.parametrize("case", found)

@@ -71,7 +71,7 @@ def test_what_is_hidden_has_no_influence(case: Case, as_users_call, proved) -> N
             if is_refused(mechanism, tensors(claim, at), trial, at):
                 continue
             allowed, mask = allowed_of(trial, at), trial.mask(at)
-            for turn in range(ROUNDS):
+            for turn in case.rounds(ROUNDS):
                 given = tensors(claim, at, bias=(number + turn) % 2 == 0)
                 rows = chosen_rows(at, turn)
                 hidden = torch.from_numpy(hidden_keys(at, rows, allowed))[..., None]

@@ -5,6 +5,10 @@ Promised beside the five: what observe reports is exact. Tolerances are those of
 keys of the largest weights are checked by the weights they have.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -19,6 +23,14 @@ from oracles import attention as oracle
 from regard.kernels.reference import observe as reference_observe
 
 TOP, ASKED = 4, (0, 3, -1)
+_cached: dict[tuple, Any] = {}
+
+
+def once(place: tuple, compute: Callable[[], Any]) -> Any:
+    """What an oracle gives: the same for all implementations and dtypes of a mechanism."""
+    if place not in _cached:
+        _cached[place] = compute()
+    return _cached[place]
 
 
 def weights_of(claim: Claim, inputs, allowed, parameters, at: Layout) -> np.ndarray:
@@ -48,7 +60,8 @@ def test_statistics_are_those_of_the_oracle(case: Case, as_users_call, monkeypat
             if is_refused(mechanism, given, trial, at):
                 continue
             allowed = allowed_of(trial, at)
-            weights = weights_of(claim, inputs, allowed, parameters, at)
+            place = (claim.mechanism, at, trial.name)
+            weights = once((*place, "weights"), partial(weights_of, claim, inputs, allowed, parameters, at))
             with torch.no_grad():
                 seen = mechanism.observe(*given.values(), trial.mask(at), top=TOP, rows=list(ASKED))
             note = (trial.name, at)
@@ -62,12 +75,12 @@ def test_statistics_are_those_of_the_oracle(case: Case, as_users_call, monkeypat
             best = np.take_along_axis(weights, largest_first, axis=-1)
             np.testing.assert_allclose(array(seen.top_weights), best, atol=close, err_msg=str(note))
             assert_keys_have_their_weights(seen, weights, allowed, close, note)
-            output = ORACLES[claim.mechanism].forward(*inputs.values(), allowed, parameters)
+            output = weights @ inputs["value"].repeat(at.group, axis=1)
             np.testing.assert_allclose(array(seen.output), output, atol=tolerance(claim, at, given["query"].dtype) * 4)
             if claim.mechanism in ("dot_product", "luong_dot"):
                 scale = 1.0 if claim.mechanism == "luong_dot" else None
-                lse = oracle.observe(*inputs.values(), allowed, scale=scale).lse
-                np.testing.assert_allclose(array(seen.lse), lse, atol=10 * close, err_msg=str(note))
+                exact = once((*place, "all"), partial(oracle.observe, *inputs.values(), allowed, scale=scale))
+                np.testing.assert_allclose(array(seen.lse), exact.lse, atol=10 * close, err_msg=str(note))
     proved(claim, everything=case.everything)
 
 
@@ -79,5 +92,5 @@ def assert_keys_have_their_weights(seen, weights, allowed, close, note) -> None:
     found = np.take_along_axis(weights, np.maximum(keys, 0), axis=-1)
     np.testing.assert_allclose(np.where(there, found, 0), array(seen.top_weights), atol=close)
     assert np.take_along_axis(allowed, np.maximum(keys, 0), axis=-1)[there].all(), note
-    for row in keys.reshape(-1, TOP):
-        assert len(set(row[row >= 0])) == (row >= 0).sum(), note
+    in_order = np.sort(keys, axis=-1)
+    assert not ((in_order[..., 1:] == in_order[..., :-1]) & (in_order[..., 1:] >= 0)).any(), (*note, "a key twice")

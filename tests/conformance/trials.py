@@ -5,6 +5,7 @@ from ``oracles.masks``, a double loop over queries and keys.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -240,6 +241,7 @@ TRIALS = (
 )
 
 
+@cache
 def allowed_of(trial: Trial, at: Layout) -> np.ndarray:
-    """What the oracle allows, in full."""
+    """What the oracle allows, in full; read-only."""
     return np.broadcast_to(trial.allowed(at), (at.batch, at.heads, at.queries, at.keys))

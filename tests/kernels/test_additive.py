@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 import regard
+from kernels.contract import contracts
 from mask_forms import BATCH, MASKS, random_cells
 from regard import masks, positions
 from regard.errors import OptionError, RefusedError
@@ -392,10 +393,10 @@ def posed(name: str) -> tuple[Given, Terms]:
     return Given(*(tensor.detach().clone().requires_grad_() for tensor in given)), TERMS[name](given)
 
 
-@pytest.mark.parametrize("name", TERMS)
-def test_the_operators_keep_the_contract(name, as_users_call):
+@contracts(TERMS, by_day=["tiles", "bias"])
+def test_the_operators_keep_the_contract(name, utilities, as_users_call):
     given, named = posed(name)
-    torch.library.opcheck(torch.ops.regard.additive.default, (*given, *named))
+    torch.library.opcheck(torch.ops.regard.additive.default, (*given, *named), test_utils=utilities)
     plain = [part.detach() if isinstance(part, Tensor) else part for part in (*given, *named)]
     output, lse, normalizer = torch.ops.regard.additive.default(*plain)
     wanted = (named.bias is not None, named.table is not None)
@@ -403,12 +404,14 @@ def test_the_operators_keep_the_contract(name, as_users_call):
         torch.library.opcheck(
             torch.ops.regard.additive_backward.default,
             (torch.randn_like(output), grad_lse, *plain[:4], output, normalizer, *wanted, *plain[4:]),
+            test_utils=utilities,
         )
 
 
 @pytest.mark.parametrize("name", [name for name in TERMS if not name.startswith(("no ", "tiles", "bias of another"))])
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["along a line", "by number"])
 @pytest.mark.parametrize("way", ["operator", "short"])
-def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
+def test_gradients_are_those_of_finite_differences(name, way, fast, as_users_call):
     given, named = posed(name)
     trained = [kind for kind in ("bias", "table") if getattr(named, kind) is not None]
     function = torch.ops.regard.additive.default if way == "operator" else additive_op.ADDITIVE.differentiable
@@ -418,7 +421,7 @@ def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
         return output, lse.masked_fill(lse == -torch.inf, 0.0)
 
     leaves = [getattr(named, kind).detach().requires_grad_() for kind in trained]
-    assert torch.autograd.gradcheck(both, (*given, *leaves))
+    assert torch.autograd.gradcheck(both, (*given, *leaves), fast_mode=fast, atol=1e-8, rtol=1e-6)
 
 
 def test_without_keys_or_values_it_gives_what_is_left(as_users_call):

@@ -10,11 +10,13 @@ import platform
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from regard.kernels import extension
+from script_process import run_script
 
 CSRC = Path(__file__).parents[2] / "src" / "regard" / "kernels" / "csrc"
 X86 = platform.machine() in ("x86_64", "AMD64")
@@ -47,6 +49,7 @@ def instructions():
     assert process.returncode == 0
 
 
+@cache
 def set_of(function: str) -> str:
     """The instruction set whose namespace a function is in."""
     found = re.search(r"regard::(avx2|avx512|avx512_bf16)::", function)
@@ -110,7 +113,8 @@ def test_no_runtime_for_threads_but_torchs():
         "import torch, regard; q = torch.ones(1, 1, 1, 1); regard.attention(q, q, q, impl='native'); "
         "print(open('/proc/self/maps').read())"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = run_script(script)
+    assert done.returncode == 0, done.stderr
     mapped = {Path(line.split()[-1]) for line in done.stdout.splitlines() if "omp" in line}
     runtimes = {path for path in mapped if re.match(r"lib(g|i)?omp\d*\W", path.name)}
     assert len(runtimes) == 1, runtimes

@@ -4,7 +4,6 @@ In copies of the package, each with another file in the module's place, and in p
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import pytest
 
 import regard
 from regard.kernels import extension
+from script_process import run_script
 
 SOURCE = Path(regard.__file__).parent
 OWN = "_native" + EXTENSION_SUFFIXES[0]
@@ -30,8 +30,7 @@ def run(tmp_path):
         package = shutil.copytree(SOURCE, tmp_path / "regard", ignore=built)
         if file is not None:
             (package / "kernels" / file).write_bytes(content)
-        given = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1", "COLUMNS": "300"}
-        return subprocess.run([sys.executable, "-c", script], env=given, capture_output=True, text=True, check=False)
+        return run_script(f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n{script}")
 
     return started
 

@@ -45,20 +45,24 @@ def rounded(mode):
 
 
 @pytest.fixture(autouse=True)
-def two_threads():
-    """Started before any test changes how its own thread rounds, which new threads would inherit."""
+def exact():
+    """The bits by two threads, which start before a test changes how its own rounds: new ones would inherit that."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
-    bits()
-    yield
+    yield bits()
     torch.set_num_threads(before)
 
 
 @cache  # so that they are drawn before a thread is set to round otherwise
-def tokens(of_value=1.0):
+def tokens(batch=2, heads=4, of_value=1.0):
     generator = torch.Generator().manual_seed(5)
-    query, key, value = (torch.randn(2, 4, LENGTH, 19, generator=generator) for _ in range(3))
+    query, key, value = (torch.randn(batch, heads, LENGTH, 19, generator=generator) for _ in range(3))
     return query, key, value * of_value
+
+
+def tiny_values():
+    """Below the smallest normal number, with which a processor takes a hundred times as long: of two heads alone."""
+    return tokens(batch=1, heads=2, of_value=1e-39)
 
 
 def bits():
@@ -84,14 +88,14 @@ def same(ones, others):
 
 def test_the_same_bits_whichever_thread_computes():
     """As often as it takes for each thread to have been at each task."""
-    query, key, value = tokens(of_value=1e-39)
+    query, key, value = tiny_values()
     with flushed():
         found = [regard.attention(query, key, value, impl="native") for _ in range(20)]
     assert all(torch.equal(each, found[0]) for each in found)
 
 
 def test_numbers_below_the_smallest_normal_one_are_kept():
-    query, key, value = tokens(of_value=1e-39)
+    query, key, value = tiny_values()
     with flushed():
         output = regard.attention(query, key, value, impl="native")
     exact, _ = oracle.attention(*(tensor.double().numpy() for tensor in (query, key, value)))
@@ -100,17 +104,15 @@ def test_numbers_below_the_smallest_normal_one_are_kept():
     np.testing.assert_allclose(output.double().numpy(), exact, rtol=0, atol=bound)
 
 
-def test_flushing_changes_nothing():
+def test_flushing_changes_nothing(exact):
     """Weights and gradients reach far below the smallest normal number, whatever the inputs are."""
-    exact = bits()
     with flushed():
         found = bits()
     assert same(found, exact)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_rounding_mode_changes_nothing(mode):
-    exact = bits()
+def test_the_rounding_mode_changes_nothing(mode, exact):
     with rounded(mode):
         found = bits()
     assert same(found, exact)
@@ -118,7 +120,7 @@ def test_the_rounding_mode_changes_nothing(mode):
 
 def test_each_python_thread_gets_the_same():
     """Threads inherit how they round from the one that starts them, and may change it."""
-    tensors = tokens(of_value=1e-39)
+    tensors = tiny_values()
     exact = regard.attention(*tensors, impl="native")
 
     def work(flushing):

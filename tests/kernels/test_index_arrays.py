@@ -5,8 +5,9 @@ the right one gives the right result, any other is refused. The calls run in a p
 without copies is a read outside of the arrays.
 """
 
-import subprocess
-import sys
+import pytest
+
+from script_process import run_script
 
 SCRIPT = """
 import threading, torch
@@ -105,7 +106,7 @@ def run(array, call):
     good, wanted, counts, stop = array.clone(), call(), [0, 0, 0], threading.Event()
     thread = threading.Thread(target=scribble, args=(array, good, stop))
     thread.start()
-    for _ in range(30):
+    for _ in range(calls):
         try:
             counts[0 if torch.equal(call(), wanted) else 1] += 1
         except ValueError:
@@ -124,6 +125,7 @@ print("all hold")
 """
 
 
-def test_index_arrays_that_another_thread_writes_to():
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False, timeout=300)
+@pytest.mark.parametrize("calls", [10, pytest.param(30, marks=pytest.mark.slow)])
+def test_index_arrays_that_another_thread_writes_to(calls):
+    done = run_script(f"calls = {calls}\n{SCRIPT}")
     assert done.stdout == "all hold\n", (done.returncode, done.stdout + done.stderr)

@@ -2,37 +2,31 @@
 
 import os
 import subprocess
-import sys
-from pathlib import Path
+from functools import cache
 
 import pytest
 
 from regard.kernels import extension
+from script_process import run_script
 
-TESTS = Path(__file__).parents[1]
 ISAS = extension.native.isas() if extension.missing is None else []
 
 
-def run(*command: str, isa: str) -> subprocess.CompletedProcess:
-    path = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
-    given = {**os.environ, "REGARD_ISA": isa, "PYTHONPATH": path}
-    return subprocess.run([sys.executable, *command], env=given, capture_output=True, text=True, check=False)
+def run(script: str, isa: str) -> subprocess.CompletedProcess[str]:
+    return run_script(script, environment={**os.environ, "REGARD_ISA": isa})
 
 
 def test_the_slowest_one_is_always_there():
     assert ISAS[-1] in ("portable", "neon")
 
 
-@pytest.mark.parametrize("isa", ISAS)
-def test_every_operation_agrees_with_the_oracle(isa):
-    done = run(str(TESTS / "kernels" / "every_operation.py"), isa=isa)
-    assert done.stdout.split("\n")[:2] == [isa, "all agree"], done.stdout + done.stderr
-
-
-CHOICES = """
+SCRIPT = """
 import regard, torch
+from kernels.every_operation import main
 from regard import masks
 from regard.kernels import extension
+
+main()
 
 def auto(queries=16, dtype=torch.float32, value_dim=8, **options):
     sizes = (queries, 8), (16, 8), (16, value_dim)
@@ -48,12 +42,27 @@ print(auto(dtype=half, trained=True), auto(mask=masks.causal()), auto(dropout=0.
 """
 
 
-@pytest.mark.parametrize("isa", [*(pytest.param(isa, marks=pytest.mark.slow) for isa in ISAS[:-1]), *ISAS[-1:]])
+@pytest.fixture(scope="module", params=ISAS)
+def isa(request):
+    return request.param
+
+
+@cache
+def said(isa: str) -> list[str]:
+    """What ``SCRIPT`` writes, line by line: one process for both tests of an instruction set."""
+    done = run(SCRIPT, isa)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_every_operation_agrees_with_the_oracle(isa):
+    assert said(isa)[:-3] == [isa, "all agree"]
+
+
 def test_auto_takes_the_faster(isa):
     """As docs/implementations.md says."""
     dense = "sdpa" if isa in ("portable", "neon") else "native"
-    done = run("-c", CHOICES, isa=isa)
-    assert done.stdout.split("\n")[:3] == [isa, " ".join(3 * [dense]), " ".join(5 * ["native"])], done.stderr
+    assert said(isa)[-3:] == [isa, " ".join(3 * [dense]), " ".join(5 * ["native"])]
 
 
 ASKED = """
@@ -69,20 +78,18 @@ for ask in (lambda: regard.attention(query, query, query), lambda: regard.why(qu
 """
 
 
-@pytest.mark.parametrize("isa", ["sse9", *(pytest.param(isa, marks=pytest.mark.slow) for isa in ("AVX2", "avx2 "))])
-def test_an_unknown_name_is_refused_at_the_first_call_with_those_that_run(isa):
-    done = run("-c", ASKED, isa=isa)
+@pytest.mark.parametrize("name", ["sse9", *(pytest.param(name, marks=pytest.mark.slow) for name in ("AVX2", "avx2 "))])
+def test_an_unknown_name_is_refused_at_the_first_call_with_those_that_run(name):
+    done = run(ASKED, name)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("REGARD_ISA names an instruction set that does not run here") == 2, done.stdout
     assert done.stdout.count(", ".join(ISAS)) == 2
-    assert done.stdout.count(repr(isa)) == 2
+    assert done.stdout.count(repr(name)) == 2
 
 
 def test_no_name_takes_the_last_that_is_not_slower_and_always_the_same():
-    chosen = {
-        run("-c", "from regard.kernels import extension; print(extension.native.isa())", isa="").stdout.strip()
-        for _ in "123"
-    }
+    script = "from regard.kernels import extension; print(extension.native.isa())"
+    chosen = {run(script, "").stdout.strip() for _ in range(3)}
     fast = set(ISAS[:2]) if ISAS[0] == "avx512_bf16" else {ISAS[0]}  # pairs of bfloat16 are slower on some processors
     assert len(chosen) == 1
     assert chosen <= fast

@@ -3,13 +3,11 @@
 Sizes are made large by strides of 0 over one number, so that the arguments themselves take no memory.
 """
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from regard.kernels import extension
+from script_process import run_script
 
 native = extension.native
 TERA = 1 << 40
@@ -52,7 +50,7 @@ for function, given in calls(query):
     function(*given)
     print(output.eq(1).all().item(), end=" ")
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = run_script(script)
     assert done.stdout.split() == ["refused"] * 3 + ["True"] * 3, done.stdout + done.stderr
     assert done.returncode == 0, done.stderr
 

@@ -1,8 +1,6 @@
 """impl "native" as users meet it: what it refuses, what it leaves alone, dropout, threads, memory."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -12,6 +10,7 @@ from oracles import attention as oracle
 from regard import masks, positions
 from regard.errors import RefusedError
 from regard.kernels import extension
+from script_process import run_script
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 67, 71, 5, 13
 
@@ -133,8 +132,7 @@ RUN = "import torch, regard; q = torch.ones(1, 1, 1, 1); print(regard.attention(
 @pytest.mark.slow  # tests/kernels/test_isas.py names each of them as well
 @pytest.mark.parametrize("isa", [*(extension.native.isas() if extension.missing is None else []), "sse9"])
 def test_the_instruction_set_can_be_named(isa):
-    given = {**os.environ, "REGARD_ISA": isa}
-    done = subprocess.run([sys.executable, "-c", RUN], env=given, capture_output=True, text=True, check=False)
+    done = run_script(RUN, environment={**os.environ, "REGARD_ISA": isa})
     if isa == "sse9":
         assert "OptionError: REGARD_ISA" in done.stderr
         assert "portable" in done.stderr

@@ -4,14 +4,13 @@ The way of LLVM's runtime, the only one on Windows, is tried on a runtime made f
 LLVM's openmp/runtime/src/kmp.h.
 """
 
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from regard.kernels import extension
+from script_process import run_script
 
 CSRC = Path(extension.__file__).parent / "csrc"
 
@@ -111,7 +110,6 @@ for _ in range(3):
 
 
 def test_without_a_runtime_it_is_said_once():
-    given = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, "-c", ALONE], env=given, capture_output=True, text=True, check=False)
+    done = run_script(ALONE)
     assert done.stdout.split() == ["15.0"] * 3, done.stderr
     assert done.stderr.count("RuntimeWarning: regard's own kernels compute on one thread") == 1

@@ -1,20 +1,19 @@
 """The operators keep torch's contract: schema, fake, autograd; traced whole by torch.compile, and right compiled."""
 
-import subprocess
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 
 import regard
+from kernels.contract import contracts
 from regard import masks, positions
 from regard.errors import RefusedError
 from regard.kernels import tracing
 from regard.kernels.operators import attention_op
 from regard.kernels.operators.kernel_arguments import Terms, terms_of
 from regard.validation import checked
+from script_process import run_script
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13
 attend = partial(regard.attention, impl="native")
@@ -71,14 +70,14 @@ def sizes_of(name):
     }.get(name, {})
 
 
-@pytest.mark.parametrize("name", GIVEN)
-def test_the_operator_keeps_the_contract(name, as_users_call):
+@contracts(GIVEN, by_day=["tiles", "bias", "table"])
+def test_the_operator_keeps_the_contract(name, utilities, as_users_call):
     given = (*tensors(**sizes_of(name)), *GIVEN[name]())
-    torch.library.opcheck(torch.ops.regard.attention.default, given)
+    torch.library.opcheck(torch.ops.regard.attention.default, given, test_utils=utilities)
 
 
-@pytest.mark.parametrize("name", GIVEN)
-def test_the_operator_of_its_gradients_keeps_the_contract(name, as_users_call):
+@contracts(GIVEN, by_day=["tiles", "bias", "table"])
+def test_the_operator_of_its_gradients_keeps_the_contract(name, utilities, as_users_call):
     given = [
         part.detach() if isinstance(part, torch.Tensor) else part
         for part in (*tensors(**sizes_of(name)), *GIVEN[name]())
@@ -89,14 +88,16 @@ def test_the_operator_of_its_gradients_keeps_the_contract(name, as_users_call):
         torch.library.opcheck(
             torch.ops.regard.attention_backward.default,
             (torch.randn_like(output), grad_lse, *given[:3], output, *others, *wanted, *given[3:]),
+            test_utils=utilities,
         )
 
 
 @pytest.mark.parametrize(
     "name", [name for name in GIVEN if not name.startswith(("no ", "half", "tiles", "bias of another"))]
 )
+@pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["along a line", "by number"])
 @pytest.mark.parametrize("way", ["operator", "short"])
-def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
+def test_gradients_are_those_of_finite_differences(name, way, fast, as_users_call):
     given = GIVEN[name]()
     trained = [kind for kind in ("bias", "table") if getattr(given, kind) is not None]
     function = torch.ops.regard.attention.default if way == "operator" else attention_op.ATTENTION.differentiable
@@ -106,7 +107,7 @@ def test_gradients_are_those_of_finite_differences(name, way, as_users_call):
         return output, lse.masked_fill(lse == -torch.inf, 0.0)
 
     leaves = [getattr(given, kind).detach().requires_grad_() for kind in trained]
-    assert torch.autograd.gradcheck(both, (*tensors(), *leaves))
+    assert torch.autograd.gradcheck(both, (*tensors(), *leaves), fast_mode=fast, atol=1e-8, rtol=1e-6)
 
 
 def test_results_are_stored_by_token():
@@ -143,20 +144,27 @@ def test_an_output_may_be_changed_in_place():
     assert torch.equal(other.mul_(2), output * 2)
 
 
-@pytest.mark.parametrize("what", ["fixed", *(pytest.param(what, marks=pytest.mark.slow) for what in ("any", "other"))])
+@pytest.mark.parametrize(
+    "what", ["some", *(pytest.param(what, marks=pytest.mark.slow) for what in ("fixed", "any", "other"))]
+)
 def test_compiling_keeps_the_graph_whole(what):
     """In a process of its own: torch cannot trace through the shape checks of this suite. See compiled.py."""
-    script = Path(__file__).with_name("compiled.py")
-    done = subprocess.run([sys.executable, "-W", "ignore", script, what], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_all_hold(what)
 
 
 @pytest.mark.slow
 def test_compiled_by_inductor_it_computes_the_same():
-    script = Path(__file__).with_name("compiled.py")
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", script, "inductor"], capture_output=True, text=True, check=False
-    )
+    assert_all_hold("inductor")
+
+
+def assert_all_hold(what):
+    script = f"""
+import sys, warnings
+from kernels.compiled import main
+warnings.simplefilter("ignore")
+sys.exit(main({what!r}))
+"""
+    done = run_script(script)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

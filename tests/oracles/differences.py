@@ -5,7 +5,7 @@
 In float64 with h = 1e-3 and values near 1, about eleven digits are right.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,3 +32,41 @@ def gradients(function: Callable[..., float], *points: np.ndarray, step: float =
         return lambda moved: function(*points[:index], moved, *points[index + 1 :])
 
     return [gradient(alone(index), point, step) for index, point in enumerate(points)]
+
+
+def slope(
+    function: Callable[..., float], points: Sequence[np.ndarray], line: Sequence[np.ndarray], step: float = 1e-4
+) -> float:
+    """The derivative along a line, which is the sum of each gradient times its part of the line.
+
+    All numbers move at once, hence the smaller step.
+    """
+
+    def moved(distance: float) -> list[np.ndarray]:
+        return [point + distance * part for point, part in zip(points, line, strict=True)]
+
+    return sum(weight * function(*moved(steps * step)) for steps, weight in STENCIL) / (12 * step)
+
+
+def assert_number_by_number(
+    function: Callable[..., float], points: Sequence[np.ndarray], ours: Sequence[np.ndarray], atol: float
+) -> None:
+    """Each number of the gradients in each point is close to that of finite differences."""
+    for one, other in zip(ours, gradients(function, *points), strict=True):
+        np.testing.assert_allclose(one, other, atol=atol, strict=True)
+
+
+def assert_along_lines(
+    function: Callable[..., float], points: Sequence[np.ndarray], ours: Sequence[np.ndarray], atol: float
+) -> None:
+    """The slopes along three random lines are close to those of finite differences.
+
+    Each number of each gradient takes part in each slope: one that is wrong is found, though not which, in a
+    hundredth of the time.
+    """
+    assert [gradient.shape for gradient in ours] == [point.shape for point in points]
+    random = np.random.default_rng(1736)
+    for _ in range(3):
+        line = [random.normal(size=point.shape) for point in points]
+        found = sum(float((gradient * part).sum()) for gradient, part in zip(ours, line, strict=True))
+        np.testing.assert_allclose(found, slope(function, points, line), rtol=0, atol=atol)

@@ -11,6 +11,13 @@ import pytest
 from oracles import additive, attention, blocks, differences, dropout, luong, masks, positions, rotary
 
 BATCH, HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM, HIDDEN = 2, 3, 3, 5, 7, 2, 5
+GRADIENTS = pytest.mark.parametrize(
+    "assert_gradients",
+    [
+        pytest.param(differences.assert_along_lines, id="along lines"),
+        pytest.param(differences.assert_number_by_number, id="number by number", marks=pytest.mark.slow),
+    ],
+)
 
 
 @pytest.fixture
@@ -125,8 +132,9 @@ class TestDotProduct:
         assert (clean_gradients.key[:, :, 3] == 0).all()
         assert (clean_gradients.value[:, :, 3] == 0).all()
 
+    @GRADIENTS
     @pytest.mark.parametrize("bias_shape", [(6, 1, KEYS), (BATCH, 1, QUERIES, KEYS), (QUERIES, 1), (1,)])
-    def test_backward(self, random, bias_shape):
+    def test_backward(self, random, bias_shape, assert_gradients):
         query, key, value = inputs(random, heads=6, key_heads=3)
         allowed = mask_with_empty_row_and_hidden_key(random)
         bias = random.normal(size=bias_shape)
@@ -136,9 +144,7 @@ class TestDotProduct:
             return float((attention.attention(query, key, value, allowed, bias, scale=0.3)[0] * upstream).sum())
 
         ours = attention.backward(query, key, value, upstream, allowed, bias, scale=0.3)
-        for gradient, expected in zip(ours, differences.gradients(loss, query, key, value, bias), strict=True):
-            assert gradient.shape == expected.shape
-            np.testing.assert_allclose(gradient, expected, atol=1e-10)
+        assert_gradients(loss, (query, key, value, bias), ours, atol=1e-10)
 
     def test_observe_of_equal_weights(self):
         """Over n keys with scores of 0, entropy and lse are both log n."""
@@ -171,7 +177,8 @@ class TestAdditive:
         _, weights = additive.attention(query, key, key, weight, minus, np.full((1, 1), 2.0))
         np.testing.assert_allclose(weights[0, 0, 0], [1 / (1 + math.e), math.e / (1 + math.e)])
 
-    def test_backward(self, random):
+    @GRADIENTS
+    def test_backward(self, random, assert_gradients):
         query, key, value = inputs(random, heads=4, key_heads=2)
         allowed = mask_with_empty_row_and_hidden_key(random)
         upstream = random.normal(size=(BATCH, 4, QUERIES, VALUE_DIM))
@@ -181,9 +188,7 @@ class TestAdditive:
             return float((additive.attention(*arguments, allowed)[0] * upstream).sum())
 
         ours = additive.backward(query, key, value, *weights, upstream, allowed)
-        expected = differences.gradients(loss, query, key, value, *weights)
-        for gradient, numeric in zip(ours, expected, strict=True):
-            np.testing.assert_allclose(gradient, numeric, atol=1e-9)
+        assert_gradients(loss, (query, key, value, *weights), ours, atol=1e-9)
 
 
 class TestLuong:
@@ -215,6 +220,19 @@ class TestDifferences:
         point = random.normal(size=(3, 2))
         gradient = differences.gradient(lambda x: float(np.exp(x).sum() + x.prod()), point)
         np.testing.assert_allclose(gradient, np.exp(point) + point.prod() / point, atol=1e-11)
+
+    @GRADIENTS
+    def test_a_number_that_is_wrong_is_found(self, random, assert_gradients):
+        points = [random.normal(size=(3, 2)), random.normal(size=(5,))]
+
+        def function(one, other):
+            return float(np.exp(one).sum() * other.prod())
+
+        right = [np.exp(points[0]) * points[1].prod(), np.exp(points[0]).sum() * points[1].prod() / points[1]]
+        assert_gradients(function, points, right, atol=1e-9)
+        right[1][3] += 1e-6
+        with pytest.raises(AssertionError):
+            assert_gradients(function, points, right, atol=1e-9)
 
 
 def grid(text: str) -> np.ndarray:

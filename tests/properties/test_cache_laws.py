@@ -1,20 +1,20 @@
 """A cache changes how often keys are computed, never what comes out: for any split of the text, and for branches."""
 
-import subprocess
-import sys
 from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from by_night import examples
 from regard import masks, positions
 from regard.layers import DecoderCache, KeyValueCache, MultiHeadAttention, decoder_block
+from script_process import run_script
 
 LENGTH, WIDTH, HEADS = 13, 24, 6
 splits = st.lists(st.integers(1, LENGTH - 1), unique=True, max_size=5).map(sorted)
-calm = settings(max_examples=15, deadline=None)
+calm = examples(15, by_day=5)
 POSITIONS = {
     "none": lambda: None,
     "rotary": lambda: positions.Rotary(WIDTH // HEADS),
@@ -132,11 +132,10 @@ def test_a_cache_may_be_used_while_only_the_query_learns() -> None:
     assert layer.query_projection.weight.grad.isfinite().all()
 
 
-def test_random_blocks_are_the_same_in_another_process(tmp_path) -> None:
+def test_random_blocks_are_the_same_in_another_process() -> None:
     made = "masks.random_blocks(2, block=3, seed=11, heads=2)"
     code = f"from regard import masks; print({made}.dense(13, 13).int().tolist())"
-    there = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    ).stdout
+    done = run_script(code)
     torch.manual_seed(99)
-    assert there.strip() == str(masks.random_blocks(2, block=3, seed=11, heads=2).dense(13, 13).int().tolist())
+    here = masks.random_blocks(2, block=3, seed=11, heads=2).dense(13, 13).int().tolist()
+    assert done.stdout.strip() == str(here), done.stderr

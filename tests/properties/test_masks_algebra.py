@@ -8,6 +8,7 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from by_night import examples
 from oracles import masks as oracle
 from regard import masks
 from regard.contract import Frame
@@ -16,7 +17,7 @@ from regard.masks.tiles import EMPTY, FULL, TileGrid
 BATCH, HEADS = 2, 3
 LENGTHS = st.sampled_from([0, 1, 2, 5, 13, 63, 64, 65, 127, 130])
 SIDES = st.none() | st.integers(0, 6) | st.sampled_from([2**31, 2**62 - 1, 2**62, sys.maxsize, 10**30])
-calm = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+calm = settings(examples(60), suppress_health_check=list(HealthCheck))
 
 
 @st.composite

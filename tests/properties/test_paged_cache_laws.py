@@ -12,11 +12,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 import regard
+from by_night import examples
 from regard import masks
 from regard.layers import KeyValueCache, PagedCache, PagePool
 
@@ -89,7 +90,7 @@ def check_attention(held: Held) -> None:
         torch.testing.assert_close(ours[entry : entry + 1], theirs, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(program=steps, page_size=st.sampled_from([1, 2, 3, 5, 7, 64]), batch=st.integers(1, 3), inference=st.booleans())
 def test_caches_hold_what_plain_lists_hold(program, page_size: int, batch: int, inference: bool) -> None:
     pool = PagePool(KEY_HEADS, HEAD_DIM, VALUE_DIM, page_size=page_size, dtype=torch.float64)
@@ -117,7 +118,7 @@ def test_caches_hold_what_plain_lists_hold(program, page_size: int, batch: int, 
     assert pool.free == pool.pages
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(lengths=st.lists(st.integers(0, 9), min_size=1, max_size=5), page_size=st.integers(1, 5))
 def test_with_one_length_it_holds_what_a_plain_cache_holds(lengths: list[int], page_size: int) -> None:
     pool = PagePool(KEY_HEADS, HEAD_DIM, VALUE_DIM, page_size=page_size, dtype=torch.float64)

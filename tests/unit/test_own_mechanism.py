@@ -72,7 +72,7 @@ def registered(monkeypatch):
 def test_conformance(promise, as_users_call, monkeypatch):
     claim = Claim(promise, NAME, "its own", "float32")
     layouts = LAYOUTS[2:] if promise == "determinism" else LAYOUTS
-    case = Case(claim, sample_of(claim, 0, layouts), False)
+    case = Case(claim, 0, sample_of(claim, 0, layouts), False)
     if promise == "statistics":
         test_statistics.test_statistics_are_those_of_the_oracle(case, None, monkeypatch, lambda *_, **__: None)
     else:
