@@ -1,11 +1,13 @@
-"""The promises of the catalogue on a device of their own, where no kernels of regard's are."""
+"""The promises of the catalogue on a device of their own, where no kernels of regard's are; each mask at one layout."""
 
 from __future__ import annotations
 
 import pytest
 
 from conformance import calls, test_agreement, test_empty_rows, test_statistics
-from conformance.claims import CLAIMS, Claim
+from conformance.cases import Case, sample_of
+from conformance.claims import CLAIMS
+from conformance.trials import LAYOUTS
 from elsewhere.device import DEVICE
 
 PROOFS = {
@@ -16,10 +18,13 @@ PROOFS = {
 MADE_ELSEWHERE = [
     claim for claim in CLAIMS if claim.promise in PROOFS and claim.impl != "native" and claim.dtype == "float32"
 ]
+CASES = [
+    Case(claim, sample_of(claim, number, LAYOUTS), everything=False) for number, claim in enumerate(MADE_ELSEWHERE)
+]
 
 
-@pytest.mark.parametrize("claim", MADE_ELSEWHERE, ids="-".join)
-def test_a_promise_holds_elsewhere(claim: Claim, as_users_call, proved, monkeypatch) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case.claim))
+def test_a_promise_holds_elsewhere(case: Case, as_users_call, proved, monkeypatch) -> None:
     monkeypatch.setattr(calls, "device_of", lambda claim: DEVICE)
-    more = (monkeypatch,) if claim.promise == "statistics" else ()
-    PROOFS[claim.promise](claim, None, *more, proved)
+    more = (monkeypatch,) if case.claim.promise == "statistics" else ()
+    PROOFS[case.claim.promise](case, None, *more, proved)
