@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
 
+from command import ENVIRONMENT, forked
 from regard.train.allocator import keep_few_kernels
 
 SHAPES = 70  # more than are kept
@@ -25,11 +25,13 @@ CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
 def made(asked: str | None) -> int:
     """How many kernels oneDNN makes for the shapes, twice, where it was asked to keep so many."""
-    environment = {**os.environ, "ONEDNN_VERBOSE": "2"}
+    environment = {**ENVIRONMENT, "ONEDNN_VERBOSE": "2"}
     environment.pop(CAPACITY, None)
     if asked is not None:
         environment[CAPACITY] = asked
-    done = subprocess.run([sys.executable, "-c", PRODUCTS], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(
+        [*forked("python"), "-"], input=PRODUCTS, env=environment, capture_output=True, text=True, check=True
+    )
     return sum("create:cache_miss" in line for line in done.stdout.splitlines())
 
 

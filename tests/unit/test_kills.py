@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+
+from command import ENVIRONMENT, forked
 
 KILLED = """
 import os, sys
@@ -85,15 +86,17 @@ def try_a_checkpoint(top):
         number += 1
     print(number, sorted(seen), gone)
 
-try_a_model(Path(sys.argv[1]) / "models")
-try_a_checkpoint(Path(sys.argv[1]) / "runs")
+try_a_model(Path("models"))
+try_a_checkpoint(Path("runs"))
 """
 
 
 def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path):
     """Of a model, and of a checkpoint that is written once more."""
-    command = [sys.executable, "-c", KILLED, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    command = [*forked("python"), "-"]
+    done = subprocess.run(
+        command, input=KILLED, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stderr
     for line, seen in zip(done.stdout.splitlines(), ("['1', '2']", "[1.0, 2.0]"), strict=True):
         number, rest = line.split(" ", 1)
