@@ -54,6 +54,12 @@ class Opened:
         # Of one head alone the grid is painted, but not shown.
         self.page.wait_for_selector("#grid[data-painted]", timeout=60_000, state="attached")
 
+    def take_theme(self, scheme: str) -> None:
+        """As where the system changes to light or dark colours."""
+        self.page.emulate_media(color_scheme=scheme)
+        self.until(f"document.documentElement.dataset.theme === '{scheme}'")
+        self.page.wait_for_timeout(300)  # until colours have changed
+
     def until(self, condition: str) -> None:
         """Waits for a condition; the page's own policy forbids the waiting that playwright does inside it."""
         for _ in range(200):

@@ -330,19 +330,12 @@ def test_a_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
         assert place["y"] + place["height"] <= edges["y"] + edges["height"] + 1
 
 
-@pytest.mark.parametrize(
-    ("scheme", "kind"),
-    [
-        ("light", "alignment"),
-        ("dark", "target"),
-        pytest.param("dark", "alignment", marks=pytest.mark.slow),
-        pytest.param("light", "target", marks=pytest.mark.slow),
-    ],
-)
-def test_contrast_is_enough_to_read(show: Show, scheme: str, kind: str) -> None:
-    opened = show(random_pair(), scheme=scheme, at=f"#kind={kind}")
-    opened.page.wait_for_timeout(300)
-    assert opened.page.evaluate(CONTRAST) >= 4.5
+@pytest.mark.parametrize("kind", ["alignment", "target"])
+def test_contrast_is_enough_to_read(show: Show, kind: str) -> None:
+    opened = show(random_pair(), at=f"#kind={kind}")
+    for scheme in ("light", "dark"):
+        opened.take_theme(scheme)
+        assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
 def test_fits_a_telephone(show: Show) -> None:
