@@ -38,7 +38,6 @@ from regard.layers import Dropout
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
-from regard.mechanisms.local_p import LocalPredictive
 from regard.models.base import SequenceOutput
 from regard.models.check_token_ids import check_step, check_token_ids
 from regard.models.config_file import MOST_LAYERS
@@ -220,9 +219,8 @@ def _attention(config: RecurrentConfig) -> Mechanism | None:
     """One head as wide as the state."""
     if config.attention == "none":
         return None
-    if config.attention == "local_p":
-        return LocalPredictive(heads=1, head_dim=config.hidden, window=config.window)
-    return mechanism(config.attention, heads=1, head_dim=config.hidden)
+    options = {"window": config.window} if config.attention == "local_p" else {}
+    return mechanism(config.attention, heads=1, head_dim=config.hidden, **options)
 
 
 def _check_some(name: str, ids: Tensor) -> None:
