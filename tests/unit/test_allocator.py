@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from command import ENVIRONMENT, forked
+from command import ENVIRONMENT, fork
 from regard.train.allocator import keep_few_kernels
 
 SHAPES = 70  # more than are kept
@@ -30,7 +30,7 @@ def made(asked: str | None) -> int:
     if asked is not None:
         environment[CAPACITY] = asked
     done = subprocess.run(
-        [*forked("python"), "-"], input=PRODUCTS, env=environment, capture_output=True, text=True, check=True
+        [*fork("python"), "-"], input=PRODUCTS, env=environment, capture_output=True, text=True, check=True
     )
     return sum("create:cache_miss" in line for line in done.stdout.splitlines())
 

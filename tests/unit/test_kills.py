@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from command import ENVIRONMENT, forked
+from command import ENVIRONMENT, fork
 
 KILLED = """
 import os, sys
@@ -93,7 +93,7 @@ try_a_checkpoint(Path("runs"))
 
 def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path):
     """Of a model, and of a checkpoint that is written once more."""
-    command = [*forked("python"), "-"]
+    command = [*fork("python"), "-"]
     done = subprocess.run(
         command, input=KILLED, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300
     )
