@@ -70,7 +70,7 @@ def test_threads_may_extend_one_cache():
         except Exception as error:
             wrong.append(error)
 
-    in_threads(extend, 4, files=("layers/cache.py",))
+    in_threads(extend, 4, files=("mechanisms/key_value_cache.py",))
     assert wrong == []
     for thread, cache in extended.items():
         assert cache.key[0, 0].tolist() == [[8, 8], [9, 9], [thread, 1]]
