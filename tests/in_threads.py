@@ -9,10 +9,13 @@ from typing import Any
 
 def in_threads(function: Callable[[int], None], count: int, *, files: tuple[str, ...]) -> None:
     """Call ``function`` with 0 to ``count - 1`` in a thread each. In ``files`` another thread goes on at every step."""
+    stepped = set()
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
-        if not frame.f_code.co_filename.replace("\\", "/").endswith(files):
+        name = frame.f_code.co_filename.replace("\\", "/")
+        if not name.endswith(files):
             return None
+        stepped.add(name)
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode":
             time.sleep(0)
@@ -28,3 +31,4 @@ def in_threads(function: Callable[[int], None], count: int, *, files: tuple[str,
             thread.join()
     finally:
         threading.settrace(before)  # type: ignore[arg-type]
+    assert len(stepped) == len(files), f"no thread came through all of {files}: have they moved?"
