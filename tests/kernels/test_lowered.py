@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import regard
 from conformance.trials import LAYOUTS, TRIALS, Layout, allowed_of
 from regard import masks
 from regard.contract import Frame
@@ -101,3 +102,17 @@ def test_a_mask_of_a_users_own_needs_no_more_than_its_rule():
 
 def test_nothing_is_forbidden_by_no_parts():
     assert Lowered().cells(Frame(3, 5)).all()
+
+
+@pytest.mark.parametrize(
+    "mask", [masks.window(2, 2) | masks.global_tokens([0]), masks.random_blocks(1, block=2, seed=5)], ids=repr
+)
+def test_a_trace_is_not_bound_to_the_lengths_it_was_made_with(mask, as_users_call):
+    class Layer(torch.nn.Module):
+        def forward(self, query):
+            return regard.attention(query, query, query, mask=mask, impl="native")
+
+    length = torch.export.Dim("length", min=5, max=4096)
+    program = torch.export.export(Layer(), (torch.randn(1, 2, 7, 5),), dynamic_shapes=({2: length},), strict=False)
+    other = torch.randn(1, 2, 67, 5)
+    torch.testing.assert_close(program.module()(other), Layer()(other), rtol=0, atol=1e-6)

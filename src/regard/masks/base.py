@@ -79,8 +79,8 @@ class Mask(ABC):
     def lower_to_tiles(self, frame: Frame, part: Mask | None = None, name: tuple[int, ...] = ()) -> Lowered:
         """The mask, or a ``part`` of it that goes by ``name``, by its tiles or cells. Tile maps are kept here."""
         part = self if part is None else part
-        few = frame.queries <= _FEW_QUERIES or max(frame.queries, frame.keys) <= _ONE_TILE
-        if few or is_traced():
+        # A trace is asked first: to compare its lengths would bind it to those that it was made with.
+        if is_traced() or frame.queries <= _FEW_QUERIES or max(frame.queries, frame.keys) <= _ONE_TILE:
             return Lowered(dense=part.dense(frame.queries, frame.keys, device=CPU))
         return Lowered(tiles=self._tile_map(part, name, frame, _ONE_TILE))
 

@@ -70,7 +70,8 @@ class RandomBlocks(Mask):
 
     def _draw(self, keys: int) -> Bool[Tensor, "heads blocks blocks"]:
         """Which key blocks each query block sees: a function of the seed and the number of blocks."""
-        blocks, heads = -(-keys // self.block), 1 if self.heads is None else self.heads
+        blocks = (keys + self.block - 1) // self.block  # of which torch can tell, in a trace, that it is positive
+        heads = 1 if self.heads is None else self.heads
         if is_traced() or torch._C._functorch.peek_interpreter_stack() is not None:  # which refuses random numbers
             return torch.ops.regard.random_blocks.default(heads, blocks, self.count, self.seed)
         return self._memo.recall(("draw", blocks), lambda: draw(heads, blocks, self.count, self.seed))
