@@ -19,7 +19,8 @@ MADE_ELSEWHERE = [
     claim for claim in CLAIMS if claim.promise in PROOFS and claim.impl != "native" and claim.dtype == "float32"
 ]
 CASES = [
-    Case(claim, sample_of(claim, number, LAYOUTS), everything=False) for number, claim in enumerate(MADE_ELSEWHERE)
+    Case(claim, number, sample_of(claim, number, LAYOUTS), everything=False)
+    for number, claim in enumerate(MADE_ELSEWHERE)
 ]
 
 
