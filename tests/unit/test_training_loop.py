@@ -121,6 +121,22 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+def test_what_a_task_cannot_mean_is_refused_and_does_not_hang(tmp_path):
+    class Running(Regression):
+        def epoch(self, number):
+            return super().epoch(number) if number == 0 else []
+
+    with pytest.raises(DataError, match="no batches"):
+        trainer(Running(), tmp_path / "m", settings(steps=100)).run()
+
+    class Counting(Regression):
+        def tokens(self, batch):
+            return 0
+
+    with pytest.raises(DataError, match="counts no tokens"):
+        trainer(Counting(), tmp_path / "n", settings(steps=2)).run()
+
+
 def test_a_step_is_adam_on_the_mean_of_all_tokens(tmp_path):
     """One step of AdamW moves each weight by the rate against the sign of its gradient, whatever its size."""
     task = Regression(dropout=0.0)

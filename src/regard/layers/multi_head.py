@@ -350,6 +350,14 @@ def _mechanism(
     if isinstance(mechanism, str):
         given = {} if options is None else options
         check_kind("mechanism_options", given, Mapping, do='for example {"window": 5}')
+        taken = {"heads", "head_dim"} | ({"dropout"} if dropout else set())
+        if not all(isinstance(name, str) and name not in taken for name in given):
+            raise OptionError(
+                "mechanism_options holds what are no options of a mechanism",
+                expected=f"names of options, and none of {', '.join(sorted(taken))}, which the layer gives",
+                got=", ".join(map(described, given)),
+                do='for example {"window": 5}',
+            )
         # A mechanism that forms no weights has no such option, and is asked for none.
         return mechanism_of(
             mechanism, heads=heads, head_dim=head_dim, **({"dropout": dropout} if dropout else {}), **given

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.contract import Frame
-from regard.errors import ShapeError
+from regard.errors import DtypeError, ShapeError
 from regard.kernels.autocast import without_autocast
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
@@ -62,6 +62,14 @@ class LinearState(State):
                 expected=f"batch, heads, head_dim and value_dim + 1 of {tuple(self.sums.shape)}",
                 got=f"{given}",
                 do="start from the empty state for another batch or model",
+            )
+        dtype = accumulation_dtype(request.query.dtype)
+        if self.sums is not None and (self.sums.dtype != dtype or self.sums.device != request.device):
+            raise DtypeError(
+                "new tokens do not fit the state",
+                expected=f"tokens that are summed in {self.sums.dtype} on {self.sums.device}",
+                got=f"{request.query.dtype} on {request.device}",
+                do="start from the empty state for another dtype or device",
             )
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> LinearState:
@@ -123,8 +131,8 @@ class Linear(Mechanism):
     ) -> tuple[Tensor, LinearState]:
         """The output for new queries, and the state after them; neither time nor memory depends on ``state.length``.
 
-        ``mask`` is over the new queries and all keys. What it says of earlier keys was settled when they were summed.
-        Raises RefusedError where it keeps a query from a key of an earlier step that it did not hide then.
+        ``mask`` is over the new queries and all keys. What it says of single earlier keys is not looked at: whether one
+        is hidden was settled when it was summed. Raises RefusedError for a mask that ends before the new keys.
         """
         if not isinstance(state, LinearState):
             raise wrong_state(state, LinearState, type(self).__name__)

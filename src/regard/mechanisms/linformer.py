@@ -14,10 +14,11 @@ keys are mixed before queries come: no causal one either.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Literal, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
@@ -28,6 +29,7 @@ from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism
+from regard.mechanisms.weights import weights_by_gradient
 
 
 @final
@@ -67,6 +69,9 @@ class Linformer(Mechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output; half precision is computed in float32 and rounded once."""
+        return self._attend(request, "auto")
+
+    def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
         parts, dtype = causal_parts(request.mask, request.frame), accumulation_dtype(request.query.dtype)
         assert parts is not None
         shown = parts.shown(request.frame, request.device)
@@ -82,13 +87,22 @@ class Linformer(Mechanism):
                 value=self._projected(self.value_projection, value, kept),
                 mask=None,
             )
-            output = select("attention", "auto", projected).compute(projected)
+            output = select("attention", impl, projected).compute(projected)
         some = bad.new_ones(bad.shape[:2]) if shown is None else shown.any(-1).expand(bad.shape[:2])
         some = some & (bad.shape[2] > 0)
         broken = (bad if shown is None else bad & shown).any(-1)
         some, broken = (flag.repeat_interleave(request.query.shape[1] // flag.shape[1], 1) for flag in (some, broken))
         output = output.masked_fill(~some[..., None, None], 0.0).masked_fill(broken[..., None, None], torch.nan)
         return output.to(request.query.dtype)
+
+    def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
+        """softmax(scale * Q (E K)^T) F of some queries; by plain torch where it is to be differentiated.
+
+        The fused kernels behind the output have no second derivatives.
+        """
+        if not torch.is_grad_enabled():
+            return super().row_weights(request, rows)
+        return weights_by_gradient(partial(self._attend, impl="reference"), request, rows)
 
     def _projected(
         self,

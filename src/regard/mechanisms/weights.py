@@ -57,6 +57,7 @@ def _some_weights(
     with torch.inference_mode(False), torch.enable_grad():
         if query.is_inference() or key.is_inference():  # which autograd cannot keep for the backward pass
             query, key = query.clone(), key.clone()
+        rows = rows.clone() if rows.is_inference() else rows
         value = torch.zeros(batch, heads, keys, rows.shape[0], dtype=dtype, device=request.device, requires_grad=True)
         output = attend(replace(request, query=query, key=key, value=value))
         own = output[:, :, rows, torch.arange(rows.shape[0], device=rows.device)]

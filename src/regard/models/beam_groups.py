@@ -59,7 +59,7 @@ class BeamGroups:
     @cached_property
     def most(self) -> int:
         """Rows of the largest group."""
-        return int(self._sizes.max())
+        return int(self._sizes.max()) if self.count else 0
 
     @cached_property
     def own(self) -> Bool[Tensor, "rows queries"]:

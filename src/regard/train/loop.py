@@ -75,10 +75,6 @@ class Trainer:
             self._take(after)
         self._autocast = autocast_dtype(settings.precision)
         self._epoch_steps = len(self._steps(0))
-        if not self._epoch_steps:
-            raise DataError(
-                "an epoch has no batches", expected="one batch or more", got="none", do="check Task.epoch and the data"
-            )
         self._validate_every = settings.validate_every or min(max(self._epoch_steps, _FEWEST), _MOST)
         self._loss, self._learnt, self._tokens, self._broken = 0.0, 0, 0, 0
         self._earlier, self._began = self.progress.seconds, time.monotonic()
@@ -112,8 +108,12 @@ class Trainer:
             self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
 
     def _steps(self, epoch: int) -> list[Sequence[Any]]:
-        """The batches of each step of an epoch."""
+        """The batches of each step of an epoch. Raises DataError where it has none: the run would never end."""
         batches, size = self.task.epoch(epoch), self.settings.accumulate
+        if not len(batches):
+            raise DataError(
+                "an epoch has no batches", expected="one batch or more", got="none", do="check Task.epoch and the data"
+            )
         return [batches[first : first + size] for first in range(0, len(batches), size)]
 
     def _over(self) -> bool:
@@ -145,9 +145,16 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         tokens = sum(self.task.tokens(batch) for batch in batches)
+        if tokens <= 0:
+            raise DataError(
+                "a batch counts no tokens, and its loss cannot be divided by them",
+                expected="a number of 1 or more from Task.tokens",
+                got=str(tokens),
+                do="leave out batches that nothing is learnt from, or count examples",
+            )
         loss = 0.0
-        for batch in batches:
-            with self._processes.no_sync(self.model) if batch is not batches[-1] else nullcontext():
+        for place, batch in enumerate(batches):
+            with self._processes.no_sync(self.model) if place < len(batches) - 1 else nullcontext():
                 loss += self._differentiate(batch, tokens)
         norm = self._clipped()
         self._check_finite(norm)

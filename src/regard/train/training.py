@@ -10,6 +10,7 @@ with what the caller asks for then. Of several processes the main one decides, a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -250,6 +251,15 @@ def _asked(task: Task, settings: Settings) -> dict[str, Any]:
             got=", ".join(sorted(both)),
             do="give it another name",
         )
+    try:
+        json.dumps(recipe)
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"the recipe of {type(task).__name__} cannot be written as JSON",
+            expected="numbers, strings, truth values, None, and lists and dicts of them",
+            got=str(error),
+            do="put str(path) in place of a path",
+        ) from error
     return {**recipe, **lasting}
 
 
