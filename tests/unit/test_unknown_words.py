@@ -58,7 +58,8 @@ def test_what_cannot_be_told_apart_is_told(model: Bert) -> None:
     embedder = Embedder(model)
     with pytest.warns(UnknownWordsWarning, match=r"most words of 2 texts \(the first of them text 1\)") as heard:
         vectors = embedder.sentences(["a cat sat", "苹果很贵。", "股票跌停。"])
-    assert torch.equal(vectors[1], vectors[2])
+    # The same tokens; a product of matrices may add the last rows of a batch in another order than the others.
+    torch.testing.assert_close(vectors[1], vectors[2], rtol=0, atol=1e-5)
     assert "multilingual" in str(heard[0].message)
     with pytest.warns(UnknownWordsWarning, match=r"1 text \(text 0\)"):
         embedder.tokens("苹果很贵。")
