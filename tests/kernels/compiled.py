@@ -109,6 +109,19 @@ def check_inductor(name: str) -> None:
     torch.testing.assert_close(torch.compile(function, fullgraph=True)(*tensors), function(*tensors), rtol=0, atol=1e-6)
 
 
+def check_inductor_trains() -> None:
+    """A layer with a mask of tiles and rotary positions, forward and backward."""
+    attention = regard.mechanism("dot_product", heads=HEADS, head_dim=4, impl="native")
+    layer = regard.MultiHeadAttention(4 * HEADS, HEADS, mechanism=attention, position=positions.Rotary(4))
+    tokens, mask = torch.randn(BATCH, KEYS, 4 * HEADS), masks.window(2, 1) | masks.global_tokens([0])
+    found = []
+    for one in (torch.compile(layer, fullgraph=True), layer):
+        output = one(tokens, mask=mask)
+        found.append((output, *torch.autograd.grad(output.square().sum(), list(layer.parameters()))))
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-4)
+
+
 def check_dropout() -> None:
     compiled = torch.compile(lambda *q: attend(*q, dropout=0.5), fullgraph=True, backend="aot_eager")
     found = []
@@ -213,7 +226,7 @@ def checks(what: str) -> dict[str, Callable[[], None]]:
             "sdpa": check_sdpa,
         }
     if what == "inductor":
-        return {name: partial(check_inductor, name) for name in CASES}
+        return {"a layer, trained": check_inductor_trains} | {name: partial(check_inductor, name) for name in CASES}
     return {name: partial(check, name, dynamic=what == "any") for name in (SOME if what == "some" else CASES)}
 
 
