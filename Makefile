@@ -65,7 +65,7 @@ kernels: $(VENV)/.test $(VENV)/.kernels  ## test the C++ kernels alone; REGARD_I
 	$(BIN)/python -m pytest -n $(WORKERS) $(OF_KERNELS)
 
 operations: $(VENV)/.test $(VENV)/.kernels  ## each operation of the kernels against an oracle; UNDER="..." names an emulator
-	PYTHONPATH=tests $(UNDER) $(BIN)/python tests/kernels/every_operation.py
+	PYTHONPATH=tests $(UNDER) $(BIN)/python tests/kernels/compare_with_oracles.py
 
 # Built apart, and found before the usual one. Python itself is not built with the sanitizers, so they are loaded first.
 sanitize: $(VENV)/.test  ## test the C++ kernels with AddressSanitizer and UndefinedBehaviorSanitizer

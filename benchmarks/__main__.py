@@ -13,17 +13,17 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import race, results, table
-from benchmarks.case import Case, Family
-from benchmarks.contestants import LABELS
-from benchmarks.families import FAMILIES
-from benchmarks.growth import Grown, memory_growth, time_growth
-from regard.errors import OptionError, RegardError, unknown
+from benchmarks import results, run_case, table
+from benchmarks.attention_baselines import LABELS
+from benchmarks.case import Case, Suite
+from benchmarks.scaling import ScalingResult, judge_time_scaling, measure_memory_scaling
+from benchmarks.suites import SUITES
+from regard.errors import OptionError, RegardError, unknown_name_error
 
 _SECONDS, _QUICK_SECONDS = 5.0, 1.0
 
 
-def options() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
@@ -31,7 +31,7 @@ def options() -> argparse.Namespace:
         epilog="A whole family, measured without --quick, --cases and --contestants, is kept in "
         "benchmarks/results/<machine>.json. Then `python -m benchmarks.report` writes docs/speed.md.",
     )
-    parser.add_argument("families", nargs="*", metavar="family", help=f"of {', '.join(FAMILIES)}; none: all")
+    parser.add_argument("families", nargs="*", metavar="family", help=f"of {', '.join(SUITES)}; none: all")
     parser.add_argument("--cases", default="", metavar="WORDS", help="only cases with all these words: fp32,2048")
     parser.add_argument("--contestants", default="", metavar="NAMES", help="only these: native,sdpa")
     parser.add_argument("--quick", action="store_true", help="a few cases, a second each")
@@ -45,10 +45,10 @@ def options() -> argparse.Namespace:
 
 def main() -> int:
     """The exit code."""
-    asked, console = options(), _console()
-    names = _contestants(asked)
-    families = [_family(name) for name in asked.families or FAMILIES]
-    chosen = {family.name: _cases(family, asked) for family in families}
+    asked, console = parse_options(), _make_console()
+    names = _parse_contestants(asked)
+    families = [_find_suite(name) for name in asked.families or SUITES]
+    chosen = {family.name: _select_cases(family, asked) for family in families}
     if not any(chosen.values()):
         raise OptionError(
             "no case has all of these words",
@@ -63,12 +63,12 @@ def main() -> int:
     seconds = asked.seconds or (_QUICK_SECONDS if asked.quick else _SECONDS)
     whole = not (asked.quick or asked.cases or asked.contestants)
     kept: dict[str, Any] = {}
-    measured = results.measured_now(seconds)
-    _head(console, measured)
-    target = asked.out or (results.file_of_this_machine() if whole else None)
+    measured = results.describe_measurement(seconds)
+    _print_machine(console, measured)
+    target = asked.out or (results.results_path() if whole else None)
     for family in families:
         if chosen[family.name]:
-            kept[family.name] = _measure(console, family, chosen[family.name], names, seconds, measured, whole=whole)
+            kept[family.name] = _run_suite(console, family, chosen[family.name], names, seconds, measured, whole=whole)
             table.show(console, kept[family.name])
             if target is not None:
                 results.write(target, {family.name: kept[family.name]})
@@ -77,9 +77,9 @@ def main() -> int:
     return int(any(case["wrong"] for family in kept.values() for case in family["cases"]))
 
 
-def _measure(
+def _run_suite(
     console: Console,
-    family: Family,
+    family: Suite,
     cases: list[Case],
     names: list[str],
     seconds: float,
@@ -90,45 +90,49 @@ def _measure(
     found = []
     for case in cases:
         with console.status(f"{family.name}: {case.name}"):
-            found.append(race.run(case, contestants=names, seconds=seconds))
-    grown = list(_grown(console, family, found)) if whole else []
-    return results.of_family(family, found, grown, measured)
+            found.append(run_case.run(case, contestants=names, seconds=seconds))
+    grown = list(_measure_scaling(console, family, found)) if whole else []
+    return results.suite_to_json(family, found, grown, measured)
 
 
-def _grown(console: Console, family: Family, found: list[race.Result]) -> Iterator[Grown]:
+def _measure_scaling(console: Console, family: Suite, found: list[run_case.CaseResult]) -> Iterator[ScalingResult]:
     medians = {one.name: {name: time.seconds for name, time in one.times.items()} for one in found}
-    for growth in family.growth:
+    for growth in family.scaling:
         with console.status(f"{family.name}: {growth.what} of {', '.join(growth.cases)}"):
-            grown = time_growth(growth, family, medians) if growth.what == "time" else memory_growth(growth, family)
+            grown = (
+                judge_time_scaling(growth, family, medians)
+                if growth.what == "time"
+                else measure_memory_scaling(growth, family)
+            )
         if grown is not None:
             yield grown
 
 
-def _family(name: str) -> Family:
-    if name not in FAMILIES:
-        raise unknown("family", name, FAMILIES)
-    return FAMILIES[name]
+def _find_suite(name: str) -> Suite:
+    if name not in SUITES:
+        raise unknown_name_error("family", name, SUITES)
+    return SUITES[name]
 
 
-def _contestants(asked: argparse.Namespace) -> list[str]:
+def _parse_contestants(asked: argparse.Namespace) -> list[str]:
     names = [name for name in asked.contestants.split(",") if name]
     for name in names:
         if name not in LABELS:
-            raise unknown("contestant", name, LABELS)
+            raise unknown_name_error("contestant", name, LABELS)
     return names
 
 
-def _cases(family: Family, asked: argparse.Namespace) -> list[Case]:
+def _select_cases(family: Suite, asked: argparse.Namespace) -> list[Case]:
     wanted = [word for word in asked.cases.split(",") if word]
-    return [case for case in family.cases if case.has(wanted) and (case.quick or not asked.quick)]
+    return [case for case in family.cases if case.has_words(wanted) and (case.quick or not asked.quick)]
 
 
-def _console() -> Console:
+def _make_console() -> Console:
     """As wide as the terminal; into a file or a pipe as wide as a table may be."""
     return Console() if sys.stdout.isatty() else Console(width=180)
 
 
-def _head(console: Console, measured: dict[str, Any]) -> None:
+def _print_machine(console: Console, measured: dict[str, Any]) -> None:
     described = measured["machine"]
     console.print(
         f"{described['processor']}, {described['threads']} threads of {described['cores']} cores, "

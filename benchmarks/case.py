@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.answers import Deviation
+from benchmarks.accuracy import Deviation
 from benchmarks.peaks import Peak
 from benchmarks.targets import Target
 
@@ -44,7 +44,7 @@ class Contestant:
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedCase:
     """A case in memory: its work, and how to make each contestant that there is for it."""
 
     work: Work
@@ -61,20 +61,20 @@ class Case:
 
     name: str
     sizes: str
-    prepare: Callable[[], Prepared]
+    prepare: Callable[[], PreparedCase]
     contestants: tuple[str, ...]
     targets: tuple[Target, ...] = ()
     quick: bool = False
     line: str = ""
     length: int = 0
 
-    def has(self, words: Iterable[str]) -> bool:
+    def has_words(self, words: Iterable[str]) -> bool:
         """Whether every word is one of the name's words."""
         return set(words) <= set(self.name.split())
 
 
 @dataclass(frozen=True)
-class Growth:
+class ScalingTarget:
     """Something that is to grow as length does, over the cases with these names, shortest first.
 
     ``what`` is "time" or "memory"; ``within`` is how much faster than length it may grow. Of the contestants only the
@@ -88,17 +88,17 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class Family:
+class Suite:
     """Cases that answer one question.
 
-    ``untimed`` are cases of ``growth`` alone. ``notes`` are sentences that a reader of the numbers needs.
+    ``untimed`` are cases of ``scaling`` alone. ``notes`` are sentences that a reader of the numbers needs.
     """
 
     name: str
     title: str
     question: str
     cases: tuple[Case, ...]
-    growth: tuple[Growth, ...] = ()
+    scaling: tuple[ScalingTarget, ...] = ()
     untimed: tuple[Case, ...] = ()
     notes: tuple[str, ...] = ()
 

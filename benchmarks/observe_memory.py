@@ -23,7 +23,7 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def options() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--length", type=int, default=16384, help="queries, and keys")
     parser.add_argument("--batch", type=int, default=1)
@@ -37,7 +37,7 @@ def options() -> argparse.Namespace:
 
 
 def main() -> None:
-    asked = options()
+    asked = parse_options()
     torch.manual_seed(asked.seed)
     shape = (asked.batch, asked.heads, asked.length, asked.head_dim)
     dtype = getattr(torch, asked.dtype)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 SOURCE = Path(__file__).with_name("peaks.cpp")
-MEMORY = 1 << 30
+MEMORY_BYTES = 1 << 30
 """Bytes far larger than the last cache."""
 _ARITHMETIC_SECONDS, _READ_SECONDS = 0.03, 0.06
 
@@ -43,22 +43,22 @@ class Peak:
 
 MULTIPLY_ADD = Peak("multiply-add fp32")
 DOT_BF16 = Peak("dot bf16")
-READ_MEMORY = Peak("read memory", MEMORY)
+READ_MEMORY = Peak("read memory", MEMORY_BYTES)
 
 
-def read(size: int) -> Peak:
+def read_peak(size: int) -> Peak:
     """Reading a buffer of ``size`` bytes."""
     return Peak(f"read {size / 1e6:.0f} MB", size)
 
 
-def arithmetic(dtype: torch.dtype) -> Peak:
+def arithmetic_peak(dtype: torch.dtype) -> Peak:
     """The bound of a kernel on ``dtype``: bf16 computes in float32 where the CPU has no faster bf16 dot product."""
     return DOT_BF16 if dtype == torch.bfloat16 and _dot_is_faster() else MULTIPLY_ADD
 
 
 def has_dot_bf16() -> bool:
     """Whether the CPU multiplies pairs of bf16 in one instruction."""
-    library = _library()
+    library = _load_library()
     return library is not None and library.regard_peak_dot_bf16(1, ctypes.c_double(0.0)) > 0
 
 
@@ -67,34 +67,34 @@ def _dot_is_faster() -> bool:
     """Some CPUs have the instruction and take longer over it than over float32. The two lie far apart."""
     if not has_dot_bf16():
         return False
-    measures = [probe(peak) for peak in (DOT_BF16, MULTIPLY_ADD)]
+    measures = [make_probe(peak) for peak in (DOT_BF16, MULTIPLY_ADD)]
     dot, single = (max(measure() for _ in range(3)) for measure in measures if measure is not None)
     return dot > single
 
 
-def probe(peak: Peak) -> Callable[[], float] | None:
+def make_probe(peak: Peak) -> Callable[[], float] | None:
     """A function that measures the peak once, in 1e9 a second; None without a compiler."""
-    library = _library()
+    library = _load_library()
     if library is None:
         return None
     threads = torch.get_num_threads()
     if peak.bytes:
-        return lambda: _read(library, threads, _buffer(peak.bytes))
+        return lambda: _measure_read(library, threads, _make_buffer(peak.bytes))
     measure = library.regard_peak_dot_bf16 if peak == DOT_BF16 else library.regard_peak_multiply_add
     return lambda: float(measure(threads, ctypes.c_double(_ARITHMETIC_SECONDS)))
 
 
-def summary() -> dict[str, float]:
+def measure_peaks() -> dict[str, float]:
     """Medians of a few probes of the machine's own peaks, in 1e9 a second."""
     found = {}
     for peak in (MULTIPLY_ADD, *([DOT_BF16] if has_dot_bf16() else []), READ_MEMORY):
-        measure = probe(peak)
+        measure = make_probe(peak)
         if measure is not None:
             found[peak.name] = statistics.median(measure() for _ in range(7))
     return found
 
 
-def _read(library: ctypes.CDLL, threads: int, buffer: Tensor) -> float:
+def _measure_read(library: ctypes.CDLL, threads: int, buffer: Tensor) -> float:
     """The faster of the two ways of reading."""
     start, size = ctypes.c_void_p(buffer.data_ptr()), ctypes.c_int64(buffer.numel())
     seconds = ctypes.c_double(_READ_SECONDS)
@@ -102,12 +102,12 @@ def _read(library: ctypes.CDLL, threads: int, buffer: Tensor) -> float:
 
 
 @cache
-def _buffer(size: int) -> Tensor:
+def _make_buffer(size: int) -> Tensor:
     return torch.ones(size, dtype=torch.int8)
 
 
 @cache
-def _library() -> ctypes.CDLL | None:
+def _load_library() -> ctypes.CDLL | None:
     """``peaks.cpp``, compiled into a temporary folder and loaded."""
     compiler = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
     if compiler is None or platform.system() == "Windows":

@@ -10,8 +10,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from benchmarks import words
-from benchmarks.contestants import LABELS
+from benchmarks import formatting
+from benchmarks.attention_baselines import LABELS
 
 PLOTS: dict[str, tuple[str, ...]] = {
     "forward": ("dense", "causal"),
@@ -22,8 +22,8 @@ PLOTS: dict[str, tuple[str, ...]] = {
 DTYPES = ("fp32", "bf16")
 SCHEMES = ("light", "dark")
 
-_INK = {"light": "#333333", "dark": "#dddddd"}
-_FAINT = {"light": "#d5d5d5", "dark": "#4a4d57"}
+_TEXT_COLOURS = {"light": "#333333", "dark": "#dddddd"}
+_GRID_COLOURS = {"light": "#d5d5d5", "dark": "#4a4d57"}
 _COLOURS = {
     "native": {"light": "#0072b2", "dark": "#56b4e9"},
     "sdpa": {"light": "#d55e00", "dark": "#e69f00"},
@@ -47,11 +47,11 @@ def draw(family: str, cases: list[dict[str, Any]], scheme: str, path: Path) -> N
         "font.size": 10,
         "svg.fonttype": "none",
         "svg.hashsalt": "regard",
-        "text.color": _INK[scheme],
-        "axes.labelcolor": _INK[scheme],
-        "axes.edgecolor": _FAINT[scheme],
-        "xtick.color": _INK[scheme],
-        "ytick.color": _INK[scheme],
+        "text.color": _TEXT_COLOURS[scheme],
+        "axes.labelcolor": _TEXT_COLOURS[scheme],
+        "axes.edgecolor": _GRID_COLOURS[scheme],
+        "xtick.color": _TEXT_COLOURS[scheme],
+        "ytick.color": _TEXT_COLOURS[scheme],
         "axes.spines.top": False,
         "axes.spines.right": False,
     }
@@ -66,9 +66,9 @@ def draw(family: str, cases: list[dict[str, Any]], scheme: str, path: Path) -> N
         )
         for axes, kind in zip(grid, rows, strict=True):
             for panel, dtype in zip(axes, DTYPES, strict=True):
-                rate = _peak([case for case in cases if case["name"].startswith(dtype)])
+                rate = _find_peak_rate([case for case in cases if case["name"].startswith(dtype)])
                 line = [case for case in cases if case["line"] == f"{dtype} {kind}"]
-                _panel(panel, f"{dtype} {kind}", line, rate, scheme)
+                _draw_panel(panel, f"{dtype} {kind}", line, rate, scheme)
             axes[0].set_ylabel("time of a call")
         for panel in grid[-1]:
             panel.set_xlabel("queries and keys")
@@ -77,7 +77,7 @@ def draw(family: str, cases: list[dict[str, Any]], scheme: str, path: Path) -> N
         plt.close(figure)
 
 
-def _panel(panel: Any, title: str, cases: list[dict[str, Any]], rate: float | None, scheme: str) -> None:
+def _draw_panel(panel: Any, title: str, cases: list[dict[str, Any]], rate: float | None, scheme: str) -> None:
     """One kind of attention in one dtype; ``rate`` is the machine's peak."""
     panel.set_title(title, loc="left", fontsize=10, fontweight="bold")
     panel.set_xscale("log", base=2)
@@ -90,27 +90,27 @@ def _panel(panel: Any, title: str, cases: list[dict[str, Any]], rate: float | No
         ends.append((points[-1], LABELS[name], colour))
     if rate is not None and cases:
         bound = [(case["length"], case["work"] / 1e9 / rate) for case in cases]
-        panel.plot(*zip(*bound, strict=True), color=_INK[scheme], linewidth=1, linestyle=(0, (4, 3)))
-        ends.append((bound[-1], _PEAK, _INK[scheme]))
-    _axes(panel, [case["length"] for case in cases], scheme)
-    _labels(panel, ends)
+        panel.plot(*zip(*bound, strict=True), color=_TEXT_COLOURS[scheme], linewidth=1, linestyle=(0, (4, 3)))
+        ends.append((bound[-1], _PEAK, _TEXT_COLOURS[scheme]))
+    _format_axes(panel, [case["length"] for case in cases], scheme)
+    _draw_labels(panel, ends)
 
 
-def _axes(panel: Any, lengths: list[int], scheme: str) -> None:
+def _format_axes(panel: Any, lengths: list[int], scheme: str) -> None:
     from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
-    panel.grid(visible=True, axis="y", color=_FAINT[scheme], linewidth=0.6)
+    panel.grid(visible=True, axis="y", color=_GRID_COLOURS[scheme], linewidth=0.6)
     panel.set_axisbelow(True)
     panel.xaxis.set_minor_locator(NullLocator())
     panel.set_xticks(lengths, [f"{length:,}" for length in lengths])
-    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, position: _tick(value)))
+    panel.yaxis.set_major_formatter(FuncFormatter(lambda value, position: _format_tick(value)))
     panel.yaxis.set_minor_locator(NullLocator())
     panel.yaxis.set_minor_formatter(NullFormatter())
     if lengths:
         panel.set_xlim(lengths[0] / 1.15, lengths[-1] * (lengths[-1] / lengths[0]) ** 0.42)
 
 
-def _labels(panel: Any, ends: list[tuple[tuple[float, float], str, str]]) -> None:
+def _draw_labels(panel: Any, ends: list[tuple[tuple[float, float], str, str]]) -> None:
     """Names at the ends of the lines, from the top down, each at least a line of text below the one before."""
     lowest = math.inf
     low, high = panel.get_ylim()
@@ -130,11 +130,11 @@ def _labels(panel: Any, ends: list[tuple[tuple[float, float], str, str]]) -> Non
         )
 
 
-def _peak(cases: list[dict[str, Any]]) -> float | None:
+def _find_peak_rate(cases: list[dict[str, Any]]) -> float | None:
     """The largest of the first peaks of these cases."""
     return max((next(iter(case["peaks"].values()))["rate"] for case in cases if case["peaks"]), default=None)
 
 
-def _tick(value: float) -> str:
+def _format_tick(value: float) -> str:
     """A power of ten of seconds."""
-    return words.seconds(value).replace(".00", "").replace(".0", "")
+    return formatting.seconds(value).replace(".00", "").replace(".0", "")

@@ -16,10 +16,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from benchmarks.patterns import EVERYTHING, Pattern
+from benchmarks.mask_patterns import DENSE, Pattern
 from regard import positions
 
-NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+DTYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 """Short names of dtypes."""
 
 
@@ -36,7 +36,7 @@ class Setting:
     key_heads: int | None = None
     head_dim: int = 64
     value_dim: int | None = None
-    pattern: Pattern = EVERYTHING
+    pattern: Pattern = DENSE
     dropout: float = 0.0
     t5: bool = False
     backward: bool = False
@@ -58,15 +58,15 @@ class Problem:
 
     def __init__(self, setting: Setting, *, seed: int = 2017) -> None:
         self.setting = setting
-        self._random = torch.Generator().manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(seed)
         keys = setting.queries if setting.keys is None else setting.keys
         key_heads = setting.heads if setting.key_heads is None else setting.key_heads
         value_dim = setting.head_dim if setting.value_dim is None else setting.value_dim
         self.keys, self.key_heads, self.value_dim = keys, key_heads, value_dim
-        self.query = self._leaf(setting.batch, setting.heads, setting.queries, setting.head_dim)
-        self.key = self._leaf(setting.batch, key_heads, keys, setting.head_dim)
-        self.value = self._leaf(setting.batch, key_heads, keys, value_dim)
-        self.grad_output = self._normal(setting.batch, setting.heads, setting.queries, value_dim)
+        self.query = self._random_leaf(setting.batch, setting.heads, setting.queries, setting.head_dim)
+        self.key = self._random_leaf(setting.batch, key_heads, keys, setting.head_dim)
+        self.value = self._random_leaf(setting.batch, key_heads, keys, value_dim)
+        self.grad_output = self._random_normal(setting.batch, setting.heads, setting.queries, value_dim)
         self.scale = setting.head_dim**-0.5
 
     @cached_property
@@ -76,11 +76,11 @@ class Problem:
             return None
         bias = positions.T5Buckets(self.setting.heads).to(self.setting.dtype)
         with torch.no_grad():
-            bias.weight.copy_(self._normal(*bias.weight.shape))
+            bias.weight.copy_(self._random_normal(*bias.weight.shape))
         return bias
 
     @property
-    def trained(self) -> dict[str, Tensor]:
+    def leaves(self) -> dict[str, Tensor]:
         """What gets a gradient."""
         bias = {} if self.bias is None else {"bias": self.bias.weight}
         return {"query": self.query, "key": self.key, "value": self.value} | bias
@@ -102,8 +102,8 @@ class Problem:
         """Of keys and values."""
         return (self.key.numel() + self.value.numel()) * self.key.element_size()
 
-    def _leaf(self, *shape: int) -> Tensor:
-        return self._normal(*shape).requires_grad_(self.setting.backward)
+    def _random_leaf(self, *shape: int) -> Tensor:
+        return self._random_normal(*shape).requires_grad_(self.setting.backward)
 
-    def _normal(self, *shape: int) -> Tensor:
-        return torch.randn(shape, generator=self._random).to(self.setting.dtype)
+    def _random_normal(self, *shape: int) -> Tensor:
+        return torch.randn(shape, generator=self._generator).to(self.setting.dtype)

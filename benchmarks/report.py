@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks import files, plot, results, words
-from benchmarks.contestants import LABELS
-from benchmarks.families import FAMILIES
-from benchmarks.table import contestants_of, leading
+from benchmarks import atomic_write, formatting, plot, results
+from benchmarks.attention_baselines import LABELS
+from benchmarks.suites import SUITES
+from benchmarks.table import list_contestants, rated_contestant
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "speed.md"
@@ -44,17 +44,17 @@ python -m benchmarks.report             # writes this page
 - Peers are called as their users call them, with torch's own number of threads.
 """
 
-_NOTHING = "No machine has been measured yet.\n"
+_NO_RESULTS = "No machine has been measured yet.\n"
 
 
-def page(reports: list[dict[str, Any]]) -> str:
+def render_page(reports: list[dict[str, Any]]) -> str:
     """The whole page."""
-    parts = [_INTRODUCTION] if reports else [_INTRODUCTION, _NOTHING]
+    parts = [_INTRODUCTION] if reports else [_INTRODUCTION, _NO_RESULTS]
     for report in reports:
-        parts += list(_machine(report))
-        for name in FAMILIES:
+        parts += list(_render_machine(report))
+        for name in SUITES:
             if name in report["families"]:
-                parts += list(_family(report, name))
+                parts += list(_render_suite(report, name))
     return "\n".join(parts)
 
 
@@ -63,7 +63,7 @@ def read_all() -> list[dict[str, Any]]:
     return [results.read(file) | {"slug": file.stem} for file in sorted(results.FOLDER.glob("*.json"))]
 
 
-def _machine(report: dict[str, Any]) -> Iterator[str]:
+def _render_machine(report: dict[str, Any]) -> Iterator[str]:
     measured = [family["measured"] for family in report["families"].values()]
     described, peaks = measured[-1]["machine"], measured[-1]["peaks"]
     verdicts = [
@@ -79,54 +79,54 @@ def _machine(report: dict[str, Any]) -> Iterator[str]:
     yield "| measured peak | |"
     yield "|---|---|"
     for name, value in peaks.items():
-        yield f"| {name} | {words.rate(value, 'GB/s' if name.startswith('read') else 'GFLOP/s')} |"
+        yield f"| {name} | {formatting.rate(value, 'GB/s' if name.startswith('read') else 'GFLOP/s')} |"
     yield ""
 
 
-def _family(report: dict[str, Any], name: str) -> Iterator[str]:
+def _render_suite(report: dict[str, Any], name: str) -> Iterator[str]:
     family = report["families"][name]
     yield f"### {family['title']}\n"
     yield f"{family['question']}\n"
     if name in plot.PLOTS:
         for scheme in plot.SCHEMES:
-            file = _plot(report, name, scheme)
-            yield f"![{_alternative(family)}](assets/{file}#only-{scheme})"
+            file = _plot_file_name(report, name, scheme)
+            yield f"![{_alt_text(family)}](assets/{file}#only-{scheme})"
         yield ""
-    yield from _table(family)
+    yield from _render_table(family)
     yield from (f"{note}\n" for note in family["notes"])
     for grown in family["growth"]:
-        yield from (f"- {line}" for line in words.growth(grown))
-    yield from _left_out(family)
-    yield from (f"- {line}" for line in words.busy(family))
-    yield f"\n{_stamp(family['measured'])}\n"
+        yield from (f"- {line}" for line in formatting.scaling_lines(grown))
+    yield from _render_refusals(family)
+    yield from (f"- {line}" for line in formatting.busy_warnings(family))
+    yield f"\n{_format_versions(family['measured'])}\n"
 
 
-def _table(family: dict[str, Any]) -> Iterator[str]:
-    names = [name for name in LABELS if any(name in contestants_of(case) for case in family["cases"])]
+def _render_table(family: dict[str, Any]) -> Iterator[str]:
+    names = [name for name in LABELS if any(name in list_contestants(case) for case in family["cases"])]
     headings = ["case", *(LABELS[name] for name in names), "rate", "of peak", "promised"]
     yield f"| {' | '.join(headings)} |"
     yield f"|{'|'.join(['---', *['--:'] * (len(names) + 2), '---'])}|"
     for case in family["cases"]:
-        cells = [case["name"], *(_time(case, name) for name in names), *_rate(case)]
-        yield f"| {' | '.join([*cells, '<br>'.join(words.verdict(one) for one in case['verdicts'])])} |"
+        cells = [case["name"], *(_format_time(case, name) for name in names), *_format_rate(case)]
+        yield f"| {' | '.join([*cells, '<br>'.join(formatting.verdict(one) for one in case['verdicts'])])} |"
     yield ""
 
 
-def _time(case: dict[str, Any], name: str) -> str:
+def _format_time(case: dict[str, Any], name: str) -> str:
     if name in case["times"]:
-        return f"{words.seconds(case['times'][name]['seconds'])} {words.spread(case['times'][name])}"
+        return f"{formatting.seconds(case['times'][name]['seconds'])} {formatting.spread(case['times'][name])}"
     return "refused" if name in case["refused"] else "wrong" if name in case["wrong"] else ""
 
 
-def _rate(case: dict[str, Any]) -> tuple[str, str]:
-    name = leading(case)
+def _format_rate(case: dict[str, Any]) -> tuple[str, str]:
+    name = rated_contestant(case)
     if name is None:
         return "", ""
-    shares = [words.share(peak["shares"][name]) for peak in case["peaks"].values()]
-    return words.rate(case["times"][name]["rate"], case["unit"]), ", ".join(shares)
+    shares = [formatting.share(peak["shares"][name]) for peak in case["peaks"].values()]
+    return formatting.rate(case["times"][name]["rate"], case["unit"]), ", ".join(shares)
 
 
-def _left_out(family: dict[str, Any]) -> Iterator[str]:
+def _render_refusals(family: dict[str, Any]) -> Iterator[str]:
     """Each reason once, with the cases that it holds for."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for case in family["cases"]:
@@ -136,15 +136,15 @@ def _left_out(family: dict[str, Any]) -> Iterator[str]:
         yield f"- {label} refused {', '.join(cases)}: {reason}"
 
 
-def _alternative(family: dict[str, Any]) -> str:
+def _alt_text(family: dict[str, Any]) -> str:
     return f"{family['title']}: time of a call against length, one line an implementation; the table has the numbers"
 
 
-def _plot(report: dict[str, Any], name: str, scheme: str) -> str:
+def _plot_file_name(report: dict[str, Any], name: str, scheme: str) -> str:
     return f"speed-{report['slug']}-{name}-{scheme}.svg"
 
 
-def _stamp(measured: dict[str, Any]) -> str:
+def _format_versions(measured: dict[str, Any]) -> str:
     versions = {name: value for name, value in measured["versions"].items() if value}
     commit = f" ({versions.pop('commit')})" if "commit" in versions else ""
     said = ", ".join(f"{name} {value}{commit if name == 'regard' else ''}" for name, value in versions.items())
@@ -161,7 +161,7 @@ def main() -> int:
     )
     asked = parser.parse_args()
     reports = read_all()
-    text = page(reports)
+    text = render_page(reports)
     if asked.check:
         return int(not PAGE.exists() or PAGE.read_text(encoding="utf-8") != text)
     for report in reports:
@@ -169,8 +169,8 @@ def main() -> int:
             if name in report["families"]:
                 for scheme in plot.SCHEMES:
                     cases = report["families"][name]["cases"]
-                    plot.draw(name, cases, scheme, ASSETS / _plot(report, name, scheme))
-    files.write(PAGE, text)
+                    plot.draw(name, cases, scheme, ASSETS / _plot_file_name(report, name, scheme))
+    atomic_write.write(PAGE, text)
     print(f"wrote {PAGE.relative_to(ROOT)}")
     return 0
 

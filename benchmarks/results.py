@@ -9,28 +9,28 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import files, machine, peaks
-from benchmarks.case import Family
-from benchmarks.growth import Grown
-from benchmarks.race import Result
+from benchmarks import atomic_write, machine, peaks
+from benchmarks.case import Suite
+from benchmarks.run_case import CaseResult
+from benchmarks.scaling import ScalingResult
 
 FOLDER = Path(__file__).with_name("results")
 FORMAT = 1
 
 
-def measured_now(seconds: float) -> dict[str, Any]:
+def describe_measurement(seconds: float) -> dict[str, Any]:
     """When, where and with what."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "seconds a case": seconds,
         "machine": machine.machine(),
         "versions": machine.versions(),
-        "peaks": peaks.summary(),
+        "peaks": peaks.measure_peaks(),
     }
 
 
-def of_family(
-    family: Family, results: Iterable[Result], grown: Iterable[Grown], measured: dict[str, Any]
+def suite_to_json(
+    family: Suite, results: Iterable[CaseResult], grown: Iterable[ScalingResult], measured: dict[str, Any]
 ) -> dict[str, Any]:
     """A family's results, ready for JSON."""
     return {
@@ -43,7 +43,7 @@ def of_family(
     }
 
 
-def file_of_this_machine() -> Path:
+def results_path() -> Path:
     """Where this machine's results are kept."""
     return FOLDER / f"{machine.slug()}.json"
 
@@ -60,13 +60,13 @@ def write(path: Path, families: dict[str, Any]) -> None:
     """Put families in place of those of the same names; the others stay."""
     report = read(path)
     report["families"] |= families
-    files.write(path, json.dumps(_rounded(report), indent=1) + "\n")
+    atomic_write.write(path, json.dumps(_round_floats(report), indent=1) + "\n")
 
 
-def _rounded(value: Any) -> Any:
+def _round_floats(value: Any) -> Any:
     """Five digits are more than a time has."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in value.items()}
-    return [_rounded(one) for one in value] if isinstance(value, list | tuple) else value
+        return {key: _round_floats(one) for key, one in value.items()}
+    return [_round_floats(one) for one in value] if isinstance(value, list | tuple) else value

@@ -7,13 +7,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import words
-from benchmarks.contestants import LABELS
+from benchmarks import formatting
+from benchmarks.attention_baselines import LABELS
 
 
 def show(console: Console, family: dict[str, Any]) -> None:
-    """Print a family as ``results.of_family`` gives it: a row a case, a column a contestant."""
-    names = list(dict.fromkeys(name for case in family["cases"] for name in contestants_of(case)))
+    """Print a family as ``results.suite_to_json`` gives it: a row a case, a column a contestant."""
+    names = list(dict.fromkeys(name for case in family["cases"] for name in list_contestants(case)))
     table = Table(title=f"{family['title']}: {family['question']}", title_justify="left", caption_justify="left")
     table.add_column("case")
     for name in names:
@@ -21,13 +21,15 @@ def show(console: Console, family: dict[str, Any]) -> None:
     for heading in ("rate", "of peak", "promised"):
         table.add_column(heading, justify="left" if heading == "promised" else "right")
     for case in family["cases"]:
-        table.add_row(case["name"], *(_cell(case, name) for name in names), *_rate(case), _promised(case))
+        table.add_row(
+            case["name"], *(_format_cell(case, name) for name in names), *_format_rate(case), _format_verdicts(case)
+        )
     table.caption = " ".join(family["notes"])
     console.print(table)
     for grown in family["growth"]:
-        for line in words.growth(grown):
+        for line in formatting.scaling_lines(grown):
             console.print(line, highlight=False)
-    for line in words.busy(family):
+    for line in formatting.busy_warnings(family):
         console.print(f"[yellow]{line}[/yellow]", highlight=False)
     for case in family["cases"]:
         for name, reason in case["refused"].items():
@@ -36,32 +38,32 @@ def show(console: Console, family: dict[str, Any]) -> None:
             console.print(f"[red]{case['name']}: {LABELS.get(name, name)} is wrong: {reason}[/red]", highlight=False)
 
 
-def contestants_of(case: dict[str, Any]) -> list[str]:
+def list_contestants(case: dict[str, Any]) -> list[str]:
     """Everybody who was asked to solve a case, ours first."""
     return sorted({*case["times"], *case["refused"], *case["wrong"]}, key=list(LABELS).index)
 
 
-def leading(case: dict[str, Any]) -> str | None:
+def rated_contestant(case: dict[str, Any]) -> str | None:
     """Whose rate is shown: ours, or whoever took part first."""
-    return next((name for name in contestants_of(case) if name in case["times"]), None)
+    return next((name for name in list_contestants(case) if name in case["times"]), None)
 
 
-def _cell(case: dict[str, Any], name: str) -> str:
+def _format_cell(case: dict[str, Any], name: str) -> str:
     if name in case["times"]:
         time = case["times"][name]
-        return f"{words.seconds(time['seconds'])} [dim]{words.spread(time)}[/dim]"
+        return f"{formatting.seconds(time['seconds'])} [dim]{formatting.spread(time)}[/dim]"
     return "refused" if name in case["refused"] else "[red]wrong[/red]" if name in case["wrong"] else ""
 
 
-def _rate(case: dict[str, Any]) -> tuple[str, str]:
-    name = leading(case)
+def _format_rate(case: dict[str, Any]) -> tuple[str, str]:
+    name = rated_contestant(case)
     if name is None:
         return "", ""
-    shares = [words.share(peak["shares"][name]) for peak in case["peaks"].values()]
-    return words.rate(case["times"][name]["rate"], case["unit"]), ", ".join(shares)
+    shares = [formatting.share(peak["shares"][name]) for peak in case["peaks"].values()]
+    return formatting.rate(case["times"][name]["rate"], case["unit"]), ", ".join(shares)
 
 
-def _promised(case: dict[str, Any]) -> str:
+def _format_verdicts(case: dict[str, Any]) -> str:
     return "\n".join(
-        f"[{'green' if verdict['reached'] else 'red'}]{words.verdict(verdict)}[/]" for verdict in case["verdicts"]
+        f"[{'green' if verdict['reached'] else 'red'}]{formatting.verdict(verdict)}[/]" for verdict in case["verdicts"]
     )

@@ -59,13 +59,13 @@ class Faster(Target):
         theirs = others.get(self.than)
         if theirs is None:
             return None
-        got, pairs = theirs.median / ours.median, theirs.over(ours)
+        got, pairs = theirs.median / ours.median, theirs.ratio_to(ours)
         return Verdict("faster", self.than, self.by, got, pairs.low, pairs.high, got >= self.by)
 
 
 @final
 @dataclass(frozen=True)
-class NoLonger(Target):
+class MaxTimeRatio(Target):
     """At most ``times`` the time of the contestant ``than``."""
 
     than: str
@@ -79,7 +79,7 @@ class NoLonger(Target):
         theirs = others.get(self.than)
         if theirs is None:
             return None
-        got, pairs = ours.median / theirs.median, ours.over(theirs)
+        got, pairs = ours.median / theirs.median, ours.ratio_to(theirs)
         return Verdict("no longer", self.than, self.times, got, pairs.low, pairs.high, got <= self.times)
 
 

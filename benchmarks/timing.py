@@ -17,14 +17,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
 
-TURN = 0.01
+TURN_SECONDS = 0.01
 """Seconds that a turn of a short call is stretched to."""
-PAUSE = 0.01
+PAUSE_SECONDS = 0.01
 """Seconds of rest between turns, in which threads that still spin for the last contestant go to sleep."""
-MOST_ROUNDS = 41
-LEAST_ROUNDS = 3
-LEAST_ROUNDS_OF_THE_SLOW = 2
-SLOW = 20.0
+MAX_ROUNDS = 41
+MIN_ROUNDS = 3
+MIN_SLOW_ROUNDS = 2
+SLOW_ROUND_SECONDS = 20.0
 """Seconds from which a round counts as slow."""
 
 
@@ -50,7 +50,7 @@ class Samples:
         """A quarter of the numbers are above."""
         return self._quartile(2)
 
-    def over(self, other: Samples) -> Samples:
+    def ratio_to(self, other: Samples) -> Samples:
         """The ratios within rounds."""
         return Samples(tuple(mine / theirs for mine, theirs in zip(self.values, other.values, strict=True)))
 
@@ -60,12 +60,12 @@ class Samples:
         return statistics.quantiles(self.values, n=4, method="inclusive")[number]
 
 
-def interleaved(
+def time_interleaved(
     calls: Mapping[str, Callable[[], object]],
     probes: Mapping[str, Callable[[], float]],
     *,
     seconds: float,
-    pause: float = PAUSE,
+    pause: float = PAUSE_SECONDS,
 ) -> tuple[dict[str, Samples], dict[str, Samples]]:
     """Seconds a call of each of ``calls``, and what each of ``probes`` gave, in about ``seconds`` of rounds.
 
@@ -74,13 +74,13 @@ def interleaved(
     repeats: dict[str, int] = {}
     start = time.perf_counter()
     for name, call in calls.items():
-        took = _seconds(call, 1)
-        repeats[name] = max(1, math.ceil(TURN / took))
+        took = _time_call(call, 1)
+        repeats[name] = max(1, math.ceil(TURN_SECONDS / took))
         if repeats[name] > 1:  # the first call of all was slower than those that follow
-            repeats[name] = max(1, math.ceil(TURN / _seconds(call, repeats[name])))
+            repeats[name] = max(1, math.ceil(TURN_SECONDS / _time_call(call, repeats[name])))
     for probe in probes.values():
         probe()
-    rounds = _rounds(time.perf_counter() - start, seconds)
+    rounds = _choose_num_rounds(time.perf_counter() - start, seconds)
     times: dict[str, list[float]] = {name: [] for name in calls}
     rates: dict[str, list[float]] = {name: [] for name in probes}
     collecting = gc.isenabled()
@@ -88,29 +88,29 @@ def interleaved(
     try:
         for number in range(rounds):
             for name in list(calls) if number % 2 == 0 else reversed(list(calls)):
-                times[name].append(_turn(calls[name], repeats[name], pause))
+                times[name].append(_time_turn(calls[name], repeats[name], pause))
             for name, probe in probes.items():
                 rates[name].append(probe())
             gc.collect()
     finally:
         if collecting:
             gc.enable()
-    return _samples(times), _samples(rates)
+    return _to_samples(times), _to_samples(rates)
 
 
-def _rounds(round_seconds: float, seconds: float) -> int:
-    least = LEAST_ROUNDS if round_seconds < SLOW else LEAST_ROUNDS_OF_THE_SLOW
-    return min(MOST_ROUNDS, max(least, int(seconds / round_seconds)))
+def _choose_num_rounds(round_seconds: float, seconds: float) -> int:
+    least = MIN_ROUNDS if round_seconds < SLOW_ROUND_SECONDS else MIN_SLOW_ROUNDS
+    return min(MAX_ROUNDS, max(least, int(seconds / round_seconds)))
 
 
-def _turn(call: Callable[[], object], repeats: int, pause: float) -> float:
+def _time_turn(call: Callable[[], object], repeats: int, pause: float) -> float:
     time.sleep(pause)
     if repeats > 1:
         call()
-    return _seconds(call, repeats)
+    return _time_call(call, repeats)
 
 
-def _seconds(call: Callable[[], object], repeats: int) -> float:
+def _time_call(call: Callable[[], object], repeats: int) -> float:
     """Seconds of one call, the mean of ``repeats`` of them."""
     start = time.perf_counter()
     for _ in range(repeats):
@@ -118,5 +118,5 @@ def _seconds(call: Callable[[], object], repeats: int) -> float:
     return (time.perf_counter() - start) / repeats
 
 
-def _samples(lists: Mapping[str, list[float]]) -> dict[str, Samples]:
+def _to_samples(lists: Mapping[str, list[float]]) -> dict[str, Samples]:
     return {name: Samples(tuple(values)) for name, values in lists.items()}

@@ -19,7 +19,7 @@ import torch
 _jaxtyped = jaxtyping.jaxtyped
 
 
-def _jaxtyped_once(function_or_class: Any = None, **options: Any) -> Any:
+def _jaxtyped_if_shaped(function_or_class: Any = None, **options: Any) -> Any:
     """Shape checks for functions of modules and classes that state shapes.
 
     A function inside a function would be compiled anew for its checks in every call, which takes longer than the tests.
@@ -28,13 +28,13 @@ def _jaxtyped_once(function_or_class: Any = None, **options: Any) -> Any:
     """
     if function_or_class is None:
         inside_a_function = sys._getframe(1).f_code.co_flags & inspect.CO_OPTIMIZED
-        return lambda function: function if inside_a_function else _jaxtyped_once(function, **options)
-    if inspect.isfunction(function_or_class) and not _states_shapes(function_or_class):
+        return lambda function: function if inside_a_function else _jaxtyped_if_shaped(function, **options)
+    if inspect.isfunction(function_or_class) and not _has_shape_annotation(function_or_class):
         return function_or_class
     return _jaxtyped(function_or_class, **options)
 
 
-def _states_shapes(function: Any) -> bool:
+def _has_shape_annotation(function: Any) -> bool:
     """Whether an annotation names a shape, as in Float[Tensor, "batch length"], or an alias of one."""
     names = {name for text in function.__annotations__.values() for name in re.findall(r"\w+", str(text))}
     values = (function.__globals__.get(name) for name in names)
@@ -44,7 +44,7 @@ def _states_shapes(function: Any) -> bool:
     )
 
 
-jaxtyping.jaxtyped = _jaxtyped_once
+jaxtyping.jaxtyped = _jaxtyped_if_shaped
 # Hypothesis' usual limits on time fail where a machine is slow or busy.
 hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -66,7 +66,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture(autouse=True)
-def same_start() -> None:
+def reset_random_state() -> None:
     """The same random numbers and one thread for a test, whatever ran before it.
 
     A translator of CTranslate2 sets the number of threads of the whole process. With two in each of pytest's workers,
@@ -79,14 +79,14 @@ def same_start() -> None:
 
 
 @pytest.fixture
-def as_users_call() -> Iterator[None]:
+def without_shape_checks() -> Iterator[None]:
     """Without the suite's shape checks, which would catch a wrong argument before the package's own message does."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
-class Ledger:
+class ProofRecorder:
     """Which claims were proved in this run. Lives where reports arrive, so also above parallel workers."""
 
     def __init__(self, path: str) -> None:
@@ -97,31 +97,33 @@ class Ledger:
             self.proved |= {tuple(value) for name, value in report.user_properties if name == "proved"}
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        from conformance.claims import CLAIMS
-        from conformance.table import render
+        from conformance.claims import PORTABLE_CLAIMS
+        from conformance.promise_table import render_page
 
-        missing = [claim for claim in CLAIMS if claim not in self.proved]
+        missing = [claim for claim in PORTABLE_CLAIMS if claim not in self.proved]
         if missing:
             terminalreporter.write_line(
                 f"{self.path} not written: {len(missing)} claims unproved, such as {missing[0]}"
             )
         else:
-            self.path.write_text(render(CLAIMS), encoding="utf-8")
-            terminalreporter.write_line(f"wrote {self.path}: {len(CLAIMS)} claims proved")
+            self.path.write_text(render_page(PORTABLE_CLAIMS), encoding="utf-8")
+            terminalreporter.write_line(f"wrote {self.path}: {len(PORTABLE_CLAIMS)} claims proved")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if "not slow" in config.option.markexpr:
-        hypothesis.settings.load_profile("by day")  # what a test says itself is for tests/by_night.py to lower
+        hypothesis.settings.load_profile(
+            "by day"
+        )  # what a test says itself is for tests/hypothesis_examples.py to lower
     path = config.getoption("--write-table")
     if path and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Ledger(path), "ledger")
+        config.pluginmanager.register(ProofRecorder(path), "proof_recorder")
         stale = "tests/conformance/test_table.py::test_the_page_in_the_docs_is_the_one_the_claims_make"
         config.option.deselect = [*(config.option.deselect or []), stale]
 
 
 @pytest.fixture
-def proved(record_property):
+def record_proof(record_property):
     """Call with a claim at the end of the test that proved it; a test of a sample proves nothing."""
 
     def note(claim: tuple[str, ...], *, everything: bool = True) -> None:

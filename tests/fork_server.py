@@ -25,17 +25,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-READ_AT_START = ("PYTHON", "OMP_")
+STARTUP_VARIABLES = ("PYTHON", "OMP_")
 """Variables with such names are read when a process starts, so a fork cannot have others."""
 
-IMPORTED = ("regard.cli.app", "regard.search", "regard.translation", "regard.view.page")
-IMPORTED_TO_TRAIN = ("accelerate", "regard.train.loop", "sacrebleu", "torch._dynamo", "torch.utils.tensorboard")
+PRELOADED_MODULES = ("regard.cli.app", "regard.search", "regard.translation", "regard.view.page")
+PRELOADED_FOR_TRAINING = ("accelerate", "regard.train.loop", "sacrebleu", "torch._dynamo", "torch.utils.tensorboard")
 
 exit_codes: list[int | None] = []
 """That of a fork, once it is known."""
 
 
-def end() -> None:
+def exit_now() -> None:
     """End at once where nothing is left to say: Python would take apart all that was imported, and so copy it first."""
     with suppress(OSError, AttributeError):
         if exit_codes:
@@ -44,9 +44,9 @@ def end() -> None:
             os._exit(exit_codes[0] or 0)
 
 
-def import_for(arguments: list[str]) -> None:
+def preload_modules(arguments: list[str]) -> None:
     """Import what commands do, also what they import when they come to need it. All forks that follow have it too."""
-    for name in (*IMPORTED, *(IMPORTED_TO_TRAIN if "train" in arguments else ())):
+    for name in (*PRELOADED_MODULES, *(PRELOADED_FOR_TRAINING if "train" in arguments else ())):
         importlib.import_module(name)
 
 
@@ -64,7 +64,7 @@ class Request(NamedTuple):
     def take_over(self) -> None:
         """Make this process what the client is."""
         here, there = (
-            {name: value for name, value in one.items() if name.startswith(READ_AT_START)}
+            {name: value for name, value in one.items() if name.startswith(STARTUP_VARIABLES)}
             for one in (os.environ, self.environment)
         )
         os.environ.clear()
@@ -139,7 +139,7 @@ class Server:
                 elif not isinstance(key.fileobj, socket.socket):
                     self.selector.unregister(key.fileobj)
                     os.close(key.fd)
-                    self.tell_exit_code(key.data)
+                    self.send_exit_code(key.data)
                 elif key.data in self.clients:
                     self.selector.unregister(key.fileobj)
                     os.kill(key.data, signal.SIGKILL)  # as its client was, which says nothing otherwise
@@ -152,7 +152,7 @@ class Server:
             client.close()
             return None
         arguments, *rest = json.loads(message)
-        import_for(arguments)
+        preload_modules(arguments)
         gc.freeze()  # or a fork's first collection would copy all there is
         child = os.fork()
         if child == 0:
@@ -164,27 +164,27 @@ class Server:
         self.clients[child] = client
         self.selector.register(client, selectors.EVENT_READ, child)
         self.selector.register(os.pidfd_open(child), selectors.EVENT_READ, child)
-        self.tell(child, child)
+        self.send_number(child, child)
         return None
 
-    def tell_exit_code(self, child: int) -> None:
+    def send_exit_code(self, child: int) -> None:
         """Of a fork that has ended, to its client."""
         _, status = os.waitpid(child, 0)
-        self.tell(child, os.waitstatus_to_exitcode(status))
+        self.send_number(child, os.waitstatus_to_exitcode(status))
         client = self.clients.pop(child)
         with suppress(KeyError):  # it was killed
             self.selector.unregister(client)
         client.close()
 
-    def tell(self, child: int, number: int) -> None:
+    def send_number(self, child: int, number: int) -> None:
         """Send a number to the client of a fork, if it is there still."""
         with suppress(OSError):
             self.clients[child].send(b"%d" % number)
 
 
 if __name__ == "__main__":
-    atexit.register(end)  # before any other, so that it is called after all others
-    import_for([])
+    atexit.register(exit_now)  # before any other, so that it is called after all others
+    preload_modules([])
     request = Server().serve()
     request.take_over()
     try:

@@ -42,13 +42,13 @@ from regard.text import Embedder, Pooling, Tokenizer
 from regard.text.alignments import Alignment, symmetrized
 from regard.text.subwords import Subwords
 from regard.train import RankShard, RunContext, Schedule, Settings, Task, Validation, run
-from regard.train.averaging import averaged
+from regard.train.averaging import average_states
 from regard.train.loss import smoothed_cross_entropy
 from regard.translation import Scorer, Translator, score
 from regard.view import read, read_pair, write_page
 
 
-def _quietly(make: Callable[[], Any]) -> Callable[[], Any]:
+def _without_warnings(make: Callable[[], Any]) -> Callable[[], Any]:
     def made() -> Any:
         with warnings.catch_warnings():  # prototypes of torch say that they are
             warnings.simplefilter("ignore")
@@ -134,10 +134,12 @@ GARBAGE: dict[str, Callable[[], Any]] = {
     "meta bools": lambda: torch.ones(3, 5, dtype=torch.bool, device="meta"),
     "sparse": lambda: torch.ones(1, 2, 3, 4).to_sparse(),
     "sparse ids": lambda: torch.ones(2, 3, dtype=torch.long).to_sparse(),
-    "csr": _quietly(lambda: torch.ones(3, 4).to_sparse_csr()),
-    "nested": _quietly(lambda: torch.nested.nested_tensor([torch.ones(2, 3, 4), torch.ones(1, 3, 4)])),
-    "jagged": _quietly(lambda: torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=torch.jagged)),
-    "quantized": _quietly(lambda: torch.quantize_per_tensor(torch.ones(1, 2, 3, 4), 0.1, 0, torch.qint8)),
+    "csr": _without_warnings(lambda: torch.ones(3, 4).to_sparse_csr()),
+    "nested": _without_warnings(lambda: torch.nested.nested_tensor([torch.ones(2, 3, 4), torch.ones(1, 3, 4)])),
+    "jagged": _without_warnings(
+        lambda: torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=torch.jagged)
+    ),
+    "quantized": _without_warnings(lambda: torch.quantize_per_tensor(torch.ones(1, 2, 3, 4), 0.1, 0, torch.qint8)),
     "mkldnn": lambda: torch.ones(1, 2, 3, 4).to_mkldnn(),
     "array": lambda: np.ones((1, 2, 3, 4), np.float32),
     "array, reversed": lambda: np.arange(15).reshape(3, 5)[::-1],
@@ -161,7 +163,7 @@ GARBAGE: dict[str, Callable[[], Any]] = {
 
 
 @dataclass(frozen=True)
-class Target:
+class PublicCall:
     """A public call: ``make`` gives valid arguments by name, fresh each time."""
 
     name: str
@@ -187,12 +189,12 @@ def tokens(*shape: int) -> torch.Tensor:
     return torch.linspace(-1, 1, math.prod(shape)).view(shape)
 
 
-def triple() -> dict[str, Any]:
+def query_key_value() -> dict[str, Any]:
     return {"query": tokens(2, 3, 5, 7), "key": tokens(2, 3, 11, 7), "value": tokens(2, 3, 11, 13)}
 
 
-def options(**more: Any) -> Callable[[], dict[str, Any]]:
-    return lambda: triple() | {"mask": None, "bias": None, "scale": None} | more
+def attention_arguments(**more: Any) -> Callable[[], dict[str, Any]]:
+    return lambda: query_key_value() | {"mask": None, "bias": None, "scale": None} | more
 
 
 def ids() -> torch.Tensor:
@@ -206,14 +208,14 @@ def bert() -> Bert:
 
 @cache
 def transformer() -> Transformer:
-    model = Transformer(TransformerConfig(vocabulary=len_of_subwords(), width=6, layers=1, heads=2, inner=7)).eval()
+    model = Transformer(TransformerConfig(vocabulary=vocab_size(), width=6, layers=1, heads=2, inner=7)).eval()
     model.subwords = (subwords(), subwords())
     return model
 
 
 @cache
 def recurrent() -> Recurrent:
-    model = Recurrent(RecurrentConfig(vocabulary=len_of_subwords(), width=6, hidden=8)).eval()
+    model = Recurrent(RecurrentConfig(vocabulary=vocab_size(), width=6, hidden=8)).eval()
     model.subwords = (subwords(), subwords())
     return model
 
@@ -223,7 +225,7 @@ def subwords() -> Subwords:
     return Subwords.train(["zwei kleine hunde", "two small dogs"] * 3, size=300)
 
 
-def len_of_subwords() -> int:
+def vocab_size() -> int:
     return subwords().vocabulary
 
 
@@ -239,7 +241,7 @@ def tokenizer() -> Tokenizer:
 
 
 @cache
-def reader() -> Bert:
+def bert_with_tokenizer() -> Bert:
     model = copy.deepcopy(bert())
     model.tokenizer = tokenizer()
     return model
@@ -254,33 +256,33 @@ def pool() -> PagePool:
     return PagePool(2, 5, page_size=4)
 
 
-def paged() -> PagedCache:
+def paged_cache() -> PagedCache:
     return PagedCache.empty(pool(), 2).extended(tokens(2, 2, 3, 5), tokens(2, 2, 3, 5))
 
 
-def cached() -> KeyValueCache:
+def key_value_cache() -> KeyValueCache:
     return KeyValueCache.empty().extended(tokens(2, 2, 3, 5), tokens(2, 2, 3, 5))
 
 
-def folder() -> Path:
+def new_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="garbage-")) / "new"
 
 
-def seen() -> Any:
+def record_bert() -> Any:
     with regard.record(bert()) as found:
         bert()(ids())
     return found
 
 
-def searched(search: Any) -> Callable[..., Any]:
+def call_search(search: Any) -> Callable[..., Any]:
     return lambda source, lengths, most: search.search(transformer(), source, lengths, most=most)
 
 
-def state_of(model: EncoderDecoder) -> Any:
+def start_state(model: EncoderDecoder) -> Any:
     return model.start(ids(), lengths=torch.tensor([4, 3]))
 
 
-def _catalogue() -> Iterator[Target]:
+def _catalogue() -> Iterator[PublicCall]:
     """Each mechanism: constructor, forward, observe, weights, and a step; and rows for more of them."""
     row = {
         "name": "dot_product",
@@ -291,38 +293,38 @@ def _catalogue() -> Iterator[Target]:
         "masks": "any",
         "bias": True,
     }
-    yield Target("register_mechanism", regard.register_mechanism, lambda: {"row": regard.CatalogueRow(**row)})
+    yield PublicCall("register_mechanism", regard.register_mechanism, lambda: {"row": regard.CatalogueRow(**row)})
     for entry in regard.catalogue():
         made = entry.mechanism(heads=3, head_dim=7)
         parameters = inspect.signature(entry.mechanism.__init__).parameters
         defaults = {"heads": 3, "head_dim": 7} | {name: parameters[name].default for name in entry.options}
-        yield Target(f"{entry.name}()", entry.mechanism, lambda defaults=defaults: dict(defaults))
-        plain = lambda: triple() | {"mask": None, "bias": None}  # noqa: E731
-        yield Target(f"{entry.name}.forward", made, plain)
-        yield Target(f"{entry.name}.observe", made.observe, lambda plain=plain: plain() | {"top": 2, "rows": None})
-        yield Target(
+        yield PublicCall(f"{entry.name}()", entry.mechanism, lambda defaults=defaults: dict(defaults))
+        plain = lambda: query_key_value() | {"mask": None, "bias": None}  # noqa: E731
+        yield PublicCall(f"{entry.name}.forward", made, plain)
+        yield PublicCall(f"{entry.name}.observe", made.observe, lambda plain=plain: plain() | {"top": 2, "rows": None})
+        yield PublicCall(
             f"{entry.name}.weights",
             made.weights,
             lambda plain=plain: {name: part for name, part in plain().items() if name != "value"} | {"rows": None},
         )
-        yield Target(
+        yield PublicCall(
             f"{entry.name}.step",
             made.step,
-            lambda made=made: triple() | {"state": made.empty_state(), "mask": None, "bias": None},
+            lambda made=made: query_key_value() | {"state": made.empty_state(), "mask": None, "bias": None},
         )
         if hasattr(made, "prepared"):
-            yield Target(f"{entry.name}.prepared", made.prepared, lambda: {"key": tokens(2, 3, 11, 7)})
-            yield Target(
+            yield PublicCall(f"{entry.name}.prepared", made.prepared, lambda: {"key": tokens(2, 3, 11, 7)})
+            yield PublicCall(
                 f"{entry.name}.forward with prepared",
                 made,
-                lambda made=made: triple() | {"prepared": made.prepared(triple()["key"]).detach()},
+                lambda made=made: query_key_value() | {"prepared": made.prepared(query_key_value()["key"]).detach()},
             )
 
 
-def _layers() -> Iterator[Target]:
+def _layers() -> Iterator[PublicCall]:
     layer = MultiHeadAttention(6, 2).eval()
     block, decoder = encoder_block(6, 2, 7).eval(), decoder_block(6, 2, 7).eval()
-    yield Target(
+    yield PublicCall(
         "MultiHeadAttention()",
         MultiHeadAttention,
         lambda: {
@@ -339,14 +341,14 @@ def _layers() -> Iterator[Target]:
         },
     )
     four = lambda: {"query": tokens(2, 5, 6), "key": None, "value": None, "mask": None, "cache": None}  # noqa: E731
-    yield Target("MultiHeadAttention.forward", layer, four)
-    yield Target(
+    yield PublicCall("MultiHeadAttention.forward", layer, four)
+    yield PublicCall(
         "MultiHeadAttention.forward with a cache",
         MultiHeadAttention(6, 2, position=positions.Rotary(3 - 1), head_dim=2),
         lambda: four() | {"cache": KeyValueCache.empty()},
     )
-    yield Target("MultiHeadAttention.project_memory", layer.project_memory, lambda: {"memory": tokens(2, 5, 6)})
-    yield Target(
+    yield PublicCall("MultiHeadAttention.project_memory", layer.project_memory, lambda: {"memory": tokens(2, 5, 6)})
+    yield PublicCall(
         "MultiHeadAttention.attend_memory",
         layer.attend_memory,
         lambda: {
@@ -357,7 +359,7 @@ def _layers() -> Iterator[Target]:
         },
     )
     turning = MultiHeadAttention(8, 2, position=positions.Rotary(4)).eval()
-    yield Target(
+    yield PublicCall(
         "MultiHeadAttention.attend_memory, turning",
         turning.attend_memory,
         lambda: {
@@ -367,16 +369,18 @@ def _layers() -> Iterator[Target]:
             "offset": None,
         },
     )
-    yield Target("from_torch", MultiHeadAttention.from_torch, lambda: {"module": torch_layer(), "batch_first": None})
-    yield Target(
+    yield PublicCall(
+        "from_torch", MultiHeadAttention.from_torch, lambda: {"module": torch_layer(), "batch_first": None}
+    )
+    yield PublicCall(
         "FeedForward()",
         FeedForward,
         lambda: {"width": 6, "inner": 7, "activation": "relu", "dropout": 0.0, "bias": True},
     )
-    yield Target("FeedForward.forward", FeedForward(6, 7), lambda: {"tokens": tokens(2, 5, 6)})
-    yield Target("Dropout()", Dropout, lambda: {"p": 0.1})
-    yield Target("Dropout.forward", Dropout(0.5), lambda: {"tokens": tokens(2, 5, 6)})
-    yield Target("PostNorm()", PostNorm, lambda: {"norm": torch.nn.LayerNorm(6), "dropout": 0.0})
+    yield PublicCall("FeedForward.forward", FeedForward(6, 7), lambda: {"tokens": tokens(2, 5, 6)})
+    yield PublicCall("Dropout()", Dropout, lambda: {"p": 0.1})
+    yield PublicCall("Dropout.forward", Dropout(0.5), lambda: {"tokens": tokens(2, 5, 6)})
+    yield PublicCall("PostNorm()", PostNorm, lambda: {"norm": torch.nn.LayerNorm(6), "dropout": 0.0})
     numbers = {
         "width": 6,
         "heads": 2,
@@ -391,10 +395,10 @@ def _layers() -> Iterator[Target]:
         "mechanism": "dot_product",
         "position": None,
     }
-    yield Target("encoder_block()", encoder_block, lambda: dict(numbers))
-    yield Target("decoder_block()", decoder_block, lambda: numbers | {"cross_attention": True})
-    yield Target("EncoderBlock.forward", block, lambda: {"tokens": tokens(2, 5, 6), "mask": None})
-    yield Target(
+    yield PublicCall("encoder_block()", encoder_block, lambda: dict(numbers))
+    yield PublicCall("decoder_block()", decoder_block, lambda: numbers | {"cross_attention": True})
+    yield PublicCall("EncoderBlock.forward", block, lambda: {"tokens": tokens(2, 5, 6), "mask": None})
+    yield PublicCall(
         "DecoderBlock.forward",
         decoder,
         lambda: {
@@ -407,19 +411,21 @@ def _layers() -> Iterator[Target]:
     )
 
 
-def _caches() -> Iterator[Target]:
+def _caches() -> Iterator[PublicCall]:
     two = lambda: {"key": tokens(2, 2, 1, 5), "value": tokens(2, 2, 1, 5)}  # noqa: E731
-    yield Target("KeyValueCache.extended", lambda **new: cached().extended(**new), two)
-    yield Target("KeyValueCache.extended, empty", lambda **new: KeyValueCache.empty().extended(**new), two)
-    yield Target(
-        "KeyValueCache.reordered", lambda entries: cached().reordered(entries), lambda: {"entries": torch.tensor([0])}
-    )
-    yield Target(
-        "DecoderCache.reordered",
-        lambda entries: DecoderCache(cached()).reordered(entries),
+    yield PublicCall("KeyValueCache.extended", lambda **new: key_value_cache().extended(**new), two)
+    yield PublicCall("KeyValueCache.extended, empty", lambda **new: KeyValueCache.empty().extended(**new), two)
+    yield PublicCall(
+        "KeyValueCache.reordered",
+        lambda entries: key_value_cache().reordered(entries),
         lambda: {"entries": torch.tensor([0])},
     )
-    yield Target(
+    yield PublicCall(
+        "DecoderCache.reordered",
+        lambda entries: DecoderCache(key_value_cache()).reordered(entries),
+        lambda: {"entries": torch.tensor([0])},
+    )
+    yield PublicCall(
         "PagePool()",
         PagePool,
         lambda: {
@@ -432,30 +438,30 @@ def _caches() -> Iterator[Target]:
             "device": None,
         },
     )
-    yield Target("PagePool.take", lambda count: pool().take(count), lambda: {"count": 2})
-    yield Target("PagedCache.empty", PagedCache.empty, lambda: {"pool": pool(), "batch": 2})
+    yield PublicCall("PagePool.take", lambda count: pool().take(count), lambda: {"count": 2})
+    yield PublicCall("PagedCache.empty", PagedCache.empty, lambda: {"pool": pool(), "batch": 2})
     with torch.no_grad():
-        yield Target(
+        yield PublicCall(
             "PagedCache.extended",
-            lambda **new: paged().extended(**new),
+            lambda **new: paged_cache().extended(**new),
             lambda: two() | {"lengths": None},
         )
-    yield Target("PagedCache.reordered", lambda entries: paged().reordered(entries), lambda: {"entries": [0]})
-    yield Target("PagedCache.tokens", lambda entry: paged().tokens(entry), lambda: {"entry": 0})
-    yield Target(
+    yield PublicCall("PagedCache.reordered", lambda entries: paged_cache().reordered(entries), lambda: {"entries": [0]})
+    yield PublicCall("PagedCache.tokens", lambda entry: paged_cache().tokens(entry), lambda: {"entry": 0})
+    yield PublicCall(
         "PagedCache.joined",
-        lambda other: paged().joined(other),
+        lambda other: paged_cache().joined(other),
         lambda: {"other": None},
     )
-    yield Target(
+    yield PublicCall(
         "PagedCache.attention",
-        lambda **asked: paged().attention(**asked),
+        lambda **asked: paged_cache().attention(**asked),
         lambda: {"query": tokens(2, 4, 1, 5), "mask": None, "scale": None, "impl": "auto"},
     )
 
 
-def _models() -> Iterator[Target]:
-    yield Target(
+def _models() -> Iterator[PublicCall]:
+    yield PublicCall(
         "BertConfig",
         lambda **numbers: Bert(BertConfig(**numbers)),
         lambda: {
@@ -475,9 +481,11 @@ def _models() -> Iterator[Target]:
             "pooler": True,
         },
     )
-    yield Target("Bert()", Bert, lambda: {"config": BertConfig(41, 6, 1, 2, 7, 17)})
-    yield Target("Bert.forward", bert(), lambda: {"ids": ids(), "mask": None, "segments": None, "keep_layers": False})
-    yield Target("Bert.save", bert().save, lambda: {"folder": folder(), "overwrite": False})
+    yield PublicCall("Bert()", Bert, lambda: {"config": BertConfig(41, 6, 1, 2, 7, 17)})
+    yield PublicCall(
+        "Bert.forward", bert(), lambda: {"ids": ids(), "mask": None, "segments": None, "keep_layers": False}
+    )
+    yield PublicCall("Bert.save", bert().save, lambda: {"folder": new_folder(), "overwrite": False})
     shared = {
         "vocabulary": 41,
         "target_vocabulary": None,
@@ -489,7 +497,7 @@ def _models() -> Iterator[Target]:
         "layers": 1,
         "dropout": 0.1,
     }
-    yield Target(
+    yield PublicCall(
         "TransformerConfig",
         lambda **numbers: Transformer(TransformerConfig(**numbers)),
         lambda: (
@@ -509,78 +517,84 @@ def _models() -> Iterator[Target]:
             }
         ),
     )
-    yield Target(
+    yield PublicCall(
         "RecurrentConfig",
         lambda **numbers: Recurrent(RecurrentConfig(**numbers)),
         lambda: shared | {"hidden": 8, "cell": "gru", "attention": "local_p", "window": 2, "input_feeding": True},
     )
-    yield Target("Transformer()", Transformer, lambda: {"config": transformer().config})
-    yield Target("Recurrent()", Recurrent, lambda: {"config": recurrent().config})
+    yield PublicCall("Transformer()", Transformer, lambda: {"config": transformer().config})
+    yield PublicCall("Recurrent()", Recurrent, lambda: {"config": recurrent().config})
     for model in (transformer(), recurrent()):
         name = type(model).__name__
         pair = lambda: {"source": ids(), "target": ids(), "mask": None}  # noqa: E731
-        yield Target(f"{name}.forward", model, pair)
-        yield Target(f"{name}.cross_attention_weights", model.cross_attention_weights, pair)
-        yield Target(f"{name}.start", model.start, lambda: {"source": ids(), "lengths": torch.tensor([4, 3])})
-        step = lambda model=model: {"tokens": torch.tensor([2, 2]), "state": state_of(model)}  # noqa: E731
-        yield Target(f"{name}.step", model.step, step)
-        yield Target(f"{name}.step_with_weights", model.step_with_weights, step)
-        yield Target(
+        yield PublicCall(f"{name}.forward", model, pair)
+        yield PublicCall(f"{name}.cross_attention_weights", model.cross_attention_weights, pair)
+        yield PublicCall(f"{name}.start", model.start, lambda: {"source": ids(), "lengths": torch.tensor([4, 3])})
+        step = lambda model=model: {"tokens": torch.tensor([2, 2]), "state": start_state(model)}  # noqa: E731
+        yield PublicCall(f"{name}.step", model.step, step)
+        yield PublicCall(f"{name}.step_with_weights", model.step_with_weights, step)
+        yield PublicCall(
             f"{name}.state.reordered",
-            lambda entries, model=model: state_of(model).reordered(entries),
+            lambda entries, model=model: start_state(model).reordered(entries),
             lambda: {"entries": torch.tensor([0])},
         )
-        yield Target(f"{name}.save", model.save, lambda: {"folder": folder(), "overwrite": False, "keep_others": False})
-    yield Target("Transformer.encode", transformer().encode, lambda: {"source": ids(), "mask": None})
-    yield Target("load", regard.load, lambda: {"folder_or_name": "no/such/model", "device": None, "dtype": None})
+        yield PublicCall(
+            f"{name}.save", model.save, lambda: {"folder": new_folder(), "overwrite": False, "keep_others": False}
+        )
+    yield PublicCall("Transformer.encode", transformer().encode, lambda: {"source": ids(), "mask": None})
+    yield PublicCall("load", regard.load, lambda: {"folder_or_name": "no/such/model", "device": None, "dtype": None})
 
 
-def _searches() -> Iterator[Target]:
-    yield Target(
+def _searches() -> Iterator[PublicCall]:
+    yield PublicCall(
         "Beam()",
         Beam,
         lambda: {"width": 3, "length_penalty": 0.6, "coverage_penalty": 0.0, "best": 1, "patience": 1.0},
     )
-    yield Target("Sampling()", Sampling, lambda: {"seed": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "best": 1})
+    yield PublicCall(
+        "Sampling()", Sampling, lambda: {"seed": 1, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "best": 1}
+    )
     for search in (Greedy(), Beam(2), Sampling(seed=1)):
-        yield Target(
+        yield PublicCall(
             f"{type(search).__name__}.search",
-            searched(search),
+            call_search(search),
             lambda: {"source": ids(), "lengths": torch.tensor([4, 3]), "most": 3},
         )
-    yield Target(
+    yield PublicCall(
         "search of a model",
         Greedy().search,
         lambda: {"model": recurrent(), "source": ids(), "lengths": torch.tensor([4, 3]), "most": 3},
     )
 
 
-def _texts() -> Iterator[Target]:
-    embedder = Embedder(reader())
+def _texts() -> Iterator[PublicCall]:
+    embedder = Embedder(bert_with_tokenizer())
     one = lambda: {"texts": ["a dog", "a small dog"], "batch": 2, "truncate": False}  # noqa: E731
-    yield Target("Embedder()", Embedder, lambda: {"model": reader(), "pooling": None})
-    yield Target("Embedder.sentences", embedder.sentences, one)
-    yield Target("Embedder.tokens", embedder.tokens, one)
-    yield Target("Tokenizer.encode", tokenizer().encode, lambda: {"texts": ["a dog"], "truncate": False})
-    yield Target("Tokenizer.tokenize", tokenizer().tokenize, lambda: {"texts": ["a dog"], "truncate": False})
-    yield Target("Tokenizer.from_file", Tokenizer.from_file, lambda: {"path": "no/such", "pad_id": None, "limit": None})
-    yield Target(
+    yield PublicCall("Embedder()", Embedder, lambda: {"model": bert_with_tokenizer(), "pooling": None})
+    yield PublicCall("Embedder.sentences", embedder.sentences, one)
+    yield PublicCall("Embedder.tokens", embedder.tokens, one)
+    yield PublicCall("Tokenizer.encode", tokenizer().encode, lambda: {"texts": ["a dog"], "truncate": False})
+    yield PublicCall("Tokenizer.tokenize", tokenizer().tokenize, lambda: {"texts": ["a dog"], "truncate": False})
+    yield PublicCall(
+        "Tokenizer.from_file", Tokenizer.from_file, lambda: {"path": "no/such", "pad_id": None, "limit": None}
+    )
+    yield PublicCall(
         "Pooling()",
-        lambda **said: Embedder(reader(), pooling=Pooling(**said)).sentences("a"),
+        lambda **said: Embedder(bert_with_tokenizer(), pooling=Pooling(**said)).sentences("a"),
         lambda: {"modes": ("mean",)},
     )
-    yield Target("Subwords.encode", subwords().encode, lambda: {"texts": ["zwei"]})
-    yield Target("Subwords.decode", subwords().decode, lambda: {"ids": [5]})
-    yield Target("Subwords.pieces", subwords().pieces, lambda: {"text": "zwei"})
-    yield Target("Subwords.from_file", Subwords.from_file, lambda: {"path": "no/such"})
-    yield Target(
+    yield PublicCall("Subwords.encode", subwords().encode, lambda: {"texts": ["zwei"]})
+    yield PublicCall("Subwords.decode", subwords().decode, lambda: {"ids": [5]})
+    yield PublicCall("Subwords.pieces", subwords().pieces, lambda: {"text": "zwei"})
+    yield PublicCall("Subwords.from_file", Subwords.from_file, lambda: {"path": "no/such"})
+    yield PublicCall(
         "Subwords.train",
         Subwords.train,
         lambda: {"texts": ["zwei hunde"] * 3, "size": 290, "algorithm": "bpe", "coverage": 1.0},
     )
 
 
-def _masks() -> Iterator[Target]:
+def _masks() -> Iterator[PublicCall]:
     made = {
         "causal": {"align": "end"},
         "window": {"left": 1, "right": 2, "align": "end"},
@@ -597,30 +611,32 @@ def _masks() -> Iterator[Target]:
     }
     for name, arguments in made.items():
         make = getattr(masks, name)
-        yield Target(
+        yield PublicCall(
             f"{name}() in attention",
-            lambda make=make, **said: regard.attention(**triple(), mask=~shown(make(**said)) | masks.causal()),
+            lambda make=make, **said: regard.attention(
+                **query_key_value(), mask=~check_printable(make(**said)) | masks.causal()
+            ),
             lambda arguments=arguments: dict(arguments),
         )
-    yield Target(
+    yield PublicCall(
         "from_multihead_attention() of heads",
-        lambda **said: shown(masks.from_multihead_attention(**said)),
+        lambda **said: check_printable(masks.from_multihead_attention(**said)),
         lambda: {"attn_mask": torch.zeros(6, 3, 5, dtype=torch.bool), "key_padding_mask": None, "heads": 3},
     )
     kinds = [masks.causal(), masks.padding([1, 2]), masks.padding([1, 2], side="left"), masks.documents([1, 2, 3])]
     kinds += [masks.random_blocks(1, block=2), masks.global_tokens([0]), masks.keep(torch.ones(3, 3, dtype=torch.bool))]
     for mask in (*kinds, kinds[0] & kinds[1], kinds[3] | kinds[5], ~kinds[6]):
-        yield Target(f"{mask!r}.mask_mod", mask.mask_mod, lambda: {"queries": 3, "keys": 3, "device": None})
+        yield PublicCall(f"{mask!r}.mask_mod", mask.mask_mod, lambda: {"queries": 3, "keys": 3, "device": None})
         sizes = lambda: {"batch": 2, "heads": 3, "queries": 3, "keys": 3}  # noqa: E731
-        yield Target(f"{mask!r}.check", mask.check, sizes)
+        yield PublicCall(f"{mask!r}.check", mask.check, sizes)
     for mask in (masks.causal(), masks.padding([1, 2]), masks.documents([1, 2, 3]) | masks.global_tokens([0])):
         kind = type(mask).__name__
-        yield Target(f"{kind}.dense", mask.dense, lambda: {"queries": 3, "keys": 3, "device": None, "rows": None})
-        yield Target(f"{kind}.tiles", mask.tiles, lambda: {"queries": 3, "keys": 3, "tile": 64})
-        yield Target(f"{kind} &", lambda other, mask=mask: (mask & other, other | mask), lambda: {"other": None})
+        yield PublicCall(f"{kind}.dense", mask.dense, lambda: {"queries": 3, "keys": 3, "device": None, "rows": None})
+        yield PublicCall(f"{kind}.tiles", mask.tiles, lambda: {"queries": 3, "keys": 3, "tile": 64})
+        yield PublicCall(f"{kind} &", lambda other, mask=mask: (mask & other, other | mask), lambda: {"other": None})
 
 
-def _positions() -> Iterator[Target]:
+def _positions() -> Iterator[PublicCall]:
     made: dict[Any, dict[str, Any]] = {
         positions.Sinusoidal: {"width": 6, "base": 10.0},
         positions.Learned: {"max_length": 6, "width": 3, "deviation": 0.1},
@@ -630,7 +646,7 @@ def _positions() -> Iterator[Target]:
         positions.ShawRelative: {"head_dim": 7, "max_distance": 4, "value_dim": 3, "values": True},
     }
     for kind, arguments in made.items():
-        yield Target(f"{kind.__name__}()", kind, lambda arguments=arguments: dict(arguments))
+        yield PublicCall(f"{kind.__name__}()", kind, lambda arguments=arguments: dict(arguments))
     scalings: dict[Any, dict[str, Any]] = {
         positions.LinearScaling: {"factor": 2.0},
         positions.DynamicScaling: {"factor": 2.0, "trained_length": 8},
@@ -638,52 +654,56 @@ def _positions() -> Iterator[Target]:
         positions.Llama3Scaling: {"factor": 2.0, "trained_length": 8, "low": 1.0, "high": 4.0},
     }
     for kind, arguments in scalings.items():
-        yield Target(
+        yield PublicCall(
             f"{kind.__name__} of rotary positions",
             lambda kind=kind, **said: positions.Rotary(6, scaling=kind(**said))(tokens(2, 3, 11, 6)),
             lambda arguments=arguments: dict(arguments),
         )
     for position in (positions.Sinusoidal(6), positions.Learned(8, 6)):
-        yield Target(f"{type(position).__name__}.forward", position, lambda: {"length": 6, "offset": 0})
-    yield Target("Rotary.forward", positions.Rotary(6), lambda: {"tensor": tokens(2, 3, 5, 6), "offset": 0})
+        yield PublicCall(f"{type(position).__name__}.forward", position, lambda: {"length": 6, "offset": 0})
+    yield PublicCall("Rotary.forward", positions.Rotary(6), lambda: {"tensor": tokens(2, 3, 5, 6), "offset": 0})
 
 
-def shown(mask: Any) -> Any:
+def check_printable(mask: Any) -> Any:
     """The mask, which can be printed and is equal to itself."""
     assert repr(mask)
     assert mask == mask
     return mask
 
 
-def _training() -> Iterator[Target]:
+def _training() -> Iterator[PublicCall]:
     numbers = dataclasses.asdict(Settings(epochs=1, steps=1, minutes=1.0, validate_every=1))
-    yield Target("Settings()", Settings, lambda: numbers | {"schedule": Schedule()})
-    yield Target(
+    yield PublicCall("Settings()", Settings, lambda: numbers | {"schedule": Schedule()})
+    yield PublicCall(
         "Schedule()",
         lambda **said: Schedule(**said).rate(5),
         lambda: {"name": "cosine", "peak": 1e-3, "warmup": 10, "steps": 100, "floor": 0.0},
     )
     for schedule in (Schedule(), Schedule(warmup=0), Schedule(name="cosine", warmup=2, steps=5)):
-        yield Target(f"{schedule}.rate", schedule.rate, lambda: {"step": 3})
+        yield PublicCall(f"{schedule}.rate", schedule.rate, lambda: {"step": 3})
     recipe = dict(vars(TranslationRecipe((Path("a.tsv"),))))
-    yield Target("TranslationRecipe()", lambda **said: TranslationRecipe(**said).fields(), lambda: dict(recipe))
+    yield PublicCall("TranslationRecipe()", lambda **said: TranslationRecipe(**said).fields(), lambda: dict(recipe))
     effect = lambda **said: TranslationRecipe(**said).check_effect()  # noqa: E731
-    yield Target("TranslationRecipe.check_effect", effect, lambda: dict(recipe))
-    yield Target(
+    yield PublicCall("TranslationRecipe.check_effect", effect, lambda: dict(recipe))
+    yield PublicCall(
         "smoothed_cross_entropy",
         smoothed_cross_entropy,
         lambda: {"logits": tokens(2, 3, 7), "labels": ids()[:, :3], "smoothing": 0.1, "ignored": 0},
     )
-    yield Target("averaged", averaged, lambda: {"states": [{"a": tokens(3)}, {"a": tokens(3)}]})
-    yield Target(
-        "averaged weights", lambda weight: averaged([{"a": tokens(3)}, {"a": weight}]), lambda: {"weight": tokens(3)}
+    yield PublicCall("averaged", average_states, lambda: {"states": [{"a": tokens(3)}, {"a": tokens(3)}]})
+    yield PublicCall(
+        "averaged weights",
+        lambda weight: average_states([{"a": tokens(3)}, {"a": weight}]),
+        lambda: {"weight": tokens(3)},
     )
     once = Settings(steps=1, precision="float32", average=1)
     flags = {"resume": False, "overwrite": False, "device": "cpu", "report": None}
-    yield Target("run", run, lambda: {"task": Line(), "settings": once, "out": tempfile.mkdtemp() + "/out", **flags})
+    yield PublicCall(
+        "run", run, lambda: {"task": LinearTask(), "settings": once, "out": tempfile.mkdtemp() + "/out", **flags}
+    )
 
 
-class Line(Task):
+class LinearTask(Task):
     """One step of a linear layer."""
 
     def prepare(self, context: RunContext) -> None:
@@ -705,62 +725,72 @@ class Line(Task):
         return Validation(score=1.0)
 
 
-def _alignments() -> Iterator[Target]:
+def _alignments() -> Iterator[PublicCall]:
     one = Alignment(frozenset({(0, 0), (1, 2)}))
-    yield Target("Alignment()", Alignment, lambda: {"sure": one.sure, "possible": frozenset()})
-    yield Target("Alignment.text", one.text, lambda: {"first": 1})
-    yield Target("symmetrized", symmetrized, lambda: {"forward": one, "backward": one, "how": "union"})
+    yield PublicCall("Alignment()", Alignment, lambda: {"sure": one.sure, "possible": frozenset()})
+    yield PublicCall("Alignment.text", one.text, lambda: {"first": 1})
+    yield PublicCall("symmetrized", symmetrized, lambda: {"forward": one, "backward": one, "how": "union"})
 
 
-def _translating() -> Iterator[Target]:
+def _translation() -> Iterator[PublicCall]:
     translator = Translator(transformer())
-    yield Target("Translator()", Translator, lambda: {"model": transformer(), "tokens": 100})
+    yield PublicCall("Translator()", Translator, lambda: {"model": transformer(), "tokens": 100})
     one = lambda: {"texts": ["zwei hunde"], "search": Greedy()}  # noqa: E731
-    yield Target("Translator.translate", translator.translate, one)
-    yield Target("Translator.stream", lambda **said: list(translator.stream(**said)), one)
+    yield PublicCall("Translator.translate", translator.translate, one)
+    yield PublicCall("Translator.stream", lambda **said: list(translator.stream(**said)), one)
     scored = {"references": ["a b c d e"], "language": None, "tokenize": None, "lowercase": False}
-    yield Target("Scorer()", Scorer, lambda: dict(scored))
-    yield Target("score", score, lambda: scored | {"hypotheses": ["a b c d e"]})
+    yield PublicCall("Scorer()", Scorer, lambda: dict(scored))
+    yield PublicCall("score", score, lambda: scored | {"hypotheses": ["a b c d e"]})
 
 
-def _looks() -> Iterator[Target]:
-    yield Target("record", lambda model: regard.record(model).__enter__(), lambda: {"model": bert()})
-    yield Target("Seen[]", lambda index: seen()[index], lambda: {"index": 0})
-    yield Target("LayerCall.weights", lambda rows: seen()[0].weights(rows), lambda: {"rows": None})
-    yield Target("LayerCall.observe", lambda **asked: seen()[0].observe(**asked), lambda: {"top": 2, "rows": None})
-    yield Target("read", read, lambda: {"model": reader(), "text": "a dog", "truncate": False})
-    yield Target(
+def _views() -> Iterator[PublicCall]:
+    yield PublicCall("record", lambda model: regard.record(model).__enter__(), lambda: {"model": bert()})
+    yield PublicCall("Recording[]", lambda index: record_bert()[index], lambda: {"index": 0})
+    yield PublicCall("LayerCall.weights", lambda rows: record_bert()[0].weights(rows), lambda: {"rows": None})
+    yield PublicCall(
+        "LayerCall.observe", lambda **asked: record_bert()[0].observe(**asked), lambda: {"top": 2, "rows": None}
+    )
+    yield PublicCall("read", read, lambda: {"model": bert_with_tokenizer(), "text": "a dog", "truncate": False})
+    yield PublicCall(
         "read_pair",
         read_pair,
         lambda: {"translator": Translator(transformer()), "source": "zwei hunde", "target": "two dogs"},
     )
-    yield Target(
+    yield PublicCall(
         "write_page",
         write_page,
-        lambda: {"readings": [read(reader(), "a dog")], "path": folder(), "model": "", "overwrite": False},
+        lambda: {
+            "readings": [read(bert_with_tokenizer(), "a dog")],
+            "path": new_folder(),
+            "model": "",
+            "overwrite": False,
+        },
     )
 
 
-def targets() -> list[Target]:
+def targets() -> list[PublicCall]:
     """Every public call."""
     return [
-        Target("attention", regard.attention, options(dropout=0.0, impl="auto")),
+        PublicCall("attention", regard.attention, attention_arguments(dropout=0.0, impl="auto")),
         *(
-            Target(f"attention, {impl}", regard.attention, options(impl=impl))
+            PublicCall(f"attention, {impl}", regard.attention, attention_arguments(impl=impl))
             for impl in ("native", "sdpa", "reference", "flex")
         ),
-        Target(
+        PublicCall(
             "attention of arrays",
             regard.attention,
             lambda: (
-                {name: side.numpy() for name, side in triple().items()} | {"mask": None, "bias": None, "scale": None}
+                {name: side.numpy() for name, side in query_key_value().items()}
+                | {"mask": None, "bias": None, "scale": None}
             ),
         ),
-        Target("attention, causal", regard.attention, options(mask=masks.causal(), bias=positions.ALiBi(3))),
-        Target("why", regard.why, options(dropout=0.0)),
-        Target("observe", regard.observe, options(top=2, rows=None, impl="auto")),
-        Target("observe, reference", regard.observe, options(top=2, rows=None, impl="reference")),
-        Target(
+        PublicCall(
+            "attention, causal", regard.attention, attention_arguments(mask=masks.causal(), bias=positions.ALiBi(3))
+        ),
+        PublicCall("why", regard.why, attention_arguments(dropout=0.0)),
+        PublicCall("observe", regard.observe, attention_arguments(top=2, rows=None, impl="auto")),
+        PublicCall("observe, reference", regard.observe, attention_arguments(top=2, rows=None, impl="reference")),
+        PublicCall(
             "mechanism", regard.mechanism, lambda: {"name": "dot_product", "heads": 2, "head_dim": 3, "impl": "auto"}
         ),
         *_catalogue(),
@@ -772,7 +802,7 @@ def targets() -> list[Target]:
         *_positions(),
         *_training(),
         *_alignments(),
-        *_translating(),
+        *_translation(),
         *_texts(),
-        *_looks(),
+        *_views(),
     ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gzip
 
-from regard.text.pairs import LeftOut, Pair, Where, read_pairs
+from regard.text.pairs import Pair, PairFormat, SkippedPair, read_pairs
 
 
 def read(*paths, **where):
     """The texts of the pairs, and the reasons of what was left out."""
-    found = list(read_pairs(paths, Where(**where)))
+    found = list(read_pairs(paths, PairFormat(**where)))
     pairs = [(one.source, one.target) for one in found if isinstance(one, Pair)]
-    return pairs, [one.reason for one in found if isinstance(one, LeftOut)]
+    return pairs, [one.reason for one in found if isinstance(one, SkippedPair)]
 
 
 def write(path, content):

@@ -10,7 +10,7 @@ from regard.translation import Translator
 
 GERMAN = ["Ein kleiner Hund läuft durch den Schnee.", "Zwei Hunde laufen.", "Der Hund ist klein."] * 3
 ENGLISH = ["A small dog runs through the snow.", "Two dogs run.", "The dog is small."] * 3
-JOINT = Subwords.train(GERMAN + ENGLISH, size=360)
+JOINT_SUBWORDS = Subwords.train(GERMAN + ENGLISH, size=360)
 SOURCE, TARGET = "Ein kleiner Hund läuft.", "A small dog runs."
 WIDTH, HEADS, LAYERS = 20, 5, 3
 
@@ -20,13 +20,13 @@ def transformer(*, length: int = 1024, **options) -> Translator:
     numbers = {"width": WIDTH, "layers": LAYERS, "decoder_layers": 2, "heads": HEADS, "inner": 13, "dropout": 0.0}
     torch.manual_seed(5)
     model = Transformer(
-        TransformerConfig(vocabulary=JOINT.vocabulary, max_length=length, **{**numbers, **options})
+        TransformerConfig(vocabulary=JOINT_SUBWORDS.vocabulary, max_length=length, **{**numbers, **options})
     ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += torch.randn_like(parameter) * 0.3
     model.tie()
-    model.subwords = (JOINT, JOINT)
+    model.subwords = (JOINT_SUBWORDS, JOINT_SUBWORDS)
     return Translator(model)
 
 
@@ -34,11 +34,11 @@ def recurrent(attention: str, **options) -> Translator:
     """A recurrent model with random weights."""
     torch.manual_seed(7)
     numbers = {"width": 10, "hidden": 14, "attention": attention, "window": 2}
-    model = Recurrent(RecurrentConfig(vocabulary=JOINT.vocabulary, **{**numbers, **options})).eval()
+    model = Recurrent(RecurrentConfig(vocabulary=JOINT_SUBWORDS.vocabulary, **{**numbers, **options})).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += torch.randn_like(parameter) * 0.3
-    model.subwords = (JOINT, JOINT)
+    model.subwords = (JOINT_SUBWORDS, JOINT_SUBWORDS)
     return Translator(model)
 
 

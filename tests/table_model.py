@@ -10,11 +10,11 @@ from regard.errors import RefusedError
 from regard.models import EncoderDecoder
 
 PAD, UNKNOWN, START, END = range(4)
-NEVER = (PAD, UNKNOWN, START)
+BANNED_IDS = (PAD, UNKNOWN, START)
 
 
 @dataclass(frozen=True)
-class Written:
+class TableState:
     sources: tuple[tuple[int, ...], ...]
     targets: tuple[tuple[int, ...], ...]
     length: int
@@ -22,18 +22,18 @@ class Written:
     def reordered(self, entries):
         rows = entries.tolist()
         taken = (tuple(side[row] for row in rows) for side in (self.sources, self.targets))
-        return Written(*taken, self.length)
+        return TableState(*taken, self.length)
 
 
 class TableModel(EncoderDecoder):
-    """``following(source, target)`` gives logits (vocabulary,); ``weighed(source, target)`` weights of the source."""
+    """``next_logits(source, target)`` gives (vocabulary,), ``attention_weights(source, target)`` (source tokens,)."""
 
-    def __init__(self, following, vocabulary, *, weighed=None):
+    def __init__(self, next_logits, vocabulary, *, attention_weights=None):
         super().__init__()
         self.vocab_sizes = vocabulary, vocabulary
         self.pad_id, self.start_id, self.end_id = PAD, START, END
-        self.following, self.weighed = following, weighed
-        self.place = nn.Parameter(torch.zeros(()))
+        self.next_logits, self.attention_weights = next_logits, attention_weights
+        self.dummy_parameter = nn.Parameter(torch.zeros(()))
         self.rows = []
 
     def save(self, folder, *, overwrite=False, keep_others=False):
@@ -47,7 +47,7 @@ class TableModel(EncoderDecoder):
 
     def start(self, source, *, lengths=None):
         sources = tuple(tuple(ids[:length]) for ids, length in zip(source.tolist(), lengths.tolist(), strict=True))
-        return Written(sources, ((),) * len(sources), source.shape[1])
+        return TableState(sources, ((),) * len(sources), source.shape[1])
 
     def step(self, tokens, state):
         assert not self.training
@@ -55,16 +55,16 @@ class TableModel(EncoderDecoder):
         self.rows.append(len(tokens))
         targets = tuple((*ids, token) for ids, token in zip(state.targets, tokens.tolist(), strict=True))
         assert all(ids[0] == START for ids in targets)
-        logits = [self.following(*known) for known in zip(state.sources, (ids[1:] for ids in targets), strict=True)]
-        return torch.from_numpy(np.stack(logits)), Written(state.sources, targets, state.length)
+        logits = [self.next_logits(*known) for known in zip(state.sources, (ids[1:] for ids in targets), strict=True)]
+        return torch.from_numpy(np.stack(logits)), TableState(state.sources, targets, state.length)
 
     def step_with_weights(self, tokens, state):
-        if self.weighed is None:
+        if self.attention_weights is None:
             raise RefusedError("a table has no attention")
         logits, following = self.step(tokens, state)
         weights = np.zeros((len(tokens), state.length))
         for row, (source, target) in enumerate(zip(following.sources, following.targets, strict=True)):
-            weights[row, : len(source)] = self.weighed(source, target[1:])
+            weights[row, : len(source)] = self.attention_weights(source, target[1:])
         return logits, following, torch.from_numpy(weights)
 
 
@@ -82,6 +82,6 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum())
 
 
-def of_source(following, source):
+def bind_source(following, source):
     """What an oracle asks: log-probabilities that follow a target of this source."""
     return lambda target: log_softmax(following(source, target))

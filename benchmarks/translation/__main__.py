@@ -14,11 +14,11 @@ from pathlib import Path
 
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
-from benchmarks.translation.measure import OF_TRAINING, measured, of_run
-from benchmarks.translation.train import trained
+from benchmarks.translation.measure import TRAINING_KEYS, describe_run, measure_translator
+from benchmarks.translation.train import train_model
 
 
-def options() -> argparse.Namespace:
+def parse_options() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.translation",
@@ -35,7 +35,7 @@ def options() -> argparse.Namespace:
 
 def main() -> int:
     """Train and measure what was asked for."""
-    asked = options()
+    asked = parse_options()
     for name in asked.names:
         config = Config.read(name)
         model = asked.out / name
@@ -43,13 +43,13 @@ def main() -> int:
             earlier = results.read(name)
             if earlier is None:
                 raise SystemExit(f"{name} has no result yet: leave out --only-measure")
-            of_training = {key: earlier[key] for key in OF_TRAINING}
-            found = earlier | measured(config, asked.data, model) | of_training
+            of_training = {key: earlier[key] for key in TRAINING_KEYS}
+            found = earlier | measure_translator(config, asked.data, model) | of_training
         else:
             began = time.monotonic()
-            memory = trained(config, asked.data, model, minutes=asked.minutes)
+            memory = train_model(config, asked.data, model, minutes=asked.minutes)
             print(f"trained in {(time.monotonic() - began) / 60:.1f} minutes", file=sys.stderr)
-            found = measured(config, asked.data, model) | of_run(model, memory)
+            found = measure_translator(config, asked.data, model) | describe_run(model, memory)
         print(json.dumps(found, indent=2, ensure_ascii=False))
         results.write(name, found)
     return 0

@@ -43,8 +43,8 @@ class Config:
     def read(cls, name: str) -> Config:
         """The config of that name."""
         fields = tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
-        return cls(name=name, **{key: _fixed(value) for key, value in fields.items()})
+        return cls(name=name, **{key: _lists_to_tuples(value) for key, value in fields.items()})
 
 
-def _fixed(value: Any) -> Any:
+def _lists_to_tuples(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value

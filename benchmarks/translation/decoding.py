@@ -22,24 +22,24 @@ from typing import Any, final
 
 import torch
 
-from benchmarks.apart import Apart
-from benchmarks.peers import quiet_transformers
-from benchmarks.timing import interleaved
+from benchmarks.optional_imports import import_transformers
+from benchmarks.subprocess_worker import SubprocessWorker
+from benchmarks.timing import time_interleaved
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
-from benchmarks.translation.train import files_of
+from benchmarks.translation.train import resolve_files
 from regard.search import Beam
-from regard.text.pairs import Pair, Tally, read_pairs
-from regard.train.allocator import keep_memory
+from regard.text.pairs import Pair, PairCounts, read_pairs
+from regard.train.allocator import keep_freed_memory
 from regard.translation import Translator, score
-from regard.translation.batches import padded
+from regard.translation.batches import pad_rows
 from regard.translation.export import export
 
 _BEAM, _LENGTH_PENALTY = 5, 1.0
 _SENTENCES, _BATCH = 256, 64
-_MOST = 100
+_MAX_TOKENS = 100
 """Tokens of a translation: none of the test data comes near it."""
-_PAUSE = 0.3
+_PAUSE_SECONDS = 0.3
 """Seconds of rest before each turn: threads of the last contestant spin for a fifth of a second."""
 
 Ids = list[list[int]]
@@ -62,7 +62,7 @@ class Decoder:
         for batch in self._batches:
             self._decode(batch)
 
-    def written(self) -> tuple[int, list[str]]:
+    def translate(self) -> tuple[int, list[str]]:
         """How many tokens were written, ends included, and the translations."""
         found = [ids for batch in self._batches for ids in self._decode(batch)]
         return sum(len(ids) + 1 for ids in found), [self._target.decode(ids) for ids in found]
@@ -70,31 +70,31 @@ class Decoder:
 
 def _regard(translator: Translator, exported: Path) -> Decode:
     del exported
-    keep_memory()
+    keep_freed_memory()
     search = Beam(_BEAM, length_penalty=_LENGTH_PENALTY)
 
     def decode(sources: Ids) -> Ids:
         lengths = torch.tensor([len(ids) for ids in sources])
-        source = padded(sources, translator.model.pad_id, translator.model.device)
-        return [list(found[0].ids) for found in search.search(translator.model, source, lengths, most=_MOST)]
+        source = pad_rows(sources, translator.model.pad_id, translator.model.device)
+        return [list(found[0].ids) for found in search.search(translator.model, source, lengths, most=_MAX_TOKENS)]
 
     return decode
 
 
 def _transformers(translator: Translator, exported: Path) -> Decode:
-    model = quiet_transformers().MarianMTModel.from_pretrained(exported / "marian").eval()
+    model = import_transformers().MarianMTModel.from_pretrained(exported / "marian").eval()
     pad_id = translator.model.pad_id
     ends = {pad_id, translator.model.start_id, translator.model.end_id}
 
     def decode(sources: Ids) -> Ids:
-        source = padded(sources, pad_id, model.device)
+        source = pad_rows(sources, pad_id, model.device)
         with torch.inference_mode():
             found = model.generate(
                 input_ids=source,
                 attention_mask=(source != pad_id).long(),
                 num_beams=_BEAM,
                 length_penalty=_LENGTH_PENALTY,
-                max_length=_MOST,
+                max_length=_MAX_TOKENS,
             )
         return [[token for token in row if token not in ends] for row in found.tolist()]
 
@@ -113,7 +113,7 @@ def _ctranslate2(translator: Translator, exported: Path) -> Decode:
     def decode(sources: Ids) -> Ids:
         texts = [[backends[0].id_to_token(token) for token in ids[:-1]] for ids in sources]  # it adds the end itself
         found = engine.translate_batch(
-            texts, beam_size=_BEAM, length_penalty=_LENGTH_PENALTY, max_decoding_length=_MOST
+            texts, beam_size=_BEAM, length_penalty=_LENGTH_PENALTY, max_decoding_length=_MAX_TOKENS
         )
         return [[backends[1].token_to_id(token) for token in one.hypotheses[0]] for one in found]
 
@@ -127,16 +127,16 @@ _DECODERS: dict[str, Callable[[Translator, Path], Decode]] = {
 }
 
 
-def raced(config: Config, data: Path, model: Path, *, seconds: float) -> dict[str, Any]:
+def time_decoders(config: Config, data: Path, model: Path, *, seconds: float) -> dict[str, Any]:
     """Times of all contestants, with the BLEU of what they wrote."""
-    pairs = _pairs(config, data, model)
+    pairs = _read_test_pairs(config, data, model)
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     with tempfile.TemporaryDirectory() as folder:
         _export(model, Path(folder))
-        decoders = {name: Apart(Decoder, name, model, Path(folder), sources) for name in _DECODERS}
+        decoders = {name: SubprocessWorker(Decoder, name, model, Path(folder), sources) for name in _DECODERS}
         written = {name: decoder.call("written") for name, decoder in decoders.items()}
         runs = {name: partial(decoder.call, "run") for name, decoder in decoders.items()}
-        times, _ = interleaved(runs, {}, seconds=seconds, pause=_PAUSE)
+        times, _ = time_interleaved(runs, {}, seconds=seconds, pause=_PAUSE_SECONDS)
     found = {
         name: {
             "seconds": round(taken.median, 3),
@@ -150,9 +150,9 @@ def raced(config: Config, data: Path, model: Path, *, seconds: float) -> dict[st
     return {"sentences": len(pairs), "batch": _BATCH, "beam": _BEAM, "contestants": found}
 
 
-def _pairs(config: Config, data: Path, model: Path) -> list[Pair]:
+def _read_test_pairs(config: Config, data: Path, model: Path) -> list[Pair]:
     """The first sentences of the test data, the longest first, as all are given them."""
-    found = list(Tally().count(read_pairs(files_of(config, config.test, data, model))))[:_SENTENCES]
+    found = list(PairCounts().count(read_pairs(resolve_files(config, config.test, data, model))))[:_SENTENCES]
     return sorted(found, key=lambda pair: -len(pair.source))
 
 
@@ -176,7 +176,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("trained"), metavar="FOLDER", help="of the models")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="to spend")
     asked = parser.parse_args()
-    found = raced(Config.read(asked.name), asked.data, asked.out / asked.name, seconds=asked.seconds)
+    found = time_decoders(Config.read(asked.name), asked.data, asked.out / asked.name, seconds=asked.seconds)
     print(json.dumps(found, indent=2))
     result = results.read(asked.name)
     if result is not None:

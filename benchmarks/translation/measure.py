@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import machine, versions
+from benchmarks.translation.bleu_by_length import bleu_by_length
 from benchmarks.translation.config import Config
-from benchmarks.translation.lengths import by_length
-from benchmarks.translation.train import files_of
+from benchmarks.translation.train import resolve_files
 from regard.search import Beam, Greedy
-from regard.text.pairs import Tally, read_pairs
+from regard.text.pairs import PairCounts, read_pairs
 from regard.translation import Translator, score
 
 
-def measured(config: Config, data: Path, model: Path) -> dict[str, Any]:
+def measure_translator(config: Config, data: Path, model: Path) -> dict[str, Any]:
     """All scores, and some translations."""
     translator = Translator.load(model)
-    pairs = list(Tally().count(read_pairs(files_of(config, config.test, data, model))))
+    pairs = list(PairCounts().count(read_pairs(resolve_files(config, config.test, data, model))))
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     searches = {
         "greedy": Greedy(),
@@ -34,8 +34,8 @@ def measured(config: Config, data: Path, model: Path) -> dict[str, Any]:
         began = time.monotonic()
         texts = [found.text for found in translator.translate(sources, search=search)]
         seconds = time.monotonic() - began
-        scores[name] = _scores(texts, references, config.languages[1]) | {"seconds": round(seconds, 1)}
-        lengths[name] = by_length(sources, texts, references, config.languages[1])
+        scores[name] = _score_translations(texts, references, config.languages[1]) | {"seconds": round(seconds, 1)}
+        lengths[name] = bleu_by_length(sources, texts, references, config.languages[1])
     examples = [*config.sentences, *sources[:3]]
     return {
         "options": " ".join(config.options),
@@ -48,10 +48,12 @@ def measured(config: Config, data: Path, model: Path) -> dict[str, Any]:
     }
 
 
-def _scores(texts: list[str], references: list[str], language: str) -> dict[str, Any]:
+def _score_translations(texts: list[str], references: list[str], language: str) -> dict[str, Any]:
     plain = score(texts, references, language=language)
-    tokens = score(_tokens(texts, language), _tokens(references, language), tokenize="none")
-    cased = score(_tokens(texts, language, lower=False), _tokens(references, language, lower=False), tokenize="none")
+    tokens = score(_tokenize(texts, language), _tokenize(references, language), tokenize="none")
+    cased = score(
+        _tokenize(texts, language, lower=False), _tokenize(references, language, lower=False), tokenize="none"
+    )
     return {
         "sacrebleu": round(plain.bleu, 2),
         "signature": plain.bleu_signature,
@@ -62,7 +64,7 @@ def _scores(texts: list[str], references: list[str], language: str) -> dict[str,
     }
 
 
-def _tokens(texts: list[str], language: str, *, lower: bool = True) -> list[str]:
+def _tokenize(texts: list[str], language: str, *, lower: bool = True) -> list[str]:
     """Tokens by the rules of Moses; Chinese by characters."""
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
@@ -73,16 +75,16 @@ def _tokens(texts: list[str], language: str, *, lower: bool = True) -> list[str]
     return [tokenizer.tokenize(text, return_str=True, escape=False, aggressive_dash_splits=False) for text in normal]
 
 
-OF_TRAINING = ("training", "memory GB", "machine", "versions")
+TRAINING_KEYS = ("training", "memory GB", "machine", "versions")
 """What only the run that trained can tell."""
 
 
-def of_run(model: Path, memory: float) -> dict[str, Any]:
+def describe_run(model: Path, memory: float) -> dict[str, Any]:
     """Of the run that ends now: how it went, the GB that it took, and on what."""
-    return dict(zip(OF_TRAINING, (_training(model), round(memory, 2), machine(), versions()), strict=True))
+    return dict(zip(TRAINING_KEYS, (_summarize_metrics(model), round(memory, 2), machine(), versions()), strict=True))
 
 
-def _training(model: Path) -> dict[str, Any]:
+def _summarize_metrics(model: Path) -> dict[str, Any]:
     """Tokens a second (the middle one), and the course of BLEU on validation data."""
     lines = (model.with_name(f"{model.name}.run") / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]

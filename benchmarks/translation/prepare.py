@@ -14,16 +14,16 @@ def tatoeba(data: Path, folder: Path) -> None:
     with gzip.open(data / "tatoeba" / "eng-fra_2019-04-07.txt.gz", "rt", encoding="utf-8") as file:
         pairs = [tuple(line.rstrip("\n").split("\t")[:2]) for line in file]
     held = set(list(dict.fromkeys(source for source, _ in pairs))[-5000:])
-    _write(folder / "train.tsv", [pair for pair in pairs if pair[0] not in held])
+    _write_pairs(folder / "train.tsv", [pair for pair in pairs if pair[0] not in held])
     first = {source: target for source, target in reversed(pairs) if source in held}
-    _write(folder / "test.tsv", list(first.items()))
+    _write_pairs(folder / "test.tsv", list(first.items()))
 
 
 def jupyterlab(language: str) -> Callable[[Path, Path], None]:
     """The catalogue of a language pack, a tenth of its messages held out."""
 
     def prepare(data: Path, folder: Path) -> None:
-        from regard.text.pairs import Tally, read_pairs
+        from regard.text.pairs import PairCounts, read_pairs
 
         del data
         name = f"jupyterlab_language_pack_{language.replace('-', '_')}"
@@ -31,11 +31,11 @@ def jupyterlab(language: str) -> Callable[[Path, Path], None]:
         if spec is None or not spec.submodule_search_locations:
             raise SystemExit(f"pip install --no-deps {name.replace('_', '-').lower()}")
         found = read_pairs([Path(next(iter(spec.submodule_search_locations)))])
-        pairs = list(dict.fromkeys((pair.source, pair.target) for pair in Tally().count(found)))
+        pairs = list(dict.fromkeys((pair.source, pair.target) for pair in PairCounts().count(found)))
         sources = sorted({source for source, _ in pairs})
         held = set(random.Random(1).sample(sources, len(sources) // 10))
-        _write(folder / "train.tsv", [pair for pair in pairs if pair[0] not in held])
-        _write(folder / "test.tsv", [pair for pair in pairs if pair[0] in held])
+        _write_pairs(folder / "train.tsv", [pair for pair in pairs if pair[0] not in held])
+        _write_pairs(folder / "test.tsv", [pair for pair in pairs if pair[0] in held])
 
     return prepare
 
@@ -48,6 +48,6 @@ PREPARE: dict[str, Callable[[Path, Path], None]] = {
 }
 
 
-def _write(path: Path, pairs: list[tuple[str, ...]]) -> None:
+def _write_pairs(path: Path, pairs: list[tuple[str, ...]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs), encoding="utf-8")

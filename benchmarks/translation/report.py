@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import files
+from benchmarks import atomic_write
 from benchmarks.translation import results
 from benchmarks.translation.config import NAMES, Config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 
-_NAMES = {"regard": "regard", "transformers": "transformers, generate", "ctranslate2": "CTranslate2"}
-_SHORTEST = 4
+_DECODER_LABELS = {"regard": "regard", "transformers": "transformers, generate", "ctranslate2": "CTranslate2"}
+_MIN_WORDS = 4
 """Words: BLEU counts runs of four."""
 _INTRODUCTION = """\
 <!-- Written by `python -m benchmarks.translation.report` from benchmarks/translation/results. Do not edit. -->
@@ -77,27 +77,27 @@ def read_all() -> list[Result]:
     return [Result(config, measured) for config, measured in found if measured is not None]
 
 
-def page(found: list[Result]) -> str:
+def render_page(found: list[Result]) -> str:
     """The whole page."""
-    parts = [_INTRODUCTION, *_overview(found), *_lengths(found)]
-    parts += [line for result in found for line in _result(result)]
+    parts = [_INTRODUCTION, *_render_overview(found), *_render_lengths(found)]
+    parts += [line for result in found for line in _render_result(result)]
     return "\n".join(parts)
 
 
-def _overview(found: list[Result]) -> Iterator[str]:
+def _render_overview(found: list[Result]) -> Iterator[str]:
     yield "| result | minutes | memory, GB | metric | reached | promised | published | sacreBLEU |"
     yield "|---|--:|--:|---|--:|--:|---|--:|"
     for result in found:
         promise = "" if result.config.promise is None else f"{result.config.promise:.1f} {result.mark}"
         yield (
-            f"| {_linked(result)} | {result.measured['trained']['minutes']:.0f} | {_memory(result)} "
+            f"| {_format_link(result)} | {result.measured['trained']['minutes']:.0f} | {_format_memory(result)} "
             f"| {result.config.metric} | {result.reached:.2f} | {promise} | {result.config.published} "
             f"| {result.score['sacrebleu']:.2f} |"
         )
     yield ""
 
 
-def _lengths(found: list[Result]) -> Iterator[str]:
+def _render_lengths(found: list[Result]) -> Iterator[str]:
     yield "## By the length of the source\n"
     yield (
         "sacreBLEU of each quarter of the test sentences, in brackets how many words their sources have: a model "
@@ -107,18 +107,18 @@ def _lengths(found: list[Result]) -> Iterator[str]:
     yield "|---|--:|--:|--:|--:|"
     for result in found:
         quarters = result.measured["by length"][result.search]
-        if quarters[0]["words"][0] < _SHORTEST:
+        if quarters[0]["words"][0] < _MIN_WORDS:
             continue
         cells = (f"{one['sacrebleu']:.1f} ({one['words'][0]}–{one['words'][1]})" for one in quarters)
-        yield f"| {_linked(result)} | {' | '.join(cells)} |"
+        yield f"| {_format_link(result)} | {' | '.join(cells)} |"
     yield ""
 
 
-def _linked(result: Result) -> str:
-    return f"[{result.config.title}](#{_anchor(result.config.title)})"
+def _format_link(result: Result) -> str:
+    return f"[{result.config.title}](#{_heading_to_anchor(result.config.title)})"
 
 
-def _memory(result: Result) -> str:
+def _format_memory(result: Result) -> str:
     most = result.config.most_memory
     reached: float = result.measured["memory GB"]
     if most is None:
@@ -126,19 +126,20 @@ def _memory(result: Result) -> str:
     return f"{reached:.2f} (≤ {most:.0f}) {'✓' if reached <= most else '✗'}"
 
 
-def _anchor(title: str) -> str:
+def _heading_to_anchor(title: str) -> str:
     """What mkdocs makes of a heading."""
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
 
 
-def _result(result: Result) -> Iterator[str]:
+def _render_result(result: Result) -> Iterator[str]:
     config, measured = result.config, result.measured
     trained, training = measured["trained"], measured["training"]
     yield f"## {config.title}\n"
     yield (
         f"`{config.name}`: {measured['weights'] / 1e6:.1f} million weights, {measured['pairs']:,} pairs, "
         f"{trained['minutes']} minutes on {measured['machine']['threads']} threads of "
-        f"{measured['machine']['processor']}, {training['tokens a second']:,} tokens a second, {_memory(result)} GB. "
+        f"{measured['machine']['processor']}, {training['tokens a second']:,} tokens a second, "
+        f"{_format_memory(result)} GB. "
         f"Options: `{measured['options']}`.\n"
     )
     yield "| search | sacreBLEU | chrF | tokenized | tokenized, lower case |"
@@ -146,20 +147,20 @@ def _result(result: Result) -> Iterator[str]:
     for search, one in measured["scores"].items():
         columns = [one[column] for column in ("sacrebleu", "chrf", "tokenized", "tokenized, lower case")]
         yield f"| {search} | " + " | ".join(f"{value:.2f}" for value in columns) + " |"
-    yield f"\nPublished: {config.published}. {_promised(result)}"
+    yield f"\nPublished: {config.published}. {_format_promise(result)}"
     signature = next(iter(measured["scores"].values()))["signature"]
     yield f"Signature: `{signature}`.\n"
     if config.footing:
         yield f"{config.footing}\n"
     yield "| source | translation |\n|---|---|"
-    yield from (f"| {_cell(source)} | {_cell(target)} |" for source, target in measured["examples"])
+    yield from (f"| {_escape_cell(source)} | {_escape_cell(target)} |" for source, target in measured["examples"])
     if "decoding" in measured:
-        yield from _decoding(measured["decoding"])
+        yield from _render_decoding(measured["decoding"])
     versions = measured["versions"]
     yield f"\n<small>regard {versions['regard']} ({versions['commit']}), torch {versions['torch']}.</small>\n"
 
 
-def _decoding(decoding: dict[str, Any]) -> Iterator[str]:
+def _render_decoding(decoding: dict[str, Any]) -> Iterator[str]:
     contestants = decoding["contestants"]
     ours = contestants["regard"]["seconds"]
     yield (
@@ -170,18 +171,18 @@ def _decoding(decoding: dict[str, Any]) -> Iterator[str]:
     for name, one in contestants.items():
         half = (one["high"] - one["low"]) / 2
         yield (
-            f"| {_NAMES[name]} | {one['seconds']:.2f} ± {half:.2f} | {one['tokens a second']:,} "
+            f"| {_DECODER_LABELS[name]} | {one['seconds']:.2f} ± {half:.2f} | {one['tokens a second']:,} "
             f"| {one['seconds'] / ours:.2f} | {one['sacrebleu']:.2f} |"
         )
 
 
-def _promised(result: Result) -> str:
+def _format_promise(result: Result) -> str:
     if result.config.promise is None:
         return ""
     return f"{result.mark} {result.reached:.2f} {result.config.metric} (≥ {result.config.promise})."
 
 
-def _cell(text: str) -> str:
+def _escape_cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
@@ -192,10 +193,10 @@ def main() -> int:
     )
     parser.add_argument("--check", action="store_true", help="write nothing; leave with 1 unless it is up to date")
     asked = parser.parse_args()
-    text = page(read_all())
+    text = render_page(read_all())
     if asked.check:
         return int(PAGE.read_text(encoding="utf-8") != text)
-    files.write(PAGE, text)
+    atomic_write.write(PAGE, text)
     return 0
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks import files
+from benchmarks import atomic_write
 
 FOLDER = Path(__file__).with_name("results")
 
@@ -22,4 +22,4 @@ def read(name: str) -> dict[str, Any] | None:
 
 def write(name: str, result: dict[str, Any]) -> None:
     """Keep a result, in place of an older one."""
-    files.write(FOLDER / f"{name}.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    atomic_write.write(FOLDER / f"{name}.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")

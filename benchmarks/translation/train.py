@@ -11,24 +11,24 @@ from benchmarks.translation.config import Config
 from benchmarks.translation.prepare import PREPARE
 
 
-def files_of(config: Config, names: tuple[str, ...], data: Path, model: Path) -> list[Path]:
+def resolve_files(config: Config, names: tuple[str, ...], data: Path, model: Path) -> list[Path]:
     """Where the files of a config are."""
-    folder = prepared_folder(model) if config.prepare else data
+    folder = prepared_data_folder(model) if config.prepare else data
     return [folder / name for name in names]
 
 
-def prepared_folder(model: Path) -> Path:
+def prepared_data_folder(model: Path) -> Path:
     """Where prepared data is."""
     return model.with_name(f"{model.name}.data")
 
 
-def trained(config: Config, data: Path, model: Path, *, minutes: float | None = None) -> float:
+def train_model(config: Config, data: Path, model: Path, *, minutes: float | None = None) -> float:
     """Train, or go on with a run that was cut off; the most memory that it held at a time, in GB."""
-    if config.prepare and not prepared_folder(model).exists():
-        PREPARE[config.prepare](data, prepared_folder(model))
+    if config.prepare and not prepared_data_folder(model).exists():
+        PREPARE[config.prepare](data, prepared_data_folder(model))
     command = [sys.executable, "-m", "regard", "train", "translate", "--out", str(model), *config.options]
     for option, names in (("--data", config.train), ("--valid", config.valid)):
-        for path in files_of(config, names, data, model):
+        for path in resolve_files(config, names, data, model):
             command += [option, str(path)]
     command += ["--source", config.languages[0], "--target", config.languages[1]]
     if minutes is not None:

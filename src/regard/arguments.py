@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, NamedTuple, TypeVar, cast
 
-from regard.errors import ArgumentError, described
+from regard.errors import ArgumentError, short_repr
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -142,7 +142,7 @@ def _argument_error(
         return ArgumentError(
             f"{name}: {problem}",
             expected=f"{name}{_signature_text(signature)}",
-            got=_count(args[1:] if is_method else args, kwargs),
+            got=_describe_call(args[1:] if is_method else args, kwargs),
             do="pass every argument that has no default"
             if "missing" in problem
             else "pass the arguments after * by name",
@@ -150,7 +150,7 @@ def _argument_error(
     return ArgumentError(
         f"{name} has no argument {unknown!r}",
         expected=", ".join(parameters),
-        got=f"{unknown}={described(kwargs[unknown])}",
+        got=f"{unknown}={short_repr(kwargs[unknown])}",
         do=_advice(unknown, parameters),
     )
 
@@ -174,7 +174,7 @@ def _signature_text(signature: inspect.Signature) -> str:
     return str(inspect.Signature(plain))
 
 
-def _count(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _describe_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """The number of positional arguments, and the names of the others."""
     by_name = ", ".join(kwargs) if kwargs else "none"
     return f"{len(args)} positional, by name: {by_name}"

@@ -34,7 +34,7 @@ class SupportsDLPack(Protocol):
 Array = TypeVar("Array", bound=SupportsDLPack, default=Tensor)
 """An array of one kind: what comes out is of the kind that goes in."""
 
-Back: TypeAlias = Callable[[Tensor], Any]
+FromTensor: TypeAlias = Callable[[Tensor], Any]
 
 
 def is_foreign(given: object) -> bool:
@@ -42,7 +42,7 @@ def is_foreign(given: object) -> bool:
     return not isinstance(given, Tensor) and hasattr(given, "__dlpack__")
 
 
-def on_tensors(function: Callable[..., Any], query: Any, key: Any, value: Any, bias: Any, **options: Any) -> Any:
+def call_on_tensors(function: Callable[..., Any], query: Any, key: Any, value: Any, bias: Any, **options: Any) -> Any:
     """``function`` on tensors that share the arrays' memory, and its result with arrays of their kind.
 
     A ``bias`` that is no array is passed on. The result is a tensor, or a dataclass of which some fields are tensors.
@@ -53,14 +53,14 @@ def on_tensors(function: Callable[..., Any], query: Any, key: Any, value: Any, b
         arrays["bias"] = bias
     else:
         options["bias"] = bias
-    if len({_kind(array) for array in arrays.values()}) > 1:
+    if len({_array_type(array) for array in arrays.values()}) > 1:
         raise DtypeError(
             "arrays of several kinds",
             expected="all from one framework",
             got=", ".join(f"{name} {type(array).__module__}.{type(array).__name__}" for name, array in arrays.items()),
             do="convert them to the kind you want back",
         )
-    back = _back(query)
+    back = _tensor_converter(query)
     with torch.no_grad():
         result = function(**{name: as_tensor(array, name) for name, array in arrays.items()}, **options)
     if isinstance(result, Tensor):
@@ -72,7 +72,7 @@ def on_tensors(function: Callable[..., Any], query: Any, key: Any, value: Any, b
 def as_tensor(array: Any, name: str) -> Tensor:
     """A tensor that shares an array's memory. Raises DtypeError, with ``name``, where it cannot."""
     try:
-        return tensor_of_numpy(array) if isinstance(array, np.ndarray) else from_dlpack(array)
+        return tensor_from_numpy(array) if isinstance(array, np.ndarray) else from_dlpack(array)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise DtypeError(
             f"{name} is an array that cannot be read",
@@ -82,28 +82,28 @@ def as_tensor(array: Any, name: str) -> Tensor:
         ) from error
 
 
-def tensor_of_numpy(array: NDArray[Any]) -> Tensor:
+def tensor_from_numpy(array: NDArray[Any]) -> Tensor:
     """A tensor over NumPy's memory. Copied is only what torch has not: foreign byte orders, and strides that are
     negative or no whole number of elements (a column of a structured array).
     """
     odd = any(stride < 0 or stride % max(1, array.itemsize) for stride in array.strides)
     if odd or not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="), order="C", copy=True)
-    return torch.from_numpy(array if array.flags.writeable else _as_if_writeable(array))
+    return torch.from_numpy(array if array.flags.writeable else _writeable_view(array))
 
 
-def _as_if_writeable(array: NDArray[Any]) -> NDArray[Any]:
+def _writeable_view(array: NDArray[Any]) -> NDArray[Any]:
     """The same memory, for readers that insist on being allowed to write."""
     interface = dict(array.__array_interface__)
     interface["data"] = (interface["data"][0], False)
     return np.asarray(SimpleNamespace(__array_interface__=interface, owner=array))
 
 
-def _kind(array: Any) -> object:
+def _array_type(array: Any) -> object:
     return np.ndarray if isinstance(array, np.ndarray) else type(array)
 
 
-def _back(array: Any) -> Back:
+def _tensor_converter(array: Any) -> FromTensor:
     """How tensors become arrays of the kind of ``array``."""
     if isinstance(array, np.ndarray):
         return Tensor.numpy
@@ -111,7 +111,7 @@ def _back(array: Any) -> Back:
         namespace = array.__array_namespace__()
     else:
         namespace = sys.modules.get(type(array).__module__.partition(".")[0])
-    back: Back | None = getattr(namespace, "from_dlpack", None)
+    back: FromTensor | None = getattr(namespace, "from_dlpack", None)
     if back is None:
         raise DtypeError(
             f"results cannot be given back as {type(array).__name__}",

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from regard.arguments import explain_arguments
-from regard.arrays import Array, is_foreign, on_tensors
+from regard.arrays import Array, call_on_tensors, is_foreign
 from regard.kernels.request import Bias
-from regard.kernels.select import Choice, choose, select
+from regard.kernels.select import Choice, explain_choice, select
 from regard.masks.base import Mask
-from regard.validation import checked
+from regard.validation import make_request
 
 
 @explain_arguments
@@ -58,8 +58,8 @@ def attention(
     """
     if is_foreign(query):
         terms = {"mask": mask, "scale": scale, "dropout": dropout, "impl": impl}
-        return on_tensors(attention, query, key, value, bias, **terms)
-    request = checked(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout)
+        return call_on_tensors(attention, query, key, value, bias, **terms)
+    request = make_request(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout)
     output: Any = select("attention", impl, request).compute(request)
     return output
 
@@ -81,5 +81,7 @@ def why(
     ``attention`` does.
     """
     if is_foreign(query):
-        return on_tensors(why, query, key, value, bias, mask=mask, scale=scale, dropout=dropout)
-    return choose("attention", checked(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout))
+        return call_on_tensors(why, query, key, value, bias, mask=mask, scale=scale, dropout=dropout)
+    return explain_choice(
+        "attention", make_request(query, key, value, mask=mask, bias=bias, scale=scale, dropout=dropout)
+    )

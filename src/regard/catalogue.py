@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice, check_kind, described, unknown
+from regard.errors import OptionError, check_choice, check_kind, short_repr, unknown_name_error
 from regard.mechanisms import (
     Additive,
     DotProduct,
@@ -144,16 +144,16 @@ def register_mechanism(row: CatalogueRow) -> None:
     )
     if not (isinstance(row.mechanism, type) and issubclass(row.mechanism, Mechanism)):
         raise OptionError(
-            f"{described(row.name)} cannot be registered",
+            f"{short_repr(row.name)} cannot be registered",
             expected="a subclass of regard.mechanisms.Mechanism",
-            got=described(row.mechanism),
+            got=short_repr(row.mechanism),
             do="derive the class from Mechanism, and define attend",
         )
     if not isinstance(row.name, str) or not row.name.isidentifier() or row.name in _BY_NAME:
         raise OptionError(
-            f"{described(row.name)} cannot be the name of another mechanism",
+            f"{short_repr(row.name)} cannot be the name of another mechanism",
             expected="an identifier that is not one of " + ", ".join(_BY_NAME),
-            got=described(row.name),
+            got=short_repr(row.name),
             do="choose another name",
         )
     _BY_NAME[row.name] = row
@@ -169,5 +169,5 @@ def mechanism(name: str, *, heads: int, head_dim: int, **options: Any) -> Mechan
     row = _BY_NAME[name]
     for option in options:
         if option not in row.options:
-            raise unknown(f"option of mechanism {name!r}:", option, row.options)
+            raise unknown_name_error(f"option of mechanism {name!r}:", option, row.options)
     return row.mechanism(heads=heads, head_dim=head_dim, **options)

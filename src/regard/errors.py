@@ -113,12 +113,12 @@ class UnknownWordsWarning(UserWarning):
     """A text of which a model's vocabulary lacks most words, so that its vector tells little."""
 
 
-_SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
-_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 8
+_SHORT_REPR = Repr()
+_SHORT_REPR.maxstring = _SHORT_REPR.maxother = _SHORT_REPR.maxlong = 80
+_SHORT_REPR.maxlist = _SHORT_REPR.maxtuple = _SHORT_REPR.maxset = _SHORT_REPR.maxdict = 8
 
 
-def described(value: object) -> str:
+def short_repr(value: object) -> str:
     """A value that cannot be used, on one short line: dtype and shape of tensors and arrays, else how it looks."""
     kind = type(value).__name__
     if isinstance(value, type):
@@ -128,7 +128,7 @@ def described(value: object) -> str:
     try:
         if hasattr(value, "dtype") and hasattr(value, "shape"):
             return f"{kind} {value.dtype} {tuple(value.shape)}"
-        return " ".join(_SHORT.repr(value).split())
+        return " ".join(_SHORT_REPR.repr(value).split())
     except Exception:  # a repr of its own may raise anything, as may the shape of a nested tensor
         return f"an object of type {kind}"
 
@@ -151,7 +151,7 @@ def check_count(name: str, number: Any, *, least: int = 1, most: int = LARGEST_C
         raise OptionError(
             f"wrong {name}",
             expected=f"an integer from {least} to {most}" if too_large else f"an integer of {least} or more",
-            got=described(number),
+            got=short_repr(number),
             do=f"for example {name}={min(max(8, least), most)}",
         )
 
@@ -200,7 +200,7 @@ def check_number(
         raise OptionError(
             f"wrong {name}",
             expected=f"a finite number{bound}",
-            got=described(number),
+            got=short_repr(number),
             do=f"leave {name} out for the usual value",
         )
 
@@ -212,7 +212,7 @@ def check_kind(name: str, value: object, kind: type | tuple[type, ...], *, do: s
         raise OptionError(
             f"wrong {name}",
             expected=" or ".join(f"{'an' if one.__name__[0] in 'AEIO' else 'a'} {one.__name__}" for one in kinds),
-            got=described(value),
+            got=short_repr(value),
             do=do,
         )
 
@@ -223,22 +223,22 @@ def check_flag(name: str, value: object) -> None:
     is_numpy_bool = kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")
     if not is_numpy_bool and not (isinstance(value, Integral) and 0 <= int(value) <= 1):  # a bool is Integral
         raise OptionError(
-            f"wrong {name}", expected="True or False", got=described(value), do=f"for example {name}=True"
+            f"wrong {name}", expected="True or False", got=short_repr(value), do=f"for example {name}=True"
         )
 
 
 def check_choice(kind: str, name: object, valid: Collection[str]) -> None:
     """Raise OptionError unless ``name`` is one of ``valid``."""
     if not isinstance(name, str) or name not in valid:
-        raise unknown(kind, name, valid)
+        raise unknown_name_error(kind, name, valid)
 
 
-_NO_ROOM = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
+_DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errno, "EDQUOT") else []))
 
 
-def unwritable(what: str, error: OSError, *, then: str = "") -> OutputError:
+def write_error(what: str, error: OSError, *, then: str = "") -> OutputError:
     """The error for what the system refused to write: ``what`` it is, why, and what to do, ``then`` appended."""
-    full = error.errno in _NO_ROOM
+    full = error.errno in _DISK_FULL_ERRNOS
     do = "make room" if full else "choose a place where you may write"
     return OutputError(
         what,
@@ -248,13 +248,13 @@ def unwritable(what: str, error: OSError, *, then: str = "") -> OutputError:
     )
 
 
-def unknown(kind: str, name: object, valid: Iterable[str]) -> OptionError:
+def unknown_name_error(kind: str, name: object, valid: Iterable[str]) -> OptionError:
     """The error for a name that is not one of ``valid``; lists them all, and the likeliest meant."""
     options = sorted(valid)
     near = get_close_matches(name, options, n=1) if isinstance(name, str) and len(name) < 80 else []
     return OptionError(
-        f"unknown {kind} {described(name)}",
+        f"unknown {kind} {short_repr(name)}",
         expected="one of " + ", ".join(options) if options else "none: there are no such names",
-        got=described(name),
+        got=short_repr(name),
         do=f"did you mean {near[0]!r}?" if near else "choose one from the list" if options else "leave it out",
     )

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 
 def least_seconds(calls: Sequence[Callable[[], object]], *, tries: int) -> list[float]:
     """The shortest time of each call."""
-    return [min(times) for times in zip(*([_seconds(call) for call in calls] for _ in range(tries)), strict=True)]
+    return [min(times) for times in zip(*([_time_call(call) for call in calls] for _ in range(tries)), strict=True)]
 
 
-def _seconds(call: Callable[[], object]) -> float:
+def _time_call(call: Callable[[], object]) -> float:
     began = time.perf_counter()
     call()
     return time.perf_counter() - began

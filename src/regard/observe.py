@@ -8,12 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.arrays import Array, is_foreign, on_tensors
+from regard.arrays import Array, call_on_tensors, is_foreign
 from regard.contract import Observation
 from regard.kernels.request import Bias
 from regard.kernels.select import select
 from regard.masks.base import Mask
-from regard.validation import check_top, checked, query_rows
+from regard.validation import check_top, make_request, query_rows
 
 
 @explain_arguments
@@ -43,8 +43,8 @@ def observe(
     """
     if is_foreign(query):
         terms = {"mask": mask, "scale": scale, "top": top, "rows": rows, "impl": impl}
-        return on_tensors(observe, query, key, value, bias, **terms)
-    request = checked(query, key, value, mask=mask, bias=bias, scale=scale)
+        return call_on_tensors(observe, query, key, value, bias, **terms)
+    request = make_request(query, key, value, mask=mask, bias=bias, scale=scale)
     check_top(top, request.frame.keys)
     chosen = select("observe", impl, request)
     seen: Any = chosen.compute(request, top, query_rows(rows, request.frame.queries, request.device))

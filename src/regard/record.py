@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.contract import Observation
-from regard.errors import MissingLayerError, OptionError, check_kind, described
+from regard.errors import MissingLayerError, OptionError, check_kind, short_repr
 from regard.kernels.request import Bias
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
@@ -83,9 +83,9 @@ class Recording(Sequence[LayerCall]):
         if isinstance(index, Integral) and not -len(self) <= int(index) < len(self):
             # An IndexError as well, which is how Python finds the end of a sequence.
             raise MissingLayerError(
-                f"attention layer {described(index)} was not called",
+                f"attention layer {short_repr(index)} was not called",
                 expected=f"an index below {len(self)}" if self._calls else "a call of the model inside the `with`",
-                got=described(index),
+                got=short_repr(index),
                 do="len(seen) tells how many calls there were",
             )
         check_kind("index of a call", index, (int, slice, str, Integral), do="a number from 0, or the layer's name")
@@ -94,10 +94,10 @@ class Recording(Sequence[LayerCall]):
         named = [call for call in self._calls if call.name == index]
         if not named:
             raise OptionError(
-                f"no attention layer {described(index)} was called",
+                f"no attention layer {short_repr(index)} was called",
                 expected="one of "
                 + (", ".join(dict.fromkeys(call.name for call in self._calls)) or "none: the model was not called"),
-                got=described(index),
+                got=short_repr(index),
                 do="call the model inside the `with`, and use the names of model.named_modules()",
             )
         return named[-1]
@@ -114,7 +114,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
         raise OptionError(
             "record listens to a model",
             expected="a torch.nn.Module",
-            got=described(model),
+            got=short_repr(model),
             do='load one first: model = regard.load("minilm")',
         )
     mechanisms = [(name, module) for name, module in model.named_modules() if isinstance(module, Mechanism)]
@@ -126,7 +126,9 @@ def record(model: nn.Module) -> Iterator[Recording]:
             do="use regard.MultiHeadAttention (from_torch converts nn.MultiheadAttention), or regard.load",
         )
     seen = Recording()
-    handles = [module.register_forward_pre_hook(_listener(seen, name), with_kwargs=True) for name, module in mechanisms]
+    handles = [
+        module.register_forward_pre_hook(_make_pre_hook(seen, name), with_kwargs=True) for name, module in mechanisms
+    ]
     try:
         yield seen
     finally:
@@ -134,7 +136,7 @@ def record(model: nn.Module) -> Iterator[Recording]:
             handle.remove()
 
 
-def _listener(seen: Recording, name: str) -> Any:
+def _make_pre_hook(seen: Recording, name: str) -> Any:
     layer = "" if name == "mechanism" else name.removesuffix(".mechanism")
 
     def listen(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from regard.errors import DtypeError, described
+from regard.errors import DtypeError, short_repr
 
 _TRACING_MODES = (
     torch._C._TorchDispatchModeKey.FAKE,
@@ -63,5 +63,5 @@ def check_dense(name: str, tensor: Tensor) -> None:
 def check_tensor(name: str, tensor: object, expected: str, *, do: str = "use torch.as_tensor") -> None:
     """Raise DtypeError, with what was ``expected`` and what to ``do``, for what is no dense tensor."""
     if not isinstance(tensor, Tensor):
-        raise DtypeError(f"{name} is not a tensor", expected=expected, got=described(tensor), do=do)
+        raise DtypeError(f"{name} is not a tensor", expected=expected, got=short_repr(tensor), do=do)
     check_dense(name, tensor)

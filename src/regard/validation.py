@@ -9,20 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, check_count, described, is_number
+from regard.errors import DeviceError, DtypeError, OptionError, ShapeError, check_count, is_number, short_repr
 from regard.kernels.request import Bias, Request
+from regard.masks.as_tensor import as_device
 from regard.masks.base import Mask
-from regard.masks.given import as_device
 from regard.positions.base import PairBias
 from regard.tensors import check_dense, check_tensor, has_values, is_dense
 
-_MOST_TOP = 1024
+_MAX_TOP = 1024
 _STRIDED = torch.strided
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
-def checked(
+def make_request(
     query: Any,
     key: Any,
     value: Any,
@@ -52,15 +52,15 @@ def check_mask(mask: object) -> None:
     raise OptionError(
         "mask is not a regard mask",
         expected="a mask from regard.masks, or None",
-        got=_of_kind(mask),
-        do=_as_mask(mask),
+        got=_repr_with_type(mask),
+        do=_mask_advice(mask),
     )
 
 
-def _as_mask(mask: object) -> str:
+def _mask_advice(mask: object) -> str:
     """What to write in place of something that is not a mask."""
     if isinstance(mask, FunctionType) and mask.__module__.startswith("regard.masks"):
-        return f"call it: masks.{_CALLS.get(mask.__name__, mask.__name__ + '(...)')}"
+        return f"call it: masks.{_MASK_CALLS.get(mask.__name__, mask.__name__ + '(...)')}"
     if isinstance(mask, str):
         return f"masks.{mask}()" if mask == "causal" else "masks are made by functions, such as masks.causal()"
     if isinstance(mask, bool):
@@ -73,13 +73,18 @@ def _as_mask(mask: object) -> str:
     return "for example masks.causal(), or masks.padding(lengths)"
 
 
-_CALLS = {"causal": "causal()", "padding": "padding(lengths)", "window": "window(left, right)", "keep": "keep(tensor)"}
+_MASK_CALLS = {
+    "causal": "causal()",
+    "padding": "padding(lengths)",
+    "window": "window(left, right)",
+    "keep": "keep(tensor)",
+}
 """How functions that make masks are called."""
 
 
-def _of_kind(thing: object) -> str:
+def _repr_with_type(thing: object) -> str:
     """What it is, and of which type where its look does not tell."""
-    told = described(thing)
+    told = short_repr(thing)
     return told if type(thing).__name__ in told or callable(thing) else f"{told}, a {type(thing).__name__}"
 
 
@@ -89,7 +94,7 @@ def check_dropout(dropout: object) -> None:
         raise OptionError(
             "dropout is a probability",
             expected="0 <= dropout < 1",
-            got=described(dropout),
+            got=short_repr(dropout),
             do="0.1 is the usual value",
         )
 
@@ -101,14 +106,14 @@ def check_scale(scale: object) -> None:
     raise OptionError(
         "scale is what scores are multiplied with",
         expected="a finite number, or None for 1/sqrt(head_dim)",
-        got=described(scale),
+        got=short_repr(scale),
         do="a trained scale is multiplied into the query instead",
     )
 
 
 def check_top(top: object, keys: int) -> None:
     """Raise OptionError unless ``top`` largest weights can be reported: some more than there are keys will do."""
-    check_count("top", top, least=0, most=max(keys, _MOST_TOP))
+    check_count("top", top, least=0, most=max(keys, _MAX_TOP))
 
 
 def check_tokens(name: str, tokens: Any, shape: str) -> None:
@@ -124,14 +129,14 @@ def check_tokens(name: str, tokens: Any, shape: str) -> None:
         )
 
 
-def device_of(device: Any) -> torch.device:
+def resolve_device(device: Any) -> torch.device:
     """The device, once a tensor could be made there; None is the CPU. Raises DeviceError for one that torch lacks."""
     target = as_device(device) or torch.device("cpu")
     try:
         torch.empty(1, device=target)
     except (RuntimeError, AssertionError, NotImplementedError) as error:  # by which torch refuses a device it lacks
         raise DeviceError(
-            f"cannot use device {described(device)}",
+            f"cannot use device {short_repr(device)}",
             expected="'cpu', or a device that this torch has, such as 'cuda'",
             got=(str(error).splitlines() or [type(error).__name__])[0][:120],
             do="leave device out for the CPU",
@@ -150,17 +155,17 @@ def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.
     there = not index.is_meta or device.type == "meta"
     whole = there and is_dense(index) and (index.numel() == 0 or index.dtype in _INTEGERS)
     index = index.long() if whole else index
-    if not whole or index.dim() != 1 or _reaches_beyond(index, queries):
+    if not whole or index.dim() != 1 or _is_out_of_range(index, queries):
         raise OptionError(
             "rows names queries that are not there",
             expected=f"a list of integers from {-queries} to {queries - 1}",
-            got=described(rows) if there else f"{described(rows)} on meta, where there are no numbers",
+            got=short_repr(rows) if there else f"{short_repr(rows)} on meta, where there are no numbers",
             do="count queries from 0",
         )
     return torch.where(index < 0, index + queries, index).to(device)
 
 
-def _reaches_beyond(index: Tensor, queries: int) -> bool:
+def _is_out_of_range(index: Tensor, queries: int) -> bool:
     """Whether an index names no query. Not asked where there are no numbers to look at."""
     return has_values(index) and bool(((index < -queries) | (index >= queries)).any())
 
@@ -185,7 +190,7 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise DtypeError(
             "query, key and value have different dtypes",
             expected="one dtype for all three",
-            got=_listed({name: str(tensor.dtype) for name, tensor in named.items()}),
+            got=_join_facts({name: str(tensor.dtype) for name, tensor in named.items()}),
             do="convert with .to(query.dtype)",
         )
     if query.dtype not in FLOATS:
@@ -199,14 +204,14 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
         raise DeviceError(
             "query, key and value are on different devices",
             expected="one device for all three",
-            got=_listed({name: str(tensor.device) for name, tensor in named.items()}),
+            got=_join_facts({name: str(tensor.device) for name, tensor in named.items()}),
             do="move them with .to(query.device)",
         )
 
 
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
     try:
-        problem = _problem_of_shapes(query.shape, key.shape, value.shape)
+        problem = _shape_problem(query.shape, key.shape, value.shape)
     except RuntimeError:  # a nested tensor has no shape; to ask each whether it is one would cost every call
         for name, tensor in (("query", query), ("key", key), ("value", value)):
             check_dense(name, tensor)
@@ -217,12 +222,12 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
             problem,
             expected="query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), "
             "value (batch, key_heads, keys, value_dim), heads a multiple of key_heads",
-            got=_listed({name: str(tuple(tensor.shape)) for name, tensor in named.items()}),
+            got=_join_facts({name: str(tuple(tensor.shape)) for name, tensor in named.items()}),
             do="split a (batch, length, width) tensor with .unflatten(-1, (heads, -1)).transpose(1, 2)",
         )
 
 
-def _problem_of_shapes(query: torch.Size, key: torch.Size, value: torch.Size) -> str:
+def _shape_problem(query: torch.Size, key: torch.Size, value: torch.Size) -> str:
     if not len(query) == len(key) == len(value) == 4:
         return "query, key and value have four dimensions: (batch, heads, length, head_dim)"
     if not query[0] == key[0] == value[0]:
@@ -277,5 +282,5 @@ def _check_bias(bias: Bias | None, query: Tensor, key: Tensor, value: Tensor) ->
         )
 
 
-def _listed(facts: dict[str, str]) -> str:
+def _join_facts(facts: dict[str, str]) -> str:
     return ", ".join(f"{name} {fact}" for name, fact in facts.items())

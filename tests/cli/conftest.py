@@ -8,13 +8,13 @@ import tokenizers
 import torch
 import typer.testing
 
-from command import START, fork
+from cli_process import START_COMMAND, fork_command
 
 # regard is imported late here: whatever is imported before pytest is configured goes without shape checks.
 
 
 @pytest.fixture(autouse=True, scope="session")
-def commands():
+def cache_typer_commands():
     """Typer's runner makes the commands of ``app`` anew for each call, which takes longer than most calls do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", cache(typer.main.get_command))
@@ -22,7 +22,7 @@ def commands():
 
 
 @pytest.fixture(autouse=True)
-def variables(monkeypatch):
+def restore_variables(monkeypatch):
     """A run that goes on sets these for its process, which here is that of all tests."""
     for name in ("REGARD_ISA", "REGARD_LINEAR"):
         before = os.environ.get(name)
@@ -34,13 +34,17 @@ def variables(monkeypatch):
 
 
 @pytest.fixture(params=["fork", pytest.param("start", marks=pytest.mark.slow)])
-def regard(request):
+def regard_command(request):
     """Begins the command: a fork by day, and by night a start of its own, whose imports may not warn either."""
-    return fork(warnings="error") if request.param == "fork" else [START[0], "-W", "error", *START[1:]]
+    return (
+        fork_command(warnings="error")
+        if request.param == "fork"
+        else [START_COMMAND[0], "-W", "error", *START_COMMAND[1:]]
+    )
 
 
 @pytest.fixture(scope="session")
-def tiny(tmp_path_factory):
+def tiny_model(tmp_path_factory):
     """A folder with a random model that reads letters, 31 tokens at most."""
     from regard.models import Bert, BertConfig
     from regard.text import Tokenizer

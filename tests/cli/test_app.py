@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from command import ENVIRONMENT
+from cli_process import ENVIRONMENT
 from regard.errors import OptionError
 from regard.models import load
 
 
 @pytest.fixture
-def shell(regard, tmp_path):
+def shell(regard_command, tmp_path):
     """Runs a line of shell, in which REGARD is the command; the exit code, output and messages."""
 
     def run(line):
-        line = line.replace("REGARD", shlex.join(regard))
+        line = line.replace("REGARD", shlex.join(regard_command))
         done = subprocess.run(
             line, shell=True, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=120
         )
@@ -80,10 +80,10 @@ def test_version(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"regard {version('regard')}\n", "")
 
 
-def test_view_interrupted(regard, tmp_path):
+def test_view_interrupted(regard_command, tmp_path):
     os.mkfifo(tmp_path / "slow")
     process = subprocess.Popen(
-        [*regard, "view", "--data", "slow"],
+        [*regard_command, "view", "--data", "slow"],
         cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     with (tmp_path / "slow").open("w"):  # opens once the command does, which then waits for a line
@@ -104,7 +104,7 @@ def test_a_model_that_is_no_model(name, message, shell):
 
 
 @pytest.mark.parametrize("name", [None, 3])
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 def test_load_takes_names_only(name):
     with pytest.raises(OptionError, match="a model is named by a string or a path"):
         load(name)

@@ -20,7 +20,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def offered(line):
+def complete(line):
     """What bash is offered behind the last word of the line, or behind the space at its end."""
     words = line.split()
     asked = {
@@ -56,17 +56,17 @@ def offered(line):
     ],
 )
 def test_in_bash(line, expected):
-    assert offered(line) == expected
+    assert complete(line) == expected
 
 
 def test_what_is_offered_is_what_is_known():
-    assert set(offered("regard embed --format ")) == set(vector_files._FORMATS)
-    assert set(offered("regard translate --model m --format ")) == set(translation_formats.FORMATS)
-    assert {*SIZES, "gru", "lstm", "model"} == set(offered("regard train translate --model "))
+    assert set(complete("regard embed --format ")) == set(vector_files._FORMATS)
+    assert set(complete("regard translate --model m --format ")) == set(translation_formats.FORMATS)
+    assert {*SIZES, "gru", "lstm", "model"} == set(complete("regard train translate --model "))
 
 
 def test_a_line_that_repeats_an_option_is_completed_all_the_same():
-    assert offered("regard embed --data a --data b --format p") == ["parquet"]
+    assert complete("regard embed --data a --data b --format p") == ["parquet"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -20,31 +20,31 @@ from regard.errors import (
     OutputExistsError,
     RegardError,
     UnknownWordsWarning,
-    unwritable,
+    write_error,
 )
 from regard.models import load
 from regard.text import Embedder, embedding_job
-from regard.text.parts import Parts
+from regard.text.resumable_shards import Shards
 
 LINES = ["one two", "", "three", "four five six", "猫", "seven"]
 
 
 @pytest.fixture
-def embed(tiny, tmp_path, monkeypatch):
+def embed(tiny_model, tmp_path, monkeypatch):
     """Runs the verb in an empty folder; errors come out as they are."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments, data=None):
-        options = ["embed", "--model", tiny, *map(str, arguments)]
+        options = ["embed", "--model", tiny_model, *map(str, arguments)]
         return CliRunner().invoke(app, options, input=data, catch_exceptions=False)
 
     return run
 
 
 @pytest.fixture
-def expected(tiny):
+def expected(tiny_model):
     with pytest.warns(UnknownWordsWarning, match=r"1 text \(text 4\)"):
-        return Embedder(load(tiny)).sentences(LINES).numpy()
+        return Embedder(load(tiny_model)).sentences(LINES).numpy()
 
 
 @pytest.fixture
@@ -134,10 +134,10 @@ class TestOutput:
         assert np.array_equal(np.array(table["vector"].to_pylist(), np.float32), exact)
 
     @pytest.mark.filterwarnings("ignore::regard.errors.UnknownWordsWarning")
-    def test_token_vectors(self, embed, tiny, small_chunks):
+    def test_token_vectors(self, embed, tiny_model, small_chunks):
         for name in ("out.npy", "out.jsonl", "out.parquet"):
             embed("--data", write(LINES), "-o", name, "--tokens")
-        model = load(tiny)
+        model = load(tiny_model)
         expected = Embedder(model).tokens(LINES)
         vectors, offsets = np.load("out.npy"), np.load("out.npy.offsets.npy")
         table = pyarrow.parquet.read_table("out.parquet")
@@ -155,11 +155,11 @@ class TestOutput:
             assert np.array_equal(np.array(table["vectors"][row].as_py(), np.float32), found)
 
     @pytest.mark.filterwarnings("ignore::regard.errors.UnknownWordsWarning")
-    def test_in_bfloat16_the_vectors_are_float32(self, embed, tiny, expected):
+    def test_in_bfloat16_the_vectors_are_float32(self, embed, tiny_model, expected):
         done = embed("--data", write(LINES), "-o", "out.npy", "--dtype", "bfloat16")
         found = np.load("out.npy")
         assert found.dtype == np.float32
-        assert (found == Embedder(load(tiny, dtype=torch.bfloat16)).sentences(LINES).numpy()).all()
+        assert (found == Embedder(load(tiny_model, dtype=torch.bfloat16)).sentences(LINES).numpy()).all()
         assert (found * expected).sum(axis=1).min() > 0.999
         assert "in bfloat16" in done.stderr
 
@@ -262,7 +262,7 @@ class TestBadLines:
         assert "cut at the model's limit: 1 text, line 2" in done.stderr
 
     def test_a_line_without_end(self, embed, monkeypatch):
-        monkeypatch.setattr("regard.text.lines.LONGEST_LINE", 100)
+        monkeypatch.setattr("regard.text.line_reader.MAX_LINE_BYTES", 100)
         done = embed("--skip-bad", data="a\n" + "b" * 1000 + "\nc\n")
         assert [row["text"] for row in rows(done.stdout)] == ["a", "c"]
         assert "line 2" in done.stderr
@@ -301,8 +301,8 @@ class TestBadInput:
         with pytest.raises(OptionError, match=r"--field[\s\S]*'id', 'words'"):
             embed("--data", name)
 
-    def test_a_model_that_gives_no_numbers(self, tiny, embed, tmp_path):
-        model = load(tiny)
+    def test_a_model_that_gives_no_numbers(self, tiny_model, embed, tmp_path):
+        model = load(tiny_model)
         with torch.no_grad():
             model.norm.bias.fill_(float("nan"))
         model.save(tmp_path / "broken")
@@ -338,7 +338,7 @@ class TestBadOutput:
 
     @pytest.mark.parametrize(("number", "advice"), [(28, "make room"), (2, "choose a place"), (30, "choose a place")])
     def test_advice_fits_what_the_system_says(self, number, advice):
-        error = unwritable("x.npy cannot be written", OSError(number, os.strerror(number)), then="resume")
+        error = write_error("x.npy cannot be written", OSError(number, os.strerror(number)), then="resume")
         assert error.do.startswith(advice)
         assert error.do.endswith("; resume")
         assert error.got == os.strerror(number)
@@ -435,7 +435,7 @@ class TestResume:
         write(lines)
         with pytest.raises(OutputExistsError, match="first 4 lines"):
             interrupted("--data", "in.txt", "-o", "out.npy", "--resume")
-        assert Parts(Path("out.npy")).begun
+        assert Shards(Path("out.npy")).has_earlier_run
 
     @pytest.mark.parametrize(
         ("options", "message"),
@@ -472,17 +472,17 @@ class TestResume:
 
     @pytest.mark.parametrize("options", [("--batch", "3"), ("--model", "none/at/all"), ("--field", "text")])
     @pytest.mark.usefixtures("interrupted")
-    def test_a_refused_resumption_does_not_advise_itself(self, tiny, options):
-        resumed = ["embed", "--model", tiny, "--data", "in.txt", "-o", "out.npy", "--resume"]
+    def test_a_refused_resumption_does_not_advise_itself(self, tiny_model, options):
+        resumed = ["embed", "--model", tiny_model, "--data", "in.txt", "-o", "out.npy", "--resume"]
         result = CliRunner().invoke(app, [*resumed, *options])
         assert isinstance(result.exception, RegardError), result.output
         assert "goes on from there" not in result.stderr
-        assert Parts(Path("out.npy")).begun
+        assert Shards(Path("out.npy")).has_earlier_run
 
-    def test_after_a_bad_line_the_same_command_is_not_advised(self, tiny, small_chunks, tmp_path, monkeypatch):
+    def test_after_a_bad_line_the_same_command_is_not_advised(self, tiny_model, small_chunks, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         write([*LINES, "x" * 99])
-        result = CliRunner().invoke(app, ["embed", "--model", tiny, "--data", "in.txt", "-o", "out.npy"])
+        result = CliRunner().invoke(app, ["embed", "--model", tiny_model, "--data", "in.txt", "-o", "out.npy"])
         assert isinstance(result.exception, DataError)
         assert "mend the line, or leave it out by --skip-bad, and --resume goes on" in result.stderr
         assert "same command" not in result.stderr
@@ -493,7 +493,7 @@ class TestResume:
             interrupted("--data", "in.txt", "-o", "out.npy", "--resume")
 
     def test_a_full_disk(self, embed, monkeypatch, small_chunks):
-        add = Parts.add
+        add = Shards.add
 
         def full(self, record, write):
             if self.count == 2:
@@ -501,7 +501,7 @@ class TestResume:
             add(self, record, write)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Parts, "add", full)
+            patch.setattr(Shards, "add", full)
             with pytest.raises(RegardError, match=r"No space left[\s\S]*--resume"):
                 embed("--data", write(LINES), "-o", "out.npy")
         embed("--data", "in.txt", "-o", "out.npy", "--resume")

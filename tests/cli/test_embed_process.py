@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from command import ENVIRONMENT, fork
+from cli_process import ENVIRONMENT, fork_command
 
 
 @pytest.fixture
-def embed(regard, tiny, tmp_path):
+def embed(regard_command, tiny_model, tmp_path):
     """Starts the command in an empty folder."""
 
     def start(*arguments, **options):
         piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-        command = [*regard, "embed", "--model", tiny, *map(str, arguments)]
+        command = [*regard_command, "embed", "--model", tiny_model, *map(str, arguments)]
         return subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, **piped)
 
     return start
@@ -141,14 +141,14 @@ for name in ("short", "long"):
 """
 
 
-def test_memory_does_not_grow_with_the_input(tiny, many):
+def test_memory_does_not_grow_with_the_input(tiny_model, many):
     """Twenty times the texts in a tenth more memory, at most."""
     lines = (many / "in.txt").read_text()
     (many / "short.txt").write_text(lines[: len(lines) // 10])
     (many / "long.txt").write_text(lines * 2)
-    program = PEAKS.format(model=tiny)
+    program = PEAKS.format(model=tiny_model)
     run = subprocess.run(
-        [*fork("python"), "-"], cwd=many, env=ENVIRONMENT, input=program, stdout=subprocess.PIPE, text=True
+        [*fork_command("python"), "-"], cwd=many, env=ENVIRONMENT, input=program, stdout=subprocess.PIPE, text=True
     )
     assert run.returncode == 0
     short, long = map(int, run.stdout.split())

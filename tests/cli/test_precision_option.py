@@ -14,7 +14,7 @@ REASON = "a product in bfloat16 takes 5.00 of float32's time on this processor"
 
 
 @pytest.fixture
-def started(tmp_path, monkeypatch, tiny):
+def started(tmp_path, monkeypatch, tiny_model):
     """What each verb says with a --dtype, on a processor where float32 is measured to be the faster, or not."""
     monkeypatch.chdir(tmp_path)
 
@@ -24,7 +24,7 @@ def started(tmp_path, monkeypatch, tiny):
         for place in (precision, precision_of_training):  # the second took the function's name when it was imported
             monkeypatch.setattr(place, "precisions", lambda device, layer="linear": measured)
         words = {
-            "embed": ["embed", "a", "--model", tiny],
+            "embed": ["embed", "a", "--model", tiny_model],
             "train translate": ["train", "translate", "--data", "none.tsv", "--out", "m"],  # read after that
         }
         return CliRunner().invoke(app, [*words[verb], "--dtype", dtype]).stderr

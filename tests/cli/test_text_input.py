@@ -22,7 +22,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def refused(*arguments):
+def refusal_message(*arguments):
     """What the command was refused with, before a model was loaded: none of them is there."""
     result = CliRunner().invoke(app, list(arguments))
     assert isinstance(result.exception, OptionError), result.output
@@ -40,14 +40,14 @@ def refused(*arguments):
     ],
 )
 def test_the_same_mistake_is_the_same_everywhere(verb, arguments, message):
-    assert message in refused(*verb, *arguments)
+    assert message in refusal_message(*verb, *arguments)
 
 
 @pytest.mark.parametrize("verb", VERBS[:2], ids=lambda verb: verb[0])
 def test_on_a_terminal_without_text(verb, monkeypatch):
-    monkeypatch.setattr(text_input, "from_terminal", lambda: True)
-    assert "there is no text" in refused(*verb)
-    assert "there is no text" in refused(*verb, "--field", "text")
+    monkeypatch.setattr(text_input, "is_stdin_terminal", lambda: True)
+    assert "there is no text" in refusal_message(*verb)
+    assert "there is no text" in refusal_message(*verb, "--field", "text")
 
 
 def test_what_may_come_again_does():
@@ -57,25 +57,25 @@ def test_what_may_come_again_does():
 
 
 def test_a_word_without_an_option():
-    assert "no option takes spare" in refused("list", "spare")
-    assert "--data train.de --data train.en" in refused("train", "translate", "--data", "a", "b", "--out", "m")
+    assert "no option takes spare" in refusal_message("list", "spare")
+    assert "--data train.de --data train.en" in refusal_message("train", "translate", "--data", "a", "b", "--out", "m")
 
 
 def test_lines_of_json_from_a_pipe(monkeypatch, folder):
     (folder / "in.jsonl").write_text('{"text": "one"}\n{"text": "two"}\n')
     with (folder / "in.jsonl").open("rb") as file:
-        monkeypatch.setattr("regard.text.lines._standard_input", lambda: file)
+        monkeypatch.setattr("regard.text.line_reader._open_standard_input", lambda: file)
         with open_texts([], None, "text") as lines:
             assert [line.text for line in lines] == ["one", "two"]
 
 
 def test_more_texts_than_anyone_looks_at_are_refused_before_the_model_is_loaded(folder, monkeypatch):
-    (folder / "many.txt").write_text("one two\n\n" * (view.MOST_TEXTS + 1))
-    message = refused("view", "--data", "many.txt", "--model", "none")
+    (folder / "many.txt").write_text("one two\n\n" * (view.MAX_TEXTS + 1))
+    message = refusal_message("view", "--data", "many.txt", "--model", "none")
     assert "at most 200" in message
     assert "head -n 20 many.txt | regard view" in message
     assert "regard embed --data many.txt" in message
-    (folder / "all.txt").write_text("one two\n\n" * view.MOST_TEXTS)
+    (folder / "all.txt").write_text("one two\n\n" * view.MAX_TEXTS)
     result = CliRunner().invoke(app, ["view", "--data", "all.txt", "--model", "no/such/model/here"])
     assert isinstance(result.exception, CheckpointError), result.output
 
@@ -86,11 +86,11 @@ def test_more_texts_than_anyone_looks_at_are_refused_before_the_model_is_loaded(
     ids=lambda verb: verb[0],
 )
 def test_to_go_on_and_to_begin_anew_contradict_each_other(verb):
-    assert "--resume and --overwrite contradict each other" in refused(*verb, "--resume", "--overwrite")
+    assert "--resume and --overwrite contradict each other" in refusal_message(*verb, "--resume", "--overwrite")
 
 
 def test_an_export_that_cannot_be_is_refused_before_the_model_is_loaded(folder):
-    assert "unknown form of export 'onnx'" in refused("export", "none", "--format", "onnx", "--out", "new")
+    assert "unknown form of export 'onnx'" in refusal_message("export", "none", "--format", "onnx", "--out", "new")
     (folder / "old").mkdir()
     result = CliRunner().invoke(app, ["export", "none", "--format", "marian", "--out", "old"])
     assert isinstance(result.exception, OutputExistsError)
@@ -120,4 +120,4 @@ def test_every_verb_is_one():
     found = [typer.main.get_command(app)]
     for command in found:
         found += getattr(command, "commands", {}).values()
-    assert {type(command).__name__ for command in found} == {"Verbs", "Tasks", "Verb"}
+    assert {type(command).__name__ for command in found} == {"VerbGroup", "TaskGroup", "Verb"}

@@ -20,7 +20,7 @@ def run(*arguments):
     return CliRunner(env={"COLUMNS": "100"}).invoke(app, [str(argument) for argument in arguments])
 
 
-def said(kind, *arguments):
+def error_message(kind, *arguments):
     """What is said of the one error of this kind that the arguments deserve."""
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.exception
@@ -66,7 +66,7 @@ def folder(tmp_path, monkeypatch):
     ],
 )
 def test_bad_options_are_named(folder, arguments, kind, words):
-    assert words in said(kind, *TRAIN, *arguments)
+    assert words in error_message(kind, *TRAIN, *arguments)
     assert sorted(path.name for path in folder.iterdir()) == ["pairs.tsv"]
 
 
@@ -77,7 +77,7 @@ def test_a_precision_that_the_model_does_not_run_in_is_refused_before_the_data_i
         recurrent("additive", cell="lstm").model.save("old")
     model = ["--model", "old" if start else "lstm"]
     (folder / "pairs.tsv").write_text("no pairs\n")
-    message = said(RefusedError, *TRAIN, *model, "--dtype", "bfloat16")
+    message = error_message(RefusedError, *TRAIN, *model, "--dtype", "bfloat16")
     assert "LSTM" in message
     assert "--dtype float32" in message
     assert sorted(path.name for path in folder.iterdir() if path.name != "old") == ["pairs.tsv"]
@@ -86,7 +86,7 @@ def test_a_precision_that_the_model_does_not_run_in_is_refused_before_the_data_i
 def test_files_of_different_length_are_refused_with_both_counts(folder):
     (folder / "a.de").write_text("eins\nzwei\ndrei\n")
     (folder / "a.en").write_text("one\ntwo\n")
-    message = said(DataError, "train", "translate", "--data", "a.de", "--data", "a.en", "--out", "m")
+    message = error_message(DataError, "train", "translate", "--data", "a.de", "--data", "a.en", "--out", "m")
     assert "3" in message
     assert "2" in message
 
@@ -95,12 +95,12 @@ def test_an_output_that_is_there_is_not_touched(folder):
     (folder / "m").mkdir()
     (folder / "m" / "thesis.txt").write_text("years of work")
     for more in ([], ["--overwrite"]):
-        said(OutputExistsError, *TRAIN, *more)
+        error_message(OutputExistsError, *TRAIN, *more)
     assert (folder / "m" / "thesis.txt").read_text() == "years of work"
 
 
 def test_evaluate_says_how_two_files_are_given(folder):
-    message = said(OptionError, "evaluate", "translate", "--model", "m", "--data", "test.de", "test.en")
+    message = error_message(OptionError, "evaluate", "translate", "--model", "m", "--data", "test.de", "test.en")
     assert "no option takes test.en" in message
     assert "--data train.de --data train.en" in message
 
@@ -121,7 +121,7 @@ def test_evaluate_keeps_hypotheses_beside_their_sources(folder):
 def test_evaluate_counts_hypotheses_against_all_lines(folder):
     (folder / "test.tsv").write_text("eins\tone\n\tnothing\ndrei\tthree\n")
     (folder / "mine.en").write_text("one\n" * 4)
-    message = said(DataError, "evaluate", "translate", "--data", "test.tsv", "--hypotheses", "mine.en")
+    message = error_message(DataError, "evaluate", "translate", "--data", "test.tsv", "--hypotheses", "mine.en")
     assert "3 lines, one for each pair, or 2 for those that were not left out" in message
     assert "got:      4" in message
 
@@ -131,10 +131,12 @@ def test_evaluate_names_the_line_of_a_text_that_is_too_long(folder):
     rows = ["Zwei Hunde\tTwo dogs", "\tno source", "Zwei Hunde " * 3000 + "\tTwo", "Zwei\t" + "Two dogs " * 3000]
     (folder / "test.tsv").write_text("".join(f"{row}\n" for row in rows))
     arguments = ["evaluate", "translate", "--model", "m", "--beam", "1", "--data"]
-    assert "the source in line 3 of test.tsv is too long" in said(DataError, *arguments, "test.tsv")
+    assert "the source in line 3 of test.tsv is too long" in error_message(DataError, *arguments, "test.tsv")
     (folder / "long.tsv").write_text(f"{rows[0]}\n{rows[3]}\n")
     (folder / "gold").write_text("0-0\n0-0\n")
-    assert "the target in line 2 of long.tsv is too long" in said(DataError, *arguments, "long.tsv", "--gold", "gold")
+    assert "the target in line 2 of long.tsv is too long" in error_message(
+        DataError, *arguments, "long.tsv", "--gold", "gold"
+    )
 
 
 def test_evaluate_takes_gold_links_of_a_pair_that_was_left_out(folder):
@@ -161,7 +163,7 @@ def test_evaluate_takes_gold_links_of_a_pair_that_was_left_out(folder):
     ],
 )
 def test_options_of_evaluate_without_effect_are_refused(folder, arguments, words):
-    assert words in said(OptionError, "evaluate", "translate", "--data", "pairs.tsv", *arguments)
+    assert words in error_message(OptionError, "evaluate", "translate", "--data", "pairs.tsv", *arguments)
 
 
 def test_evaluate_says_what_is_wrong_before_it_translates(folder, monkeypatch):
@@ -172,12 +174,12 @@ def test_evaluate_says_what_is_wrong_before_it_translates(folder, monkeypatch):
     (folder / "gold").write_text("0-0\n7-7\n")
     monkeypatch.setattr(Translator, "stream", lambda *_, **__: pytest.fail("it translates"))
     with_model = ["evaluate", "translate", "--data", "test.tsv", "--model", "m"]
-    assert "tokenization" in said(OptionError, *with_model, "--tokenize", "chars")
-    assert "link 7-7 points to a word that is not there" in said(DataError, *with_model, "--gold", "gold")
+    assert "tokenization" in error_message(OptionError, *with_model, "--tokenize", "chars")
+    assert "link 7-7 points to a word that is not there" in error_message(DataError, *with_model, "--gold", "gold")
     blind = ["evaluate", "translate", "--data", "test.tsv", "--model", "blind", "--gold", "gold"]
-    assert "without attention" in said(RefusedError, *blind)
+    assert "without attention" in error_message(RefusedError, *blind)
     (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\n" * 2000 + "Zwei Hunde " * 3000 + "\tTwo\n")
-    assert "the source in line 2001 of test.tsv is too long" in said(DataError, *with_model)
+    assert "the source in line 2001 of test.tsv is too long" in error_message(DataError, *with_model)
 
 
 def test_evaluate_leaves_out_pairs_that_no_line_of_a_gold_file_names(folder):
@@ -192,23 +194,23 @@ def test_evaluate_leaves_out_pairs_that_no_line_of_a_gold_file_names(folder):
     rates = [json.loads(one.stdout)["alignment"]["error_rate"] for one in (every, some)]
     assert rates[0] == pytest.approx(rates[1])
     (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\n\tno source\n")
-    assert "aligns none of the pairs" in said(DataError, *arguments, "--gold", "some.naacl")
+    assert "aligns none of the pairs" in error_message(DataError, *arguments, "--gold", "some.naacl")
 
 
 def test_a_tilde_that_the_shell_left_is_the_home(folder, monkeypatch):
     monkeypatch.setenv("HOME", str(folder))
     (folder / "m").mkdir()
     (folder / "m" / "thesis.txt").write_text("years of work")
-    assert "thesis.txt" in said(OutputExistsError, *TRAIN[:-4], "--steps", "1", "--out=~/m", "--overwrite")
+    assert "thesis.txt" in error_message(OutputExistsError, *TRAIN[:-4], "--steps", "1", "--out=~/m", "--overwrite")
     assert (folder / "m" / "thesis.txt").exists()
     assert not (folder / "~").exists()
-    assert "no home" in said(OptionError, *TRAIN[:-4], "--steps", "1", "--out=~nobody-has-this-name/m")
+    assert "no home" in error_message(OptionError, *TRAIN[:-4], "--steps", "1", "--out=~nobody-has-this-name/m")
 
 
 @pytest.mark.parametrize("wrong", [["--schedule", "cosine"], ["--rate", "0"], ["--set", "layers=0"], ["--set", "x=1"]])
 def test_numbers_that_are_wrong_are_refused_before_data_is_read(folder, wrong):
     arguments = ["train", "translate", "--data", "nowhere.tsv", "--out", "m", *wrong]
-    said(OptionError, *arguments)
+    error_message(OptionError, *arguments)
 
 
 def test_a_run_goes_on_as_what_it_was_begun_as(folder):
@@ -217,9 +219,9 @@ def test_a_run_goes_on_as_what_it_was_begun_as(folder):
     again = [*TRAIN[:-1], "3", "--dtype", "float32", "--resume"]
     result = run(*again, "--model", "tiny", "--warmup", "500", "--set", "layers=4")
     assert result.exit_code == 0, result.exception
-    assert "another warmup" in said(OutputExistsError, *again, "--warmup", "7")
-    assert "another model.layers" in said(OutputExistsError, *again, "--set", "layers=2")
-    assert "another model.type" in said(OutputExistsError, *again, "--model", "gru")
+    assert "another warmup" in error_message(OutputExistsError, *again, "--warmup", "7")
+    assert "another model.layers" in error_message(OutputExistsError, *again, "--set", "layers=2")
+    assert "another model.type" in error_message(OutputExistsError, *again, "--model", "gru")
 
 
 def test_a_run_goes_on_whatever_else_is_in_its_models_folder(folder):
@@ -229,14 +231,14 @@ def test_a_run_goes_on_whatever_else_is_in_its_models_folder(folder):
     result = run(*TRAIN[:-1], "3", "--dtype", "float32", "--resume")
     assert result.exit_code == 0, result.exception
     assert (folder / "m" / "dog.html").read_text() == "a page"
-    assert "dog.html" in said(OutputExistsError, *TRAIN, "--overwrite")
+    assert "dog.html" in error_message(OutputExistsError, *TRAIN, "--overwrite")
 
 
 def test_the_end_of_a_cosine_goes_with_the_run(folder):
     """More steps would raise the learning rate again in the middle of a run."""
     cosine = ["--schedule", "cosine", "--warmup", "0", "--dtype", "float32"]
     assert run(*TRAIN, *cosine).exit_code == 0
-    assert "another steps" in said(OutputExistsError, *TRAIN[:-1], "3", *cosine, "--resume")
+    assert "another steps" in error_message(OutputExistsError, *TRAIN[:-1], "3", *cosine, "--resume")
     assert run(*TRAIN, *cosine, "--resume").exit_code == 0
 
 
@@ -260,7 +262,7 @@ class TestAModelToStartFrom:
         ids=" ".join,
     )
     def test_it_is_as_it_is(self, folder, old, option):
-        assert f"{option[0]} has no effect on old" in said(OptionError, *TRAIN, "--model", old, *option)
+        assert f"{option[0]} has no effect on old" in error_message(OptionError, *TRAIN, "--model", old, *option)
         assert not (folder / "m.run").exists()
 
     def test_its_languages_are_kept(self, folder, old):

@@ -16,7 +16,7 @@ import pytest
 from safetensors import safe_open
 from torch.distributed import TCPStore
 
-from command import ENVIRONMENT, START, fork
+from cli_process import ENVIRONMENT, START_COMMAND, fork_command
 
 SMALL = ["--model", "tiny", "--set", "layers=1", "--set", "width=32", "--set", "inner=37", "--warmup", "10",
          "--batch-tokens", "301", "--validate-every", "20", "--dtype", "float32"]  # fmt: skip
@@ -56,7 +56,7 @@ def data(tmp_path) -> Path:
 
 
 def run(folder: Path, *arguments, start=None, environment=None, **options) -> subprocess.CompletedProcess:
-    command = [*(start or START), *map(str, arguments)]
+    command = [*(start or START_COMMAND), *map(str, arguments)]
     options |= {"cwd": folder, "env": ENVIRONMENT | (environment or {}), "timeout": 300}
     return subprocess.run(command, capture_output=True, text=True, encoding="utf-8", **options)
 
@@ -74,7 +74,7 @@ def last_weights(folder: Path) -> dict[str, bytes]:
     return weights(max((folder / "checkpoints").iterdir()) / "weights.safetensors")
 
 
-def step_of(checkpoint: Path) -> int:
+def read_step(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("step-"))
 
 
@@ -83,23 +83,23 @@ def metrics(folder: Path, kind: str = "train") -> list[dict]:
     return [line for line in lines if line["kind"] == kind]
 
 
-def test_a_run_killed_at_random_moments_ends_at_the_same_weights(regard, data):
+def test_a_run_killed_at_random_moments_ends_at_the_same_weights(regard_command, data):
     """kill -9 again and again; what --resume ends with is what an unbroken run ends with, to the bit."""
-    whole = train(data, "whole", "--steps", 45, "--save-seconds", 0, start=regard)
+    whole = train(data, "whole", "--steps", 45, "--save-seconds", 0, start=regard_command)
     assert whole.returncode == 0, whole.stderr
-    command = [*regard, "train", "translate", "--data", "pairs.tsv", "--out", "cut", *SMALL, "--steps", "45",
+    command = [*regard_command, "train", "translate", "--data", "pairs.tsv", "--out", "cut", *SMALL, "--steps", "45",
                "--save-seconds", "0"]  # fmt: skip
     chance = random.Random(7)
     checkpoints = data / "cut.run" / "checkpoints"
     for least in (5, 17, 29):
         more = ["--resume"] if (data / "cut.run" / "run.json").exists() else []
         process = subprocess.Popen([*command, *more], cwd=data, env=ENVIRONMENT, stderr=subprocess.PIPE)
-        while process.poll() is None and max(map(step_of, checkpoints.glob("step-*")), default=0) < least:
+        while process.poll() is None and max(map(read_step, checkpoints.glob("step-*")), default=0) < least:
             time.sleep(0.01)
         time.sleep(chance.random() * 0.1)
         process.kill()
         process.communicate()  # until a fork has ended too, which has the pipe
-    rest = run(data, *command[len(regard) :], "--resume", start=regard)
+    rest = run(data, *command[len(regard_command) :], "--resume", start=regard_command)
     assert rest.returncode == 0, rest.stderr
     assert last_weights(data / "cut.run") == last_weights(data / "whole.run")
     assert weights(data / "cut" / "model.safetensors") == weights(data / "whole" / "model.safetensors")
@@ -107,8 +107,8 @@ def test_a_run_killed_at_random_moments_ends_at_the_same_weights(regard, data):
     assert steps == sorted(set(steps)) == [line["step"] for line in metrics(data / "whole.run")]
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(regard, data):
-    command = [*regard, "train", "translate", "--data", "pairs.tsv", "--out", "m", *SMALL, "--steps", "100000"]
+def test_ctrl_c_saves_and_says_how_to_go_on(regard_command, data):
+    command = [*regard_command, "train", "translate", "--data", "pairs.tsv", "--out", "m", *SMALL, "--steps", "100000"]
     process = subprocess.Popen(command, cwd=data, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     reported = data / "m.run" / "metrics.jsonl"
     while process.poll() is None and not (reported.exists() and reported.stat().st_size):
@@ -121,21 +121,21 @@ def test_ctrl_c_saves_and_says_how_to_go_on(regard, data):
     assert list((data / "m.run" / "checkpoints").glob("step-*"))
 
 
-def by_torchrun(folder: Path, out: str, *arguments) -> str:
+def train_with_torchrun(folder: Path, out: str, *arguments) -> str:
     """What two processes of torchrun say."""
     done = train(folder, out, *arguments, start=TORCHRUN)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
 
-def by_forks(folder: Path, out: str, *arguments) -> str:
+def train_with_forks(folder: Path, out: str, *arguments) -> str:
     """What two forks say that have the variables and the store of torchrun."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
               "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}  # fmt: skip
     with ThreadPoolExecutor(2) as together:
         ranks = [{"RANK": str(rank), "LOCAL_RANK": str(rank), **shared} for rank in range(2)]
-        start = fork()
+        start = fork_command()
         runs = [together.submit(train, folder, out, *arguments, start=start, environment=rank) for rank in ranks]
         done = [run.result() for run in runs]
     said = "".join(one.stderr for one in done)
@@ -143,11 +143,11 @@ def by_forks(folder: Path, out: str, *arguments) -> str:
     return said
 
 
-@pytest.mark.parametrize("train_two", [by_forks, pytest.param(by_torchrun, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("train_two", [train_with_forks, pytest.param(train_with_torchrun, marks=pytest.mark.slow)])
 def test_two_processes_learn_as_one_does(train_two, data):
     """Gradients are summed over processes, so the loss is the same but for rounding."""
     same = ["--set", "dropout=0", "--steps", 40, "--rate", 1e-3, "--average", 1]
-    one = train(data, "one", *same, start=fork())
+    one = train(data, "one", *same, start=fork_command())
     assert one.returncode == 0, one.stderr
     said = train_two(data, "two", *same)
     losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "two")]
@@ -275,7 +275,7 @@ def test_other_data_does_not_go_on_with_a_run(data):
     assert "another pairs" in done.stderr
 
 
-@pytest.mark.slow  # tests/unit/test_export.py has every form, by random weights
+@pytest.mark.slow  # tests/unit/translation/test_export.py has every form, by random weights
 def test_what_was_trained_leaves_for_another_program(data):
     import ctranslate2
     import tokenizers

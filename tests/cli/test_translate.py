@@ -10,8 +10,8 @@ import torch
 from typer.testing import CliRunner
 
 from regard.cli.app import app
-from regard.cli.conversation import converse
-from regard.cli.translation_formats import in_one_line, remarks
+from regard.cli.interactive import run_interactive
+from regard.cli.translation_formats import remarks, to_one_line
 from regard.errors import DataError, OptionError, OutputError, OutputExistsError, RefusedError
 from regard.search import Greedy
 from regard.translation import Translator
@@ -99,7 +99,7 @@ def test_lines_of_json(folder):
 
 
 def test_what_a_placeholder_stands_for_breaks_no_line():
-    assert in_one_line('see <a\thref="x">\u2028 there\r\n') == 'see <a href="x">  there  '
+    assert to_one_line('see <a\thref="x">\u2028 there\r\n') == 'see <a href="x">  there  '
 
 
 class TestAFileThatIsWritten:
@@ -172,7 +172,7 @@ def test_a_terminal_of_another_encoding_ends_no_conversation(monkeypatch, capsys
         return one
 
     monkeypatch.setattr("builtins.input", answer)
-    converse(transformer(), Greedy())
+    run_interactive(transformer(), Greedy())
     shown = capsys.readouterr().out
     assert "what was typed is not utf-8" in shown
     assert transformer().translate(["Zwei Hunde."], search=Greedy())[0].text.split()[0] in shown

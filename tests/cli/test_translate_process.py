@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from command import ENVIRONMENT, START
+from cli_process import ENVIRONMENT, START_COMMAND
 from small_translators import GERMAN, transformer
 
 
@@ -19,8 +19,8 @@ def model(tmp_path_factory):
     return folder
 
 
-def test_each_line_of_a_pipe_is_answered_before_the_next_is_written(regard, model):
-    command = [*regard, "translate", "--model", str(model), "--format", "jsonl", "--beam", "2"]
+def test_each_line_of_a_pipe_is_answered_before_the_next_is_written(regard_command, model):
+    command = [*regard_command, "translate", "--model", str(model), "--format", "jsonl", "--beam", "2"]
     with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -34,9 +34,9 @@ def test_each_line_of_a_pipe_is_answered_before_the_next_is_written(regard, mode
     assert process.returncode == 0
 
 
-def test_what_comes_line_by_line_is_what_comes_at_once(regard, model, tmp_path):
+def test_what_comes_line_by_line_is_what_comes_at_once(regard_command, model, tmp_path):
     text = "".join(f"{one}\n" for one in GERMAN * 20).encode()
-    command = [*regard, "translate", "--model", str(model), "--beam", "1"]
+    command = [*regard_command, "translate", "--model", str(model), "--beam", "1"]
     (tmp_path / "in.txt").write_bytes(text)
     whole = subprocess.run([*command, "--data", str(tmp_path / "in.txt")], env=ENVIRONMENT, capture_output=True)
     piped = subprocess.run(command, env=ENVIRONMENT, input=text, capture_output=True)
@@ -45,9 +45,9 @@ def test_what_comes_line_by_line_is_what_comes_at_once(regard, model, tmp_path):
     assert whole.stdout.count(b"\n") == len(GERMAN) * 20
 
 
-def test_a_named_pipe_is_answered_too(regard, model, tmp_path):
+def test_a_named_pipe_is_answered_too(regard_command, model, tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    command = [*regard, "translate", "--model", str(model), "--data", str(tmp_path / "pipe"), "--beam", "1"]
+    command = [*regard_command, "translate", "--model", str(model), "--data", str(tmp_path / "pipe"), "--beam", "1"]
     with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         with (tmp_path / "pipe").open("w", encoding="utf-8") as pipe:
@@ -58,9 +58,9 @@ def test_a_named_pipe_is_answered_too(regard, model, tmp_path):
     assert process.returncode == 0
 
 
-def test_a_line_without_an_end_is_refused_at_once(regard, model):
+def test_a_line_without_an_end_is_refused_at_once(regard_command, model):
     """Of 16 MiB and a byte: what follows is not read, or this would not end."""
-    command = [*regard, "translate", "--model", str(model)]
+    command = [*regard_command, "translate", "--model", str(model)]
     with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stderr is not None
@@ -73,7 +73,18 @@ def test_a_line_without_an_end_is_refused_at_once(regard, model):
 def test_a_pipe_gets_utf_8_whatever_the_terminal_has(model, tmp_path):
     (tmp_path / "in.txt").write_text("Ein kleiner Hund läuft.\n", encoding="utf-8")
     environment = {**ENVIRONMENT, "PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
-    command = [*START, "translate", "--model", str(model), "--format", "jsonl", "--beam", "1", "--data", "in.txt"]
+    command = [
+        *START_COMMAND,
+        "translate",
+        "--model",
+        str(model),
+        "--format",
+        "jsonl",
+        "--beam",
+        "1",
+        "--data",
+        "in.txt",
+    ]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.decode("utf-8"))["source"] == "Ein kleiner Hund läuft."

@@ -9,28 +9,28 @@ import torch
 from torch import Tensor
 
 import regard
-from conformance.claims import DTYPES, ROWS, Claim
-from conformance.oracle_of import ORACLES
-from conformance.trials import Layout
+from conformance.claims import CATALOGUE_ROWS, DTYPES, Claim
+from conformance.mask_cases import Layout
+from conformance.mechanism_oracles import ORACLES
 
-Named = dict[str, Tensor]
+NamedTensors = dict[str, Tensor]
 
 
 def device_of(claim: Claim) -> str:
     return "cuda" if claim.impl == "flex" else "cpu"
 
 
-def build(claim: Claim, at: Layout) -> regard.mechanisms.Mechanism:
+def build_mechanism(claim: Claim, at: Layout) -> regard.mechanisms.Mechanism:
     """The mechanism of a claim, in its dtype."""
     torch.manual_seed(3)
     options = dict(ORACLES[claim.mechanism].options) | ({} if claim.impl == "its own" else {"impl": claim.impl})
     made = regard.mechanism(claim.mechanism, heads=at.heads, head_dim=at.head_dim, **options)
     for parameter in made.parameters():
-        parameter.data = _sixteenths(parameter.data)
+        parameter.data = _round_to_sixteenths(parameter.data)
     return made.to(device_of(claim), DTYPES[claim.dtype])
 
 
-def tensors(claim: Claim, at: Layout, *, bias: bool = False) -> Named:
+def make_tensors(claim: Claim, at: Layout, *, bias: bool = False) -> NamedTensors:
     """query, key, value, and if asked a bias that broadcasts over the batch, where the mechanism takes one."""
     generator = torch.Generator().manual_seed(17)
     shapes = {
@@ -38,37 +38,37 @@ def tensors(claim: Claim, at: Layout, *, bias: bool = False) -> Named:
         "key": (at.batch, at.key_heads, at.keys, at.head_dim),
         "value": (at.batch, at.key_heads, at.keys, at.value_dim),
     }
-    if bias and ROWS[claim.mechanism].bias:
+    if bias and CATALOGUE_ROWS[claim.mechanism].bias:
         shapes["bias"] = (1, at.heads, at.queries, at.keys)
     return {name: _randn(claim, generator, *shape) for name, shape in shapes.items()}
 
 
-def upstream_of(claim: Claim, at: Layout) -> Tensor:
+def make_grad_output(claim: Claim, at: Layout) -> Tensor:
     """The gradient of the output."""
     generator = torch.Generator().manual_seed(19)
     return _randn(claim, generator, at.batch, at.heads, at.queries, at.value_dim)
 
 
 def _randn(claim: Claim, generator: torch.Generator, *shape: int) -> Tensor:
-    return _sixteenths(torch.randn(shape, generator=generator)).to(device_of(claim), DTYPES[claim.dtype])
+    return _round_to_sixteenths(torch.randn(shape, generator=generator)).to(device_of(claim), DTYPES[claim.dtype])
 
 
-def _sixteenths(tensor: Tensor) -> Tensor:
+def _round_to_sixteenths(tensor: Tensor) -> Tensor:
     return (tensor * 16).round() / 16
 
 
-class Run(NamedTuple):
+class CallResult(NamedTuple):
     """The output, and the gradients by name: inputs, bias if there was one, parameters."""
 
     output: Tensor
-    gradients: Named
+    gradients: NamedTensors
 
 
-def run(mechanism, given: Named, mask, upstream: Tensor) -> Run:
+def run_with_gradients(mechanism, given: NamedTensors, mask, upstream: Tensor) -> CallResult:
     """Forward and backward once, on fresh leaves."""
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in given.items()}
     parameters = dict(mechanism.named_parameters())
     output = mechanism(leaves["query"], leaves["key"], leaves["value"], mask, bias=leaves.get("bias"))
     wanted = {**leaves, **parameters}
     found = torch.autograd.grad(output, list(wanted.values()), upstream, allow_unused=True, materialize_grads=True)
-    return Run(output.detach(), dict(zip(wanted, found, strict=True)))
+    return CallResult(output.detach(), dict(zip(wanted, found, strict=True)))

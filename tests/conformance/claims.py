@@ -29,7 +29,7 @@ def implementations(entry: Any) -> Sequence[str]:
     return tuple(name for name in here if name == "auto" or name in entry.mechanism.implementations)
 
 
-def _claims() -> list[Claim]:
+def _list_claims() -> list[Claim]:
     found = []
     for promise in PROMISES:
         for entry in regard.catalogue():
@@ -43,21 +43,21 @@ def _claims() -> list[Claim]:
     return found
 
 
-ALL = _claims()
-CLAIMS = [claim for claim in ALL if claim.impl != "flex"]
+ALL_CLAIMS = _list_claims()
+PORTABLE_CLAIMS = [claim for claim in ALL_CLAIMS if claim.impl != "flex"]
 """Those of any machine, which the committed table holds."""
 
 
-ROWS = {row.name: row for row in regard.catalogue()}
+CATALOGUE_ROWS = {row.name: row for row in regard.catalogue()}
 
 
-def claims(promise: str) -> Any:
+def parametrize_claims(promise: str) -> Any:
     """Run the test once for each claim of a promise."""
     return pytest.mark.parametrize(
         "claim",
         [
             pytest.param(claim, id="-".join(claim[1:]), marks=[pytest.mark.gpu] if claim.impl == "flex" else [])
-            for claim in ALL
+            for claim in ALL_CLAIMS
             if claim.promise == promise
         ],
     )

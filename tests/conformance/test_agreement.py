@@ -20,12 +20,12 @@ import numpy as np
 import pytest
 import torch
 
-from conformance.calls import build, run, tensors, upstream_of
-from conformance.cases import Case, cases
-from conformance.claims import CLAIMS, Claim
-from conformance.oracle_of import ORACLES, slope_of
-from conformance.refused import is_refused
-from conformance.trials import LAYOUTS, TRIALS, Layout, Trial, allowed_of
+from conformance.calls import build_mechanism, make_grad_output, make_tensors, run_with_gradients
+from conformance.check_refusal import is_refused
+from conformance.claim_cases import ClaimCase, parametrize_cases
+from conformance.claims import PORTABLE_CLAIMS, Claim
+from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase, expand_allowed
+from conformance.mechanism_oracles import ORACLES, directional_derivative
 
 DIRECTIONS = 4
 """Of each input and parameter, in a case that tries everything; a sample takes the first."""
@@ -43,69 +43,73 @@ def tolerance(claim: Claim, at: Layout, dtype: torch.dtype) -> float:
     return terms * wide + (8 if fused else 1) * torch.finfo(dtype).eps / 2
 
 
-def array(tensor: torch.Tensor) -> np.ndarray:
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().double().cpu().numpy()
 
 
-def direction(shape: tuple[int, ...], number: int) -> np.ndarray:
+def random_signs(shape: tuple[int, ...], number: int) -> np.ndarray:
     """Random signs."""
     return np.random.default_rng([number, *shape]).choice([-1.0, 1.0], shape)
 
 
-class Exact:
+class OracleResult:
     """What the oracle of a mechanism gives; the same for all its implementations and dtypes, and so kept."""
 
-    def __init__(self, name: str, at: Layout, trial: Trial, given: dict[str, np.ndarray], upstream: np.ndarray) -> None:
-        self.name, self.place, self.given, self.upstream = name, (name, at, trial.name), given, upstream
-        self.allowed = allowed_of(trial, at)
+    def __init__(
+        self, name: str, at: Layout, trial: MaskCase, given: dict[str, np.ndarray], upstream: np.ndarray
+    ) -> None:
+        self.name, self.cache_key, self.given, self.upstream = name, (name, at, trial.name), given, upstream
+        self.allowed = expand_allowed(trial, at)
 
     def output(self) -> np.ndarray:
-        if self.place not in _outputs:
+        if self.cache_key not in _outputs:
             given = (self.given["query"], self.given["key"], self.given["value"], self.allowed, self.given)
-            _outputs[self.place] = ORACLES[self.name].forward(*given)
-        return _outputs[self.place]
+            _outputs[self.cache_key] = ORACLES[self.name].forward(*given)
+        return _outputs[self.cache_key]
 
     def slope(self, of: str, number: int) -> float:
         """Of one input or parameter, along one direction."""
-        place = (*self.place, of, number)
+        place = (*self.cache_key, of, number)
         if place not in _slopes:
-            along = direction(self.given[of].shape, number)
-            _slopes[place] = slope_of(self.name, self.given, self.allowed, self.upstream, of, along)
+            along = random_signs(self.given[of].shape, number)
+            _slopes[place] = directional_derivative(self.name, self.given, self.allowed, self.upstream, of, along)
         return _slopes[place]
 
 
-@cases("agreement")
-def test_agrees_with_the_oracle(case: Case, as_users_call, proved) -> None:
+@parametrize_cases("agreement")
+def test_agrees_with_the_oracle(case: ClaimCase, without_shape_checks, record_proof) -> None:
     claim = case.claim
     for _, at, trials in case.groups:
-        mechanism, given, upstream = build(claim, at), tensors(claim, at), upstream_of(claim, at)
+        mechanism, given, upstream = build_mechanism(claim, at), make_tensors(claim, at), make_grad_output(claim, at)
         bound = tolerance(claim, at, upstream.dtype)
-        numbers = {name: array(tensor) for name, tensor in (*given.items(), *mechanism.named_parameters())}
+        numbers = {name: to_numpy(tensor) for name, tensor in (*given.items(), *mechanism.named_parameters())}
         for trial in trials:
             if is_refused(mechanism, given, trial, at):
                 continue
-            exact = Exact(claim.mechanism, at, trial, numbers, array(upstream))
-            ours = run(mechanism, given, trial.mask(at), upstream)
+            exact = OracleResult(claim.mechanism, at, trial, numbers, to_numpy(upstream))
+            ours = run_with_gradients(mechanism, given, trial.mask(at), upstream)
             assert ours.output.dtype == upstream.dtype
-            error = np.abs(array(ours.output) - exact.output()).max() / max(1.0, np.abs(exact.output()).max())
+            error = np.abs(to_numpy(ours.output) - exact.output()).max() / max(1.0, np.abs(exact.output()).max())
             assert error <= bound, (trial.name, at, error)
             for name, tensor in ours.gradients.items():
-                gradient, largest = array(tensor), max(1.0, float(tensor.abs().max()))
+                gradient, largest = to_numpy(tensor), max(1.0, float(tensor.abs().max()))
                 for number in range(DIRECTIONS if case.everything else 1):
-                    slope = (gradient * direction(gradient.shape, number)).sum()
+                    slope = (gradient * random_signs(gradient.shape, number)).sum()
                     error = abs(slope - exact.slope(name, number)) / (largest * 6 * np.sqrt(gradient.size))
                     assert error <= bound, (trial.name, at, name, error)
-    proved(claim, everything=case.everything)
+    record_proof(claim, everything=case.everything)
 
 
-@pytest.mark.parametrize("claim", [claim for claim in CLAIMS if claim[0] == "agreement" and claim.dtype == "float32"])
+@pytest.mark.parametrize(
+    "claim", [claim for claim in PORTABLE_CLAIMS if claim[0] == "agreement" and claim.dtype == "float32"]
+)
 def test_shapes_are_as_annotated(claim: Claim) -> None:
     """The promises are tried as users call, without the suite's shape checks, which take their time; here with them."""
-    for at, trials in zip(LAYOUTS, (TRIALS[::3], TRIALS[1::3], TRIALS[2::3]), strict=True):
-        mechanism, given = build(claim, at), tensors(claim, at, bias=True)
+    for at, trials in zip(LAYOUTS, (MASK_CASES[::3], MASK_CASES[1::3], MASK_CASES[2::3]), strict=True):
+        mechanism, given = build_mechanism(claim, at), make_tensors(claim, at, bias=True)
         for trial in trials:
             if not is_refused(mechanism, given, trial, at):
-                run(mechanism, given, trial.mask(at), upstream_of(claim, at))
+                run_with_gradients(mechanism, given, trial.mask(at), make_grad_output(claim, at))
 
 
 def test_every_row_of_the_catalogue_has_an_oracle() -> None:

@@ -8,37 +8,43 @@ from contextlib import contextmanager
 
 import torch
 
-from conformance.calls import Run, build, run, tensors, upstream_of
-from conformance.cases import Case, cases
-from conformance.refused import is_refused
-from conformance.trials import LAYOUTS
+from conformance.calls import CallResult, build_mechanism, make_grad_output, make_tensors, run_with_gradients
+from conformance.check_refusal import is_refused
+from conformance.claim_cases import ClaimCase, parametrize_cases
+from conformance.mask_cases import LAYOUTS
 
 
-@cases("determinism", LAYOUTS[2:])
-def test_same_inputs_same_bits(case: Case, as_users_call, proved) -> None:
+@parametrize_cases("determinism", LAYOUTS[2:])
+def test_same_inputs_same_bits(case: ClaimCase, without_shape_checks, record_proof) -> None:
     claim = case.claim
     ((_, at, trials),) = case.groups
-    mechanism, given, upstream = build(claim, at), tensors(claim, at, bias=True), upstream_of(claim, at)
+    mechanism, given, upstream = (
+        build_mechanism(claim, at),
+        make_tensors(claim, at, bias=True),
+        make_grad_output(claim, at),
+    )
     for trial in trials:
         if is_refused(mechanism, given, trial, at):
             continue
-        first = run(mechanism, given, trial.mask(at), upstream)
-        assert_same(first, run(mechanism, given, trial.mask(at), upstream), trial.name)
+        first = run_with_gradients(mechanism, given, trial.mask(at), upstream)
+        assert_same(first, run_with_gradients(mechanism, given, trial.mask(at), upstream), trial.name)
         if claim.impl == "native":
-            with threads(3):
-                assert_same(first, run(mechanism, given, trial.mask(at), upstream), (trial.name, "3 threads"))
-    proved(claim, everything=case.everything)
+            with set_num_threads(3):
+                assert_same(
+                    first, run_with_gradients(mechanism, given, trial.mask(at), upstream), (trial.name, "3 threads")
+                )
+    record_proof(claim, everything=case.everything)
 
 
 @contextmanager
-def threads(number: int) -> Iterator[None]:
+def set_num_threads(number: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     yield
     torch.set_num_threads(before)
 
 
-def assert_same(first: Run, second: Run, note: object) -> None:
+def assert_same(first: CallResult, second: CallResult, note: object) -> None:
     assert torch.equal(first.output, second.output), note
     for name, gradient in first.gradients.items():
         assert torch.equal(gradient, second.gradients[name]), (note, name)

@@ -9,21 +9,28 @@ Each mask meets each kind of number, spread over the layouts and rounds.
 import numpy as np
 import torch
 
-from conformance.calls import Named, Run, build, run, tensors, upstream_of
-from conformance.cases import Case, cases
-from conformance.refused import is_refused
-from conformance.trials import Layout, allowed_of
+from conformance.calls import (
+    CallResult,
+    NamedTensors,
+    build_mechanism,
+    make_grad_output,
+    make_tensors,
+    run_with_gradients,
+)
+from conformance.check_refusal import is_refused
+from conformance.claim_cases import ClaimCase, parametrize_cases
+from conformance.mask_cases import Layout, expand_allowed
 
 ROUNDS = 2
 POISONS = ("another number", "huge", "NaN", "Inf", "-Inf")
 
 
-def poison_of(kind: str, dtype: torch.dtype) -> float:
+def poison_value(kind: str, dtype: torch.dtype) -> float:
     largest = torch.finfo(dtype).max
     return {"another number": 13.0, "huge": largest, "NaN": np.nan, "Inf": np.inf, "-Inf": -np.inf}[kind]
 
 
-def chosen_rows(at: Layout, turn: int) -> np.ndarray:
+def choose_rows(at: Layout, turn: int) -> np.ndarray:
     """(batch, heads, queries): True for one row of one head in each text and group of heads."""
     rows = np.zeros((at.batch, at.heads, at.queries), dtype=bool)
     for batch in range(at.batch):
@@ -39,7 +46,7 @@ def hidden_keys(at: Layout, rows: np.ndarray, allowed: np.ndarray) -> np.ndarray
     return ~seen.reshape(at.batch, at.key_heads, at.group, at.keys).any(2)
 
 
-def overwritten(given: Named, marks: Named, number: float) -> Named:
+def overwrite(given: NamedTensors, marks: NamedTensors, number: float) -> NamedTensors:
     """The tensors with ``number`` where marked; signs alternate, so that sums of huge numbers may cancel to NaN."""
     changed = {}
     for name, tensor in given.items():
@@ -49,7 +56,9 @@ def overwritten(given: Named, marks: Named, number: float) -> Named:
     return changed
 
 
-def assert_untouched(before: Run, after: Run, marks: Named, rows: torch.Tensor, note: tuple) -> None:
+def assert_untouched(
+    before: CallResult, after: CallResult, marks: NamedTensors, rows: torch.Tensor, note: tuple
+) -> None:
     assert before.output.isfinite().all(), note
     assert torch.equal(after.output[rows], before.output[rows]), note
     for name, gradient in after.gradients.items():
@@ -61,19 +70,19 @@ def assert_untouched(before: Run, after: Run, marks: Named, rows: torch.Tensor, 
             assert torch.equal(gradient, before.gradients[name]), (*note, f"gradient of {name}")
 
 
-@cases("hidden")
-def test_what_is_hidden_has_no_influence(case: Case, as_users_call, proved) -> None:
+@parametrize_cases("hidden")
+def test_what_is_hidden_has_no_influence(case: ClaimCase, without_shape_checks, record_proof) -> None:
     # FlexAttention multiplies weights of 0 with values, and is promised for numbers that cannot overflow.
     claim = case.claim
     for number, at, trials in case.groups:
-        mechanism = build(claim, at)
+        mechanism = build_mechanism(claim, at)
         for trial in trials:
-            if is_refused(mechanism, tensors(claim, at), trial, at):
+            if is_refused(mechanism, make_tensors(claim, at), trial, at):
                 continue
-            allowed, mask = allowed_of(trial, at), trial.mask(at)
+            allowed, mask = expand_allowed(trial, at), trial.mask(at)
             for turn in case.rounds(ROUNDS):
-                given = tensors(claim, at, bias=(number + turn) % 2 == 0)
-                rows = chosen_rows(at, turn)
+                given = make_tensors(claim, at, bias=(number + turn) % 2 == 0)
+                rows = choose_rows(at, turn)
                 hidden = torch.from_numpy(hidden_keys(at, rows, allowed))[..., None]
                 marks = {"query": torch.from_numpy(~rows)[..., None], "key": hidden, "value": hidden}
                 if mask is None:  # which forbids nothing: a query is then no business of the mask
@@ -83,12 +92,12 @@ def test_what_is_hidden_has_no_influence(case: Case, as_users_call, proved) -> N
                 device = given["query"].device
                 marks = {name: mark.to(device) for name, mark in marks.items()}
                 chosen = torch.from_numpy(rows).to(device)
-                upstream = upstream_of(claim, at) * chosen[..., None]
-                before = run(mechanism, given, mask, upstream)
+                upstream = make_grad_output(claim, at) * chosen[..., None]
+                before = run_with_gradients(mechanism, given, mask, upstream)
                 place = ROUNDS * number + turn
                 kinds = POISONS[:1] if claim.impl == "flex" else (POISONS[place % 5], POISONS[(place + 2) % 5])
                 for kind in kinds:
-                    changed = overwritten(given, marks, poison_of(kind, given["query"].dtype))
-                    after = run(mechanism, changed, mask, upstream)
+                    changed = overwrite(given, marks, poison_value(kind, given["query"].dtype))
+                    after = run_with_gradients(mechanism, changed, mask, upstream)
                     assert_untouched(before, after, marks, chosen, (trial.name, at, turn, kind))
-    proved(claim, everything=case.everything)
+    record_proof(claim, everything=case.everything)

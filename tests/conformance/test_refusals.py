@@ -4,17 +4,17 @@ import pytest
 import torch
 
 import regard
-from conformance.calls import build, tensors
-from conformance.claims import DTYPES, ROWS, Claim, claims
-from conformance.refused import is_refused
-from conformance.trials import LAYOUTS, TRIALS
+from conformance.calls import build_mechanism, make_tensors
+from conformance.check_refusal import is_refused
+from conformance.claims import CATALOGUE_ROWS, DTYPES, Claim, parametrize_claims
+from conformance.mask_cases import LAYOUTS, MASK_CASES
 from regard.errors import DtypeError, OptionError, RefusedError, ShapeError
 
 
-@claims("refusals")
-def test_what_cannot_be_is_refused(claim: Claim, as_users_call, proved) -> None:
+@parametrize_claims("refusals")
+def test_what_cannot_be_is_refused(claim: Claim, without_shape_checks, record_proof) -> None:
     at = LAYOUTS[1]
-    mechanism, given = build(claim, at), tensors(claim, at)
+    mechanism, given = build_mechanism(claim, at), make_tensors(claim, at)
     query, key, value = given.values()
     with pytest.raises(OptionError, match=r"(?s)unknown option.*'temprature'.*expected: (one of|none)"):
         regard.mechanism(claim.mechanism, heads=at.heads, head_dim=at.head_dim, temprature=2.0)
@@ -29,17 +29,17 @@ def test_what_cannot_be_is_refused(claim: Claim, as_users_call, proved) -> None:
     other = next(dtype for dtype in DTYPES.values() if dtype != key.dtype)
     with pytest.raises(DtypeError, match=r"(?s)different dtypes.*one dtype.*key torch"):
         mechanism(query, key.to(other), value)
-    if not ROWS[claim.mechanism].bias:
+    if not CATALOGUE_ROWS[claim.mechanism].bias:
         bias = torch.zeros(1, 1, at.queries, at.keys)
         with pytest.raises(RefusedError, match=r"(?s)refuses: a bias is .*to do: "):
             mechanism(query, key, value, bias=bias)
-    for trial in TRIALS:
+    for trial in MASK_CASES:
         is_refused(mechanism, given, trial, at)
     if claim.impl != "its own":
         _refuses_by_impl(claim, mechanism, given)
     if claim.mechanism == "dot_product":
         _front_doors_refuse_by_impl(claim, given)
-    proved(claim)
+    record_proof(claim)
 
 
 def _refuses_by_impl(claim: Claim, mechanism, given) -> None:

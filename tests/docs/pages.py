@@ -19,21 +19,21 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     """A fenced block: its language, its text, the line of the page it starts at, and the text block right below."""
 
     language: str
     text: str
     line: int
-    shown: str | None
+    expected_output: str | None
 
     @property
-    def printed(self) -> list[str]:
+    def expected_lines(self) -> list[str]:
         """What the comments of a Python block say that it prints."""
         return re.findall(r"# -> ?(.*)$", self.text, re.MULTILINE)
 
 
-def blocks(page: Path, language: str) -> list[Block]:
+def blocks(page: Path, language: str) -> list[CodeBlock]:
     text = page.read_text(encoding="utf-8")
     fences = list(_FENCE.finditer(text))
     found = []
@@ -41,15 +41,15 @@ def blocks(page: Path, language: str) -> list[Block]:
         after = fences[number + 1] if number + 1 < len(fences) else None
         adjacent = after is not None and after[1] == "text" and not text[fence.end() : after.start()].strip()
         found.append(
-            Block(
+            CodeBlock(
                 language=fence[1],
                 text=fence[2],
                 line=text.count("\n", 0, fence.start(2)) + 1,
-                shown=after[2] if adjacent and after is not None else None,
+                expected_output=after[2] if adjacent and after is not None else None,
             )
         )
     return [block for block in found if block.language == language]
 
 
-def name(page: Path) -> str:
+def page_name(page: Path) -> str:
     return str(page.relative_to(ROOT))

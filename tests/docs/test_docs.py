@@ -21,8 +21,8 @@ import regard.tasks.translation
 import regard.text
 import regard.train
 import regard.view
-from command import ENVIRONMENT, fork
-from docs.pages import PAGES, READMES, ROOT, blocks, name
+from cli_process import ENVIRONMENT, fork_command
+from docs.pages import PAGES, READMES, ROOT, blocks, page_name
 from regard import layers, masks, models, positions, search, translation
 from regard.cli.app import app
 from regard.errors import RegardError
@@ -40,8 +40,8 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=name)
-@pytest.mark.usefixtures("as_users_call", "threads")
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=page_name)
+@pytest.mark.usefixtures("without_shape_checks", "threads")
 def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     by_name = sys.modules["regard.catalogue"]._BY_NAME
@@ -54,7 +54,7 @@ def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
             with contextlib.redirect_stdout(out):
                 exec(code, namespace)
             printed = [line.rstrip() for line in out.getvalue().splitlines()]
-            assert printed == block.printed, f"{name(page)}, line {block.line}"
+            assert printed == block.expected_lines, f"{page_name(page)}, line {block.line}"
 
 
 @pytest.fixture(params=["fork", pytest.param("start", marks=pytest.mark.slow)])
@@ -65,12 +65,12 @@ def programs(request, tmp_path_factory):
         return str(installed)
     folder = tmp_path_factory.mktemp("programs")
     for program in ("regard", "python"):
-        (folder / program).write_text(f'#!/bin/sh\nexec {shlex.join(fork(program))} "$@"\n')
+        (folder / program).write_text(f'#!/bin/sh\nexec {shlex.join(fork_command(program))} "$@"\n')
         (folder / program).chmod(0o755)
     return f"{folder}{os.pathsep}{installed}"
 
 
-@pytest.mark.parametrize("page", WITH_SHELL, ids=name)
+@pytest.mark.parametrize("page", WITH_SHELL, ids=page_name)
 def test_shell_examples_print_what_the_page_says(page, programs, tmp_path):
     environment = ENVIRONMENT | {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
@@ -79,7 +79,7 @@ def test_shell_examples_print_what_the_page_says(page, programs, tmp_path):
         "HF_HUB_OFFLINE": "1",
     }
     for block in blocks(page, "sh"):
-        place = f"{name(page)}, line {block.line}"
+        place = f"{page_name(page)}, line {block.line}"
         done = subprocess.run(
             ["bash", "-c", block.text],
             cwd=tmp_path,
@@ -92,8 +92,8 @@ def test_shell_examples_print_what_the_page_says(page, programs, tmp_path):
         printed = "\n".join(_lines(done.stdout))
         assert done.returncode == 0, f"{place}: {printed}"
         assert "Traceback" not in printed, place
-        if block.shown is not None:
-            assert re.fullmatch(_pattern(block.shown), printed), f"{place} prints\n{printed}"
+        if block.expected_output is not None:
+            assert re.fullmatch(_pattern(block.expected_output), printed), f"{place} prints\n{printed}"
 
 
 def _options(verb, words):
@@ -120,8 +120,8 @@ def test_one_page_after_the_other_can_be_followed_in_one_folder():
         code = "\n".join(block.text for language in ("sh", "console") for block in blocks(page, language))
         outputs = re.findall(r"^(?:.*\| )?regard (?:view|embed|translate) .*(?:-o|--out) (\S+)", code, re.MULTILINE)
         for output in set(outputs):
-            assert output not in written, f"{name(page)} and {written[output]} write {output}"
-            written[output] = name(page)
+            assert output not in written, f"{page_name(page)} and {written[output]} write {output}"
+            written[output] = page_name(page)
 
 
 def test_every_page_has_its_place_in_the_navigation():
@@ -129,7 +129,7 @@ def test_every_page_has_its_place_in_the_navigation():
     assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_relative_link_leads_somewhere(page):
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset|href)="([^"]+)"', text)
@@ -138,9 +138,9 @@ def test_every_relative_link_leads_somewhere(page):
             continue
         path, _, heading = target.partition("#")
         there = page if not path else page.parent / path
-        assert there.exists(), f"{name(page)} links to {target}"
+        assert there.exists(), f"{page_name(page)} links to {target}"
         if heading and there.suffix == ".md":
-            assert heading in _headings(there), f"{name(page)} links to {target}"
+            assert heading in _headings(there), f"{page_name(page)} links to {target}"
 
 
 def _headings(page: Path) -> set[str]:
@@ -148,7 +148,7 @@ def _headings(page: Path) -> set[str]:
     return {re.sub(r"[\s-]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_make_target_named_exists(page):
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
@@ -159,7 +159,7 @@ def test_every_make_target_named_exists(page):
     assert set(named) <= targets
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_verb_and_option_named_exists(page):
     verbs = typer.main.get_command(app).commands
     commands = re.findall(r"`(regard [a-z].*?)`", page.read_text(encoding="utf-8"))
@@ -172,7 +172,7 @@ def test_every_verb_and_option_named_exists(page):
         assert {word for word in words if re.match("--?[a-z]", word)} <= known, command
 
 
-@pytest.mark.parametrize("page", [ROOT / "docs" / "seeing.md", ROOT / "docs" / "embedding.md"], ids=name)
+@pytest.mark.parametrize("page", [ROOT / "docs" / "seeing.md", ROOT / "docs" / "embedding.md"], ids=page_name)
 def test_pages_of_verbs_name_every_option(page):
     verb = {"seeing.md": "view", "embedding.md": "embed"}[page.name]
     parameters = typer.main.get_command(app).commands[verb].params
@@ -248,7 +248,7 @@ def _subclasses(kind: type[RegardError]) -> list[type[RegardError]]:
     return [one for child in kind.__subclasses__() for one in (child, *_subclasses(child))]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_pages_load_nothing_from_elsewhere(page):
     text = page.read_text(encoding="utf-8")
     assert not re.findall(r"!\[[^]]*\]\(https?:|<(?:img|script|source|iframe)[^>]+(?:src|srcset)=\"https?:", text)

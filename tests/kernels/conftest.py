@@ -8,7 +8,7 @@ from regard.kernels import extension
 
 
 @pytest.fixture
-def poisoned() -> Iterator[None]:
+def poison_scratch_memory() -> Iterator[None]:
     """Scratch memory full of NaN: what is read before it is written shows."""
     extension.native.poison(True)
     yield

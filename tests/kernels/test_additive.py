@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 import regard
-from kernels.contract import contracts
+from kernels.opcheck_cases import parametrize_opcheck
 from mask_forms import BATCH, MASKS, random_cells
 from regard import masks, positions
 from regard.errors import OptionError, RefusedError
 from regard.kernels.operators import additive_op
-from regard.kernels.operators.kernel_arguments import Terms, terms_of
-from regard.validation import checked
+from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
+from regard.validation import make_request
 
 HEADS, KEY_HEADS, QUERIES, KEYS, INNER, VALUE_DIM = 6, 3, 7, 11, 5, 13
 LENGTHS = [(1, 1), (5, 7), (63, 65), (64, 64), (65, 63), (7, 257), (131, 3)]
@@ -35,7 +35,7 @@ def sixteenths(*shape: int, seed: int) -> Tensor:
     return torch.from_numpy(np.clip(np.round(drawn * 16) / 16, -7.9375, 7.9375))
 
 
-class Given(NamedTuple):
+class AdditiveInputs(NamedTuple):
     """What a call is given, beside the terms; float64."""
 
     of_query: Tensor
@@ -44,9 +44,9 @@ class Given(NamedTuple):
     value: Tensor
 
 
-def tensors(queries=QUERIES, keys=KEYS, inner=INNER, value_dim=VALUE_DIM) -> Given:
+def tensors(queries=QUERIES, keys=KEYS, inner=INNER, value_dim=VALUE_DIM) -> AdditiveInputs:
     """As layers store them: (batch, length, heads, size)."""
-    return Given(
+    return AdditiveInputs(
         sixteenths(BATCH, queries, HEADS, inner, seed=1).transpose(1, 2),
         sixteenths(BATCH, keys, KEY_HEADS, inner, seed=2).transpose(1, 2),
         sixteenths(HEADS, inner, seed=3),
@@ -54,9 +54,9 @@ def tensors(queries=QUERIES, keys=KEYS, inner=INNER, value_dim=VALUE_DIM) -> Giv
     )
 
 
-def terms(given: Given, mask=None, bias=None, dropout=0.0) -> Terms:
-    return terms_of(
-        checked(given.of_query, given.of_key, given.value, mask=mask, bias=bias, scale=1.0, dropout=dropout)
+def terms(given: AdditiveInputs, mask=None, bias=None, dropout=0.0) -> KernelArguments:
+    return to_kernel_arguments(
+        make_request(given.of_query, given.of_key, given.value, mask=mask, bias=bias, scale=1.0, dropout=dropout)
     )
 
 
@@ -74,16 +74,16 @@ def upstreams(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
     return sixteenths(*output.shape, seed=5).to(output.dtype), of_lse.masked_fill(~lse.detach().isfinite(), 0.0)
 
 
-def run(function: Callable, given: Given, bias: Tensor | None) -> Results:
+def run(function: Callable, given: AdditiveInputs, bias: Tensor | None) -> Results:
     """Forward and backward once, on fresh leaves: ``function`` of Given and bias."""
     leaves = [tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_() for tensor in given]
     of_bias = [] if bias is None else [bias.detach().clone().requires_grad_()]
-    output, lse = function(Given(*leaves), *of_bias)
+    output, lse = function(AdditiveInputs(*leaves), *of_bias)
     gradients = torch.autograd.grad((output, lse), [*leaves, *of_bias], upstreams(output, lse))
     return Results(output.detach(), lse.detach(), gradients)
 
 
-def formula(given: Given, bias: Tensor | None = None, *, allowed: Tensor | None = None):
+def formula(given: AdditiveInputs, bias: Tensor | None = None, *, allowed: Tensor | None = None):
     """Output and lse as the paper has them."""
     group = given.of_query.shape[1] // given.of_key.shape[1]
     of_key, value = (tensor.repeat_interleave(group, dim=1) for tensor in (given.of_key, given.value))
@@ -98,13 +98,13 @@ def formula(given: Given, bias: Tensor | None = None, *, allowed: Tensor | None 
     return weights @ value, lse.masked_fill(empty, -torch.inf)[..., 0]
 
 
-def ours(given: Given, bias: Tensor | None = None, *, mask=None):
+def native_results(given: AdditiveInputs, bias: Tensor | None = None, *, mask=None):
     """Output and lse by the kernel."""
-    return additive_op.ADDITIVE.differentiable(*given, *terms(given, mask, bias))[:2]
+    return additive_op.ADDITIVE.compute_with_grad(*given, *terms(given, mask, bias))[:2]
 
 
-def to(dtype: torch.dtype, given: Given) -> Given:
-    return Given(*(tensor.to(dtype) for tensor in given))
+def to(dtype: torch.dtype, given: AdditiveInputs) -> AdditiveInputs:
+    return AdditiveInputs(*(tensor.to(dtype) for tensor in given))
 
 
 def assert_close(found: Results, exact: Results, close: float) -> None:
@@ -116,7 +116,7 @@ def assert_close(found: Results, exact: Results, close: float) -> None:
         )
 
 
-def closeness(dtype: torch.dtype, given: Given) -> float:
+def tolerance(dtype: torch.dtype, given: AdditiveInputs) -> float:
     """The terms of the longest sums that a number passes through, times eps."""
     queries, inner = given.of_query.shape[2:]
     keys, value_dim = given.value.shape[2:]
@@ -134,7 +134,7 @@ def expected(queries: int, keys: int, mask: str) -> Results:
 # What it computes
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_it_agrees_with_the_formula(mask, dtype):
@@ -142,22 +142,22 @@ def test_it_agrees_with_the_formula(mask, dtype):
         if mask == "tiles" and keys < 5:
             continue
         given = tensors(queries, keys)
-        found = run(partial(ours, mask=MASKS[mask](queries, keys)), to(dtype, given), None)
+        found = run(partial(native_results, mask=MASKS[mask](queries, keys)), to(dtype, given), None)
         assert found.output.dtype == found.lse.dtype == dtype
-        assert_close(found, expected(queries, keys, mask), closeness(dtype, given))
+        assert_close(found, expected(queries, keys, mask), tolerance(dtype, given))
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("inner", [1, 7, 16, 17, 63, 65, 263])
 def test_every_size_of_the_hidden_layer_and_of_values(inner, dtype):
     given = tensors(67, 71, inner, value_dim=264 - inner)
     mask = masks.causal()
     exact = run(partial(formula, allowed=mask.dense(67, 71)), given, None)
-    assert_close(run(partial(ours, mask=mask), to(dtype, given), None), exact, closeness(dtype, given))
+    assert_close(run(partial(native_results, mask=mask), to(dtype, given), None), exact, tolerance(dtype, given))
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1, 67, 71), (BATCH, 1, 1, 71), (1, HEADS, 67, 1), (BATCH, HEADS, 67, 71)])
 def test_biases_in_every_shape(shape, dtype):
@@ -167,11 +167,11 @@ def test_biases_in_every_shape(shape, dtype):
     given, mask = tensors(67, 71), masks.causal()
     exact = run(partial(formula, allowed=mask.dense(67, 71)), given, bias)
     repeated = BATCH * HEADS * 67 * 71 / bias.numel()
-    close = closeness(dtype, given) + 4 * repeated * torch.finfo(dtype).eps
-    assert_close(run(partial(ours, mask=mask), to(dtype, given), bias.to(dtype)), exact, close)
+    close = tolerance(dtype, given) + 4 * repeated * torch.finfo(dtype).eps
+    assert_close(run(partial(native_results, mask=mask), to(dtype, given), bias.to(dtype)), exact, close)
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("mask", MASKS)
 def test_a_bias_by_distance_is_trained(mask):
     bias = positions.T5Buckets(HEADS, buckets=8, max_distance=13).double()
@@ -180,11 +180,11 @@ def test_a_bias_by_distance_is_trained(mask):
         cells = None if chosen is None else chosen.dense(queries, keys)
         added = bias.scores(given.of_query, regard.contract.Frame(queries, keys), torch.arange(queries), 1.0)
         both = []
-        for output, lse in (ours(given, bias, mask=chosen), formula(given, added, allowed=cells)):
+        for output, lse in (native_results(given, bias, mask=chosen), formula(given, added, allowed=cells)):
             trained = torch.autograd.grad((output, lse), bias.weight, upstreams(output, lse))[0]
             both.append((output, lse, trained / max(1.0, queries * keys)))
         for one, other in zip(*both, strict=True):
-            torch.testing.assert_close(one, other, rtol=0, atol=closeness(torch.float64, given))
+            torch.testing.assert_close(one, other, rtol=0, atol=tolerance(torch.float64, given))
 
 
 # Numbers of every size
@@ -213,7 +213,7 @@ def spread(dtype: torch.dtype, *shape: int, seed: int) -> Tensor:
     return torch.from_numpy(drawn).to(dtype).double()
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", ["none", "causal", "cells"])
 def test_large_numbers_of_both_signs(mask, dtype):
@@ -225,10 +225,10 @@ def test_large_numbers_of_both_signs(mask, dtype):
     allowed = MASKS[mask](67, 71)
     cells = None if allowed is None else allowed.dense(67, 71)
     exact = run(partial(formula, allowed=cells), given, None)
-    assert_close(run(partial(ours, mask=allowed), to(dtype, given), None), exact, closeness(dtype, given))
+    assert_close(run(partial(native_results, mask=allowed), to(dtype, given), None), exact, tolerance(dtype, given))
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_opposite_numbers_cancel(dtype):
     """a + b is small and a is not: the score keeps its digits, whichever way it is computed."""
@@ -238,17 +238,17 @@ def test_opposite_numbers_cancel(dtype):
         given = plain._replace(of_query=near + size + plain.of_query / 16, of_key=plain.of_key / 16 - size)
         rounded = to(dtype, given)
         exact = run(formula, to(torch.float64, rounded), None)
-        assert_close(run(ours, rounded, None), exact, closeness(dtype, given))
+        assert_close(run(native_results, rounded, None), exact, tolerance(dtype, given))
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("factor", [1e-30, 1e-3, 1e3, 1e6])
 def test_score_vectors_of_every_size(factor):
     """The weights of a score that is certain are 0 and 1, and those of one that says nothing are equal."""
     given = tensors(67, 71)
     given = to(torch.float32, given._replace(vector=given.vector * factor))
     exact = run(formula, to(torch.float64, given), None)
-    output, lse = ours(given)
+    output, lse = native_results(given)
     spread_of_scores = 4 * INNER * float(given.vector.abs().sum(1).amax()) * torch.finfo(torch.float32).eps
     close = 4 * (KEYS + 71) * torch.finfo(torch.float32).eps + spread_of_scores
     torch.testing.assert_close(lse.double(), exact.lse, rtol=0, atol=close)
@@ -261,7 +261,7 @@ def test_score_vectors_of_every_size(factor):
 BAD = [math.nan, math.inf, -math.inf]
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", BAD)
 @pytest.mark.parametrize("place", ["of_query", "of_key", "value"])
@@ -281,7 +281,7 @@ def test_a_bad_token_reaches_those_who_see_it(place, number, dtype):
         hit[1, 1, at] = True
     else:
         hit[1, 2:4] = mask.dense(67, 71)[..., at]
-    output, lse = ours(to(dtype, bad), mask=mask)
+    output, lse = native_results(to(dtype, bad), mask=mask)
     assert output[hit].isnan().all()
     assert lse[hit].isnan().all()
 
@@ -290,55 +290,55 @@ def test_a_bad_token_reaches_those_who_see_it(place, number, dtype):
         return found.masked_fill(hit[..., None], 0.0), of_lse.masked_fill(hit, 0.0)
 
     exact = run(partial(without, partial(formula, allowed=mask.dense(67, 71))), clean, None)
-    found = run(partial(without, partial(ours, mask=mask)), to(dtype, bad), None)
-    assert_close(found, exact, closeness(dtype, clean))
-    seen_by_none = run(partial(ours, mask=masks.padding([71, 0])), to(dtype, bad), None)
+    found = run(partial(without, partial(native_results, mask=mask)), to(dtype, bad), None)
+    assert_close(found, exact, tolerance(dtype, clean))
+    seen_by_none = run(partial(native_results, mask=masks.padding([71, 0])), to(dtype, bad), None)
     assert not seen_by_none.output[1].any()
     assert all(gradient.isfinite().all() for gradient in seen_by_none.gradients)
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("number", BAD)
 def test_a_bad_score_vector_spoils_its_head(number):
     given = tensors()
     given.vector[4, 2] = number
-    output, lse = ours(given, mask=masks.padding([11, 0]))
+    output, lse = native_results(given, mask=masks.padding([11, 0]))
     assert output[0, 4].isnan().all()
     assert lse[0, 4].isnan().all()
     assert output[0, :4].isfinite().all()
     assert not output[1].any()
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("number", [math.nan, math.inf])
 def test_a_bad_bias_reaches_its_row(number):
     given, bias = tensors(), torch.zeros(1, 1, QUERIES, KEYS, dtype=torch.float64)
     bias[..., 3, 5] = number
-    output, lse = ours(given, bias)
+    output, lse = native_results(given, bias)
     rows = torch.arange(QUERIES) == 3
     assert output[:, :, rows].isnan().all()
     assert lse[:, :, rows].isnan().all()
     assert output[:, :, ~rows].isfinite().all()
-    unseen, _ = ours(given, bias, mask=masks.padding([5, 4]))
+    unseen, _ = native_results(given, bias, mask=masks.padding([5, 4]))
     assert unseen.isfinite().all()
 
 
 # Dropout, threads
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 def test_dropout_drops_weights_and_scales_the_others():
     given = tensors(67, 71, value_dim=71)
     given = given._replace(value=torch.eye(71, dtype=torch.float64).expand(BATCH, KEY_HEADS, 71, 71))
-    weights = ours(given)[0]
-    dropped = additive_op.attend(*given, terms(given, dropout=0.25))
+    weights = native_results(given)[0]
+    dropped = additive_op.additive_attention(*given, terms(given, dropout=0.25))
     kept = dropped > 0
     torch.testing.assert_close(dropped[kept], weights[kept] / 0.75, rtol=0, atol=1e-14)
     share = 1 - kept.double().mean().item()
     assert abs(share - 0.25) < 4 * (0.25 * 0.75 / kept.numel()) ** 0.5
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_same_bits_with_any_number_of_threads(dtype):
     given, before = to(dtype, tensors(131, 257)), torch.get_num_threads()
@@ -348,7 +348,7 @@ def test_the_same_bits_with_any_number_of_threads(dtype):
         torch.set_num_threads(threads)
         found.append(
             run(
-                lambda given, bias: additive_op.ADDITIVE.differentiable(*given, *shared._replace(bias=bias))[:2],
+                lambda given, bias: additive_op.ADDITIVE.compute_with_grad(*given, *shared._replace(bias=bias))[:2],
                 given,
                 shared.bias,
             )
@@ -388,14 +388,14 @@ TERMS = {
 }
 
 
-def posed(name: str) -> tuple[Given, Terms]:
+def make_problem(name: str) -> tuple[AdditiveInputs, KernelArguments]:
     given = tensors(**SIZES.get(name, {}))
-    return Given(*(tensor.detach().clone().requires_grad_() for tensor in given)), TERMS[name](given)
+    return AdditiveInputs(*(tensor.detach().clone().requires_grad_() for tensor in given)), TERMS[name](given)
 
 
-@contracts(TERMS, by_day=["tiles", "bias"])
-def test_the_operators_keep_the_contract(name, utilities, as_users_call):
-    given, named = posed(name)
+@parametrize_opcheck(TERMS, by_day=["tiles", "bias"])
+def test_the_operators_keep_the_contract(name, utilities, without_shape_checks):
+    given, named = make_problem(name)
     torch.library.opcheck(torch.ops.regard.additive.default, (*given, *named), test_utils=utilities)
     plain = [part.detach() if isinstance(part, Tensor) else part for part in (*given, *named)]
     output, lse, normalizer = torch.ops.regard.additive.default(*plain)
@@ -411,10 +411,10 @@ def test_the_operators_keep_the_contract(name, utilities, as_users_call):
 @pytest.mark.parametrize("name", [name for name in TERMS if not name.startswith(("no ", "tiles", "bias of another"))])
 @pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["along a line", "by number"])
 @pytest.mark.parametrize("way", ["operator", "short"])
-def test_gradients_are_those_of_finite_differences(name, way, fast, as_users_call):
-    given, named = posed(name)
+def test_gradients_are_those_of_finite_differences(name, way, fast, without_shape_checks):
+    given, named = make_problem(name)
     trained = [kind for kind in ("bias", "table") if getattr(named, kind) is not None]
-    function = torch.ops.regard.additive.default if way == "operator" else additive_op.ADDITIVE.differentiable
+    function = torch.ops.regard.additive.default if way == "operator" else additive_op.ADDITIVE.compute_with_grad
 
     def both(*leaves):
         output, lse, _ = function(*leaves[:4], *named._replace(**dict(zip(trained, leaves[4:], strict=True))))
@@ -424,12 +424,12 @@ def test_gradients_are_those_of_finite_differences(name, way, fast, as_users_cal
     assert torch.autograd.gradcheck(both, (*given, *leaves), fast_mode=fast, atol=1e-8, rtol=1e-6)
 
 
-def test_without_keys_or_values_it_gives_what_is_left(as_users_call):
-    found = run(ours, tensors(keys=0), None)
+def test_without_keys_or_values_it_gives_what_is_left(without_shape_checks):
+    found = run(native_results, tensors(keys=0), None)
     assert not found.output.any()
     assert (found.lse == -torch.inf).all()
     assert not any(gradient.any() for gradient in found.gradients)
-    without, whole = (run(ours, tensors(value_dim=size), None) for size in (0, VALUE_DIM))
+    without, whole = (run(native_results, tensors(value_dim=size), None) for size in (0, VALUE_DIM))
     assert without.output.shape == (BATCH, HEADS, QUERIES, 0)
     assert torch.equal(without.lse, whole.lse)
 
@@ -440,7 +440,7 @@ def test_without_keys_or_values_it_gives_what_is_left(as_users_call):
 MECHANISMS = ["additive", "luong_concat"]
 
 
-def mixer(name: str, **options) -> regard.mechanisms.Mechanism:
+def make_mechanism(name: str, **options) -> regard.mechanisms.Mechanism:
     torch.manual_seed(23)
     return regard.mechanism(name, heads=HEADS, head_dim=INNER, inner=17, **options)
 
@@ -453,7 +453,7 @@ def tokens(dtype=torch.float32, queries=QUERIES, keys=KEYS) -> tuple[Tensor, Ten
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_auto_takes_the_kernel_where_it_can(name):
     given = tokens()
-    of = {impl: mixer(name, impl=impl) for impl in ("auto", "native", "reference")}
+    of = {impl: make_mechanism(name, impl=impl) for impl in ("auto", "native", "reference")}
     assert torch.equal(of["auto"](*given), of["native"](*given))
     assert not torch.equal(of["auto"](*given), of["reference"](*given))
     relative = positions.ShawRelative(INNER, 3, values=False)
@@ -461,18 +461,18 @@ def test_auto_takes_the_kernel_where_it_can(name):
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
-def test_a_named_kernel_that_cannot_says_so(name, as_users_call):
+def test_a_named_kernel_that_cannot_says_so(name, without_shape_checks):
     meta = [tensor.detach().to("meta") for tensor in tokens()]
     with pytest.raises(RefusedError, match=r"(?s)'native' refuses.*on a CPU.*meta.*impl=\"auto\""):
-        mixer(name, impl="native").to("meta")(*meta)
+        make_mechanism(name, impl="native").to("meta")(*meta)
     with pytest.raises(OptionError, match=r"(?s)unknown impl 'sdpa'.*auto, native, reference"):
-        mixer(name, impl="sdpa")
+        make_mechanism(name, impl="sdpa")
 
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_torch_func_is_left_to_plain_torch(name):
     query, key, value = (tensor.detach() for tensor in tokens())
-    mix = mixer(name)
+    mix = make_mechanism(name)
     many = torch.func.vmap(lambda tensor: mix(tensor, key, value))(torch.stack([query, 2 * query]))
     torch.testing.assert_close(many[0], mix(query, key, value), rtol=0, atol=1e-5)
 
@@ -481,7 +481,7 @@ def test_torch_func_is_left_to_plain_torch(name):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_rounded_once(name, dtype):
     given = tokens()
-    mix = mixer(name, impl="native")
+    mix = make_mechanism(name, impl="native")
     whole, half = mix(*given), mix(*(tensor.to(dtype) for tensor in given))
     assert half.dtype == dtype
     assert torch.equal(half, whole.to(dtype))
@@ -495,7 +495,7 @@ def test_a_hidden_token_of_nan_leaves_gradients_of_weights_finite(name):
     with torch.no_grad():
         key[:, :, 9:] = torch.nan
         query[:, :, 3] = torch.inf
-    mix = mixer(name, impl="native")
+    mix = make_mechanism(name, impl="native")
     output = mix(query, key, value, masks.padding([9, 9]))
     assert output[:, :, 3].isnan().all()
     found = torch.autograd.grad(output.sum(), [*mix.parameters(), query, key, value])
@@ -504,7 +504,7 @@ def test_a_hidden_token_of_nan_leaves_gradients_of_weights_finite(name):
 
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_the_default_dtype_is_no_business_of_it(name):
-    given, mix = tokens(), mixer(name, impl="native")
+    given, mix = tokens(), make_mechanism(name, impl="native")
     expected_output = mix(*given)
     torch.set_default_dtype(torch.float64)
     try:
@@ -513,8 +513,8 @@ def test_the_default_dtype_is_no_business_of_it(name):
         torch.set_default_dtype(torch.float32)
 
 
-def test_there_is_no_second_derivative(as_users_call):
+def test_there_is_no_second_derivative(without_shape_checks):
     given = tokens()
-    (first,) = torch.autograd.grad(mixer("additive")(*given).square().sum(), given[0], create_graph=True)
+    (first,) = torch.autograd.grad(make_mechanism("additive")(*given).square().sum(), given[0], create_graph=True)
     with pytest.raises(RefusedError, match=r"(?s)no second derivatives.*one backward pass.*create_graph.*reference"):
         first.sum().backward()

@@ -20,7 +20,7 @@ def numbers(dtype=np.float64):
     return [generator.standard_normal(shape).astype(dtype) for shape in SHAPES]
 
 
-class Strange:
+class ForeignArray:
     """The least that an array of another framework has: DLPack, and a namespace with from_dlpack."""
 
     def __init__(self, tensor):
@@ -33,7 +33,7 @@ class Strange:
         return self.tensor.__dlpack_device__()
 
     def __array_namespace__(self):
-        return SimpleNamespace(from_dlpack=lambda given: Strange(torch.from_dlpack(given)))
+        return SimpleNamespace(from_dlpack=lambda given: ForeignArray(torch.from_dlpack(given)))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
@@ -60,12 +60,12 @@ def test_what_was_seen_comes_as_arrays_too():
 
 def test_another_framework_gets_its_own_back():
     tensors = [torch.from_numpy(array) for array in numbers()]
-    strange = [Strange(tensor) for tensor in tensors]
+    strange = [ForeignArray(tensor) for tensor in tensors]
     bias = torch.randn(1, 3, 1, 11, dtype=torch.float64)
-    output = regard.attention(*strange, bias=Strange(bias))
-    assert isinstance(output, Strange)
+    output = regard.attention(*strange, bias=ForeignArray(bias))
+    assert isinstance(output, ForeignArray)
     torch.testing.assert_close(output.tensor, regard.attention(*tensors, bias=bias), rtol=0, atol=1e-14)
-    assert isinstance(regard.observe(*strange).received, Strange)
+    assert isinstance(regard.observe(*strange).received, ForeignArray)
     assert regard.why(*strange).reasons.keys() == regard.why(*tensors).reasons.keys()
 
 
@@ -73,7 +73,7 @@ def test_another_framework_gets_its_own_back():
 def test_no_numbers_are_copied(writeable):
     array = numbers(np.float32)[0].swapaxes(1, 2)
     array.flags.writeable = writeable
-    tensor = arrays.tensor_of_numpy(array)
+    tensor = arrays.tensor_from_numpy(array)
     assert tensor.data_ptr() == array.__array_interface__["data"][0]
     assert tensor.stride() == tuple(step // 4 for step in array.strides)
     assert array.flags.writeable == writeable
@@ -82,7 +82,7 @@ def test_no_numbers_are_copied(writeable):
 def test_what_is_read_stays_alive():
     array = np.arange(5.0)
     array.flags.writeable = False
-    tensor = arrays.tensor_of_numpy(array)
+    tensor = arrays.tensor_from_numpy(array)
     del array
     [np.full(5, np.nan) for _ in range(100)]  # would take freed memory
     assert tensor.tolist() == [0, 1, 2, 3, 4]
@@ -110,7 +110,7 @@ def test_a_trained_position_serves_arrays_without_gradients():
     assert bias.weight.grad is None
 
 
-def test_arrays_of_several_kinds_are_refused(as_users_call):
+def test_arrays_of_several_kinds_are_refused(without_shape_checks):
     query, key, value = numbers()
     with pytest.raises(DtypeError, match=r"(?s)several kinds.*one framework.*query numpy.ndarray, key torch.Tensor"):
         regard.attention(query, torch.from_numpy(key), value)
@@ -120,7 +120,7 @@ def test_arrays_of_several_kinds_are_refused(as_users_call):
         regard.attention(torch.from_numpy(query), key, value)
 
 
-def test_arrays_that_cannot_be_read_are_refused(as_users_call):
+def test_arrays_that_cannot_be_read_are_refused(without_shape_checks):
     query, key, value = numbers()
     with pytest.raises(DtypeError, match=r"(?s)query is an array that cannot be read.*object.*to do"):
         regard.attention(query.astype(object), key.astype(object), value.astype(object))
@@ -140,7 +140,7 @@ def test_arrays_that_cannot_be_read_are_refused(as_users_call):
         regard.attention(Traced(), Traced(), Traced())
 
 
-def test_a_framework_without_a_way_back_is_refused(as_users_call):
+def test_a_framework_without_a_way_back_is_refused(without_shape_checks):
     class OneWay:
         def __dlpack__(self, **options):
             raise AssertionError("it is refused before it is read")

@@ -23,7 +23,7 @@ OPERATOR = torch.ops.regard.cross_entropy.default
 IGNORED = 0
 
 
-def given(dtype=torch.float32, rows=29, classes=1009, scale=3.0):
+def make_inputs(dtype=torch.float32, rows=29, classes=1009, scale=3.0):
     """Logits, and targets of which some are ignored."""
     logits = (scale * torch.randn(rows, classes)).to(dtype)
     targets = torch.randint(classes, (rows,))
@@ -31,7 +31,7 @@ def given(dtype=torch.float32, rows=29, classes=1009, scale=3.0):
     return logits, targets
 
 
-def exact(logits, targets, smoothing, upstream=None):
+def float64_reference(logits, targets, smoothing, upstream=None):
     """The losses in float64, and the gradient of the logits."""
     wide = logits.detach().double().requires_grad_()
     losses = functional.cross_entropy(wide, targets, label_smoothing=smoothing, ignore_index=IGNORED, reduction="none")
@@ -47,7 +47,7 @@ def tolerance(logits, upstream=1.0):
 
 
 @pytest.fixture(params=["kernel", "torch"])
-def way(request, monkeypatch):
+def call_path(request, monkeypatch):
     """Both ways there are."""
     if request.param == "torch":
         monkeypatch.setattr(module, "is_portable", lambda: True)
@@ -58,16 +58,16 @@ def way(request, monkeypatch):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("call_path")
 class TestValues:
     @pytest.mark.parametrize(("rows", "classes"), [(29, 1009), (7, 31), (13, 17), (11, 3), (3, 8209)])
     def test_of_losses_and_gradients(self, rows, classes, dtype, smoothing):
-        logits, targets = given(dtype, rows, classes)
+        logits, targets = make_inputs(dtype, rows, classes)
         logits.requires_grad_()
         upstream = torch.randn(rows).to(results.accumulation_dtype(dtype))
         losses = cross_entropy(logits, targets, smoothing=smoothing, ignored=IGNORED)
         (gradient,) = torch.autograd.grad(losses, logits, upstream)
-        expected, expected_gradient = exact(logits, targets, smoothing, upstream)
+        expected, expected_gradient = float64_reference(logits, targets, smoothing, upstream)
         assert losses.dtype == results.accumulation_dtype(dtype)
         assert gradient.dtype == dtype
         torch.testing.assert_close(losses.double(), expected, rtol=0, atol=tolerance(logits))
@@ -85,18 +85,18 @@ class TestValues:
         assert not torch.autograd.grad(losses.sum(), logits)[0].any()
 
     def test_no_rows(self, dtype, smoothing):
-        logits, targets = given(dtype, rows=0)
+        logits, targets = make_inputs(dtype, rows=0)
         logits.requires_grad_()
         losses = cross_entropy(logits, targets, smoothing=smoothing, ignored=IGNORED)
         assert losses.shape == (0,)
         assert torch.autograd.grad(losses.sum(), logits)[0].shape == logits.shape
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("call_path")
 class TestIgnoredRows:
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_may_hold_anything(self, dtype):
-        logits, targets = given(dtype)
+        logits, targets = make_inputs(dtype)
         clean = logits.clone().requires_grad_()
         logits[::5] = torch.tensor([torch.nan, torch.inf, -torch.inf, 1.0, 0.0])[:, None].repeat(2, 1)[:6].to(dtype)
         logits.requires_grad_()
@@ -109,7 +109,7 @@ class TestIgnoredRows:
         assert logits.grad[1::5].any()
 
     def test_need_be_no_class(self):
-        logits, targets = given()
+        logits, targets = make_inputs()
         expected = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
         targets[targets == IGNORED] = -100
         assert torch.equal(cross_entropy(logits, targets, smoothing=0.1, ignored=-100), expected)
@@ -121,28 +121,28 @@ class TestIgnoredRows:
         assert not torch.autograd.grad(losses.sum(), logits)[0].any()
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("call_path")
 class TestExtremes:
     @pytest.mark.parametrize("scale", [1e-30, 1e4, 1e30])
     def test_large_and_small_logits_do_not_overflow(self, scale):
-        logits, targets = given(scale=scale)
+        logits, targets = make_inputs(scale=scale)
         logits.requires_grad_()
         losses = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
         (gradient,) = torch.autograd.grad(losses.sum(), logits)
-        expected, expected_gradient = exact(logits, targets, 0.1)
+        expected, expected_gradient = float64_reference(logits, targets, 0.1)
         torch.testing.assert_close(losses.double(), expected, rtol=1e-6, atol=tolerance(logits))
         torch.testing.assert_close(gradient.double(), expected_gradient, rtol=0, atol=tolerance(logits))
 
     def test_a_class_that_cannot_be(self):
         """-Inf, as of words that are forbidden. Without smoothing it counts for nothing."""
-        logits, targets = given()
+        logits, targets = make_inputs()
         logits[:, 7] = -torch.inf
         targets[targets == 7] = 8
         logits.requires_grad_()
         losses = cross_entropy(logits, targets, smoothing=0.0, ignored=IGNORED)
         (gradient,) = torch.autograd.grad(losses.sum(), logits)
         others = torch.cat((logits[:, :7], logits[:, 8:]), dim=1)
-        expected, expected_gradient = exact(others, targets - (targets > 7).long(), 0.0)
+        expected, expected_gradient = float64_reference(others, targets - (targets > 7).long(), 0.0)
         torch.testing.assert_close(losses.double(), expected, rtol=0, atol=tolerance(others))
         assert not gradient[:, 7].any()
         torch.testing.assert_close(gradient[:, 8:].double(), expected_gradient[:, 7:], rtol=0, atol=tolerance(others))
@@ -152,7 +152,7 @@ class TestExtremes:
     @pytest.mark.parametrize("wild", [torch.nan, torch.inf])
     @pytest.mark.parametrize("place", [0, 500, 1008])
     def test_a_wild_logit_stays_in_its_row(self, place, wild):
-        logits, targets = given()
+        logits, targets = make_inputs()
         clean = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
         logits[3, place] = wild
         losses = cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
@@ -163,7 +163,7 @@ class TestExtremes:
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("call_path")
 class TestLargeLogits:
     """A number added to all logits of a row changes neither the loss nor its gradients.
 
@@ -194,7 +194,7 @@ class TestLargeLogits:
         upstream = torch.randn(29).to(results.accumulation_dtype(dtype))
         losses = cross_entropy(logits, targets, smoothing=smoothing, ignored=IGNORED)
         (gradient,) = torch.autograd.grad(losses, logits, upstream)
-        expected, expected_gradient = exact(logits, targets, smoothing, upstream)
+        expected, expected_gradient = float64_reference(logits, targets, smoothing, upstream)
         allowed = tolerance(logits, upstream.abs().max().item())
         rtol, atol = torch.finfo(dtype).eps, allowed + torch.finfo(dtype).smallest_normal
         torch.testing.assert_close(gradient.double(), expected_gradient, rtol=rtol, atol=atol)
@@ -222,7 +222,7 @@ class TestKernel:
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_the_same_bits_for_any_number_of_threads(self, dtype):
         found = []
-        logits, targets = given(dtype, rows=211)
+        logits, targets = make_inputs(dtype, rows=211)
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             loss, normalizer = OPERATOR(logits, targets, 0.1, IGNORED)
@@ -233,7 +233,7 @@ class TestKernel:
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_every_element_is_written_and_no_other(self, dtype):
         for rows, classes in ((1, 1), (3, 7), (5, 33), (2, 17000)):
-            logits, targets = given(dtype, rows, classes)
+            logits, targets = make_inputs(dtype, rows, classes)
             around = torch.full((rows * classes + 64,), torch.nan, dtype=dtype)
             loss = torch.full((rows + 2,), torch.nan, dtype=results.accumulation_dtype(dtype))
             normalizer = torch.full((rows + 2, 2), torch.nan, dtype=results.accumulation_dtype(dtype))
@@ -305,13 +305,13 @@ class TestKernel:
 
 class TestOperator:
     @pytest.mark.parametrize("dtype", DTYPES)
-    def test_keeps_the_contract(self, dtype, as_users_call):
-        logits, targets = given(dtype, rows=5, classes=7)
+    def test_keeps_the_contract(self, dtype, without_shape_checks):
+        logits, targets = make_inputs(dtype, rows=5, classes=7)
         torch.library.opcheck(OPERATOR, (logits, targets, 0.1, IGNORED))
         torch.library.opcheck(OPERATOR, (logits.requires_grad_(), targets, 0.1, IGNORED))
 
-    def test_that_of_its_gradient_keeps_it_too(self, as_users_call):
-        logits, targets = given(rows=5, classes=7)
+    def test_that_of_its_gradient_keeps_it_too(self, without_shape_checks):
+        logits, targets = make_inputs(rows=5, classes=7)
         loss, normalizer = OPERATOR(logits, targets, 0.1, IGNORED)
         torch.library.opcheck(
             torch.ops.regard.cross_entropy_backward.default, (loss, logits, targets, normalizer, 0.1, IGNORED)
@@ -319,15 +319,15 @@ class TestOperator:
 
     @pytest.mark.parametrize("route", ["operator", "short"])
     @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-    def test_gradients_are_those_of_finite_differences(self, smoothing, route, as_users_call):
-        logits, targets = given(torch.float64, rows=7, classes=19)
-        function = OPERATOR if route == "operator" else module.CROSS_ENTROPY.differentiable
+    def test_gradients_are_those_of_finite_differences(self, smoothing, route, without_shape_checks):
+        logits, targets = make_inputs(torch.float64, rows=7, classes=19)
+        function = OPERATOR if route == "operator" else module.CROSS_ENTROPY.compute_with_grad
         assert torch.autograd.gradcheck(
             lambda one: function(one, targets, smoothing, IGNORED)[0], logits.requires_grad_()
         )
 
     def test_strided_logits_and_gradients(self):
-        logits, targets = given(rows=29, classes=31)
+        logits, targets = make_inputs(rows=29, classes=31)
         upstream = torch.tensor(3.0).expand(29)
         found = []
         for one in (logits, logits.t().contiguous().t(), torch.stack((logits, logits), dim=2)[:, :, 0]):
@@ -337,30 +337,30 @@ class TestOperator:
         assert all(torch.equal(*pair) for other in found for pair in zip(found[0], other, strict=True))
 
     def test_nothing_else_of_the_logits_size_is_kept(self):
-        logits, targets = given(torch.bfloat16)
+        logits, targets = make_inputs(torch.bfloat16)
         kept = []
         with torch.autograd.graph.saved_tensors_hooks(lambda tensor: kept.append(tensor) or tensor, lambda same: same):
-            module.CROSS_ENTROPY.differentiable(logits.requires_grad_(), targets, 0.1, IGNORED)
+            module.CROSS_ENTROPY.compute_with_grad(logits.requires_grad_(), targets, 0.1, IGNORED)
         assert sorted(tensor.numel() for tensor in kept) == [29, 29 * 2, 29 * 1009]
         assert any(tensor.data_ptr() == logits.data_ptr() for tensor in kept)
 
-    def test_there_is_no_second_derivative(self, as_users_call):
-        logits, targets = given()
-        losses, _ = module.CROSS_ENTROPY.differentiable(logits.requires_grad_(), targets, 0.1, IGNORED)
+    def test_there_is_no_second_derivative(self, without_shape_checks):
+        logits, targets = make_inputs()
+        losses, _ = module.CROSS_ENTROPY.compute_with_grad(logits.requires_grad_(), targets, 0.1, IGNORED)
         (first,) = torch.autograd.grad(losses.sum(), logits, create_graph=True)
         with pytest.raises(RefusedError, match=r"(?s)no second derivatives.*one backward pass.*functional"):
             first.sum().backward()
 
     @pytest.mark.parametrize("target", [-1, 1009])
-    def test_a_target_out_of_range_is_refused(self, target, way):
-        logits, targets = given()
+    def test_a_target_out_of_range_is_refused(self, target, call_path):
+        logits, targets = make_inputs()
         targets[1] = target
         with pytest.raises((ValueError, IndexError), match=r"out of (range|bounds)"):
             cross_entropy(logits, targets, smoothing=0.1, ignored=IGNORED)
 
 
 def test_under_transforms_torch_computes():
-    logits, targets = given(torch.float64, rows=5, classes=7)
+    logits, targets = make_inputs(torch.float64, rows=5, classes=7)
     loss = partial(cross_entropy, targets=targets, smoothing=0.1, ignored=IGNORED)
-    _, expected = exact(logits, targets, 0.1)
+    _, expected = float64_reference(logits, targets, 0.1)
     torch.testing.assert_close(torch.func.grad(lambda one: loss(one).sum())(logits), expected, rtol=0, atol=1e-15)

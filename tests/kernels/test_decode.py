@@ -74,14 +74,14 @@ def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _as_users_call(as_users_call) -> None:
+def _without_shape_checks(without_shape_checks) -> None:
     """The shape checks take longer than the kernels."""
 
 
 # ---- what it computes ----
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("keys", EDGES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_query_at_the_edges_of_tiles_and_chunks(dtype, keys):
@@ -99,7 +99,7 @@ def test_the_logarithm_is_exact_in_float64():
     np.testing.assert_allclose(lse.numpy(), oracle.observe(*given).lse, rtol=0, atol=1e-12)
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("queries", [1, 2, 3, 4, 5, 7])
 @pytest.mark.parametrize(("heads", "key_heads"), [(3, 3), (6, 2), (5, 1)])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -110,7 +110,7 @@ def test_grouped_queries(dtype, heads, key_heads, queries):
     close(attend(*tensors(given, dtype), mask=masks.causal()), exact, 529)
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("head_dim", [1, 2, 7, 16, 31, 32, 33, 63, 64, 65, 96, 127, 128, 129, 200, 255, 256])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_width(dtype, head_dim):
@@ -140,7 +140,7 @@ MASKS = {
 }
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("keys", [64, 65, 513, 1031])
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("mask", MASKS)
@@ -163,7 +163,7 @@ BIASES = {
 }
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("of", DTYPES)
 @pytest.mark.parametrize("bias", BIASES)
 def test_a_bias(bias, of):
@@ -174,7 +174,7 @@ def test_a_bias(bias, of):
         close(attend(*tensors(given, dtype), bias=torch.from_numpy(added).to(of)), exact, 529)
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("queries", [1, 3])
 @pytest.mark.parametrize("bias", ["alibi", "t5"])
 def test_a_bias_by_distance(bias, queries):
@@ -195,7 +195,7 @@ def test_a_bias_by_distance(bias, queries):
 # ---- who takes part ----
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_queries_that_see_nothing(dtype):
     query, key, value = tensors(tokens(2, 600), dtype)
@@ -212,7 +212,7 @@ def test_queries_that_see_nothing(dtype):
     assert lse[1].isfinite().all()
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("side", ["key", "value"])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -231,7 +231,7 @@ def test_a_wild_token_breaks_who_may_see_it_and_no_one_else(dtype, side, bad):
         assert torch.equal(ours[~broken], quiet[~broken]), at
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_forbidden_token_has_no_influence(dtype):
     """Whatever it holds: to a bit, and for every way of forbidding."""
@@ -255,7 +255,7 @@ def test_a_forbidden_token_has_no_influence(dtype):
             assert torch.equal(attend(query, key, value, mask=mask), quiet), (name, wild)
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_wild_query_breaks_itself_where_it_sees_anything(dtype):
     given = tokens(3, 600)
@@ -269,7 +269,7 @@ def test_a_wild_query_breaks_itself_where_it_sees_anything(dtype):
     assert torch.equal(ours, quiet)
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 def test_scores_beyond_the_dtype():
     """A score of Inf makes its query NaN; one of -Inf is a ban."""
     query = torch.tensor([1e30, -1e30, 1.0])[None, None, :, None]
@@ -283,7 +283,7 @@ def test_scores_beyond_the_dtype():
     assert torch.equal(output[0, 0, 2], torch.full((2,), 5.0))
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 def test_large_values_stay_finite_where_no_sum_overflows():
     given = tokens(1, 700)
     given[2][:] = 2.0**100
@@ -337,7 +337,7 @@ def in_a_cache(tensor: Tensor) -> Tensor:
     return room[:, :, : tensor.shape[2]]
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("stored", [swapped, last_not_one, every_second, offset, in_a_cache])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_same_bits_wherever_tokens_lie(dtype, stored):

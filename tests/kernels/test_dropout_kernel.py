@@ -19,13 +19,13 @@ SIZES = (1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 65, 127, 16383, 16384, 16385, 32
 """About the widths of vectors and of a block."""
 
 
-def seeded(number: int) -> torch.Tensor:
+def make_seed(number: int) -> torch.Tensor:
     return torch.tensor(number)
 
 
 def kept(seed: int, count: int, probability: float) -> np.ndarray:
     """1 where a number stays, else 0, (count,)."""
-    return OPERATOR(torch.ones(count), probability, seeded(seed)).ne(0).numpy().astype(np.float64)
+    return OPERATOR(torch.ones(count), probability, make_seed(seed)).ne(0).numpy().astype(np.float64)
 
 
 def rounded(tokens: torch.Tensor, probability: float) -> torch.Tensor:
@@ -92,11 +92,11 @@ class TestDecisions:
     def test_those_of_the_oracle(self, dtype, probability):
         seed = 2**62 + 17
         for count in SIZES:
-            output = OPERATOR(torch.ones(count, dtype=dtype), probability, seeded(seed))
-            assert np.array_equal(output.ne(0).numpy(), oracle.stays(seed, count, probability)), count
+            output = OPERATOR(torch.ones(count, dtype=dtype), probability, make_seed(seed))
+            assert np.array_equal(output.ne(0).numpy(), oracle.keep_mask(seed, count, probability)), count
 
     def test_the_same_in_every_dtype(self):
-        found = [OPERATOR(torch.ones(40009, dtype=dtype), 0.3, seeded(19)).ne(0) for dtype in DTYPES]
+        found = [OPERATOR(torch.ones(40009, dtype=dtype), 0.3, make_seed(19)).ne(0) for dtype in DTYPES]
         assert all(torch.equal(one, found[0]) for one in found)
 
 
@@ -105,16 +105,16 @@ class TestValues:
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_what_stays_is_rounded_once(self, dtype, probability):
         tokens = torch.randn(3, 5, 4513).to(dtype)
-        output = OPERATOR(tokens, probability, seeded(23))
-        stays = torch.from_numpy(oracle.stays(23, tokens.numel(), probability)).view(tokens.shape)
+        output = OPERATOR(tokens, probability, make_seed(23))
+        stays = torch.from_numpy(oracle.keep_mask(23, tokens.numel(), probability)).view(tokens.shape)
         assert torch.equal(output, torch.where(stays, rounded(tokens, probability), 0))
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_every_number_of_half_precision(self, dtype):
         """Subnormal numbers, overflow, both zeros, Inf and NaN are among them."""
         tokens = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(dtype)
-        output, expected = OPERATOR(tokens, 0.1, seeded(29)), rounded(tokens, 0.1)
-        stays = torch.from_numpy(oracle.stays(29, 2**16, 0.1))
+        output, expected = OPERATOR(tokens, 0.1, make_seed(29)), rounded(tokens, 0.1)
+        stays = torch.from_numpy(oracle.keep_mask(29, 2**16, 0.1))
         torch.testing.assert_close(output[stays], expected[stays], rtol=0, atol=0, equal_nan=True)
         assert not output[~stays].view(torch.int16).any()
 
@@ -122,8 +122,8 @@ class TestValues:
     def test_what_is_dropped_is_0_whatever_it_was(self, dtype):
         for wild in (torch.nan, torch.inf, -torch.inf):
             tokens = torch.full((1031,), wild, dtype=dtype, requires_grad=True)
-            output = OPERATOR(tokens, 0.5, seeded(31))
-            stays = torch.from_numpy(oracle.stays(31, 1031, 0.5))
+            output = OPERATOR(tokens, 0.5, make_seed(31))
+            stays = torch.from_numpy(oracle.keep_mask(31, 1031, 0.5))
             assert not output[~stays].any()
             assert not output[stays].isfinite().any()
             (gradient,) = torch.autograd.grad(output, tokens, tokens.detach())
@@ -144,20 +144,20 @@ class TestValues:
     @pytest.mark.parametrize("shape", [(0,), (3, 0, 5), (), (1, 1)])
     def test_shapes_of_few_numbers(self, shape):
         tokens = torch.ones(shape, requires_grad=True)
-        output = OPERATOR(tokens, 0.5, seeded(41))
+        output = OPERATOR(tokens, 0.5, make_seed(41))
         assert output.shape == shape
         (gradient,) = torch.autograd.grad(output, tokens, torch.ones(shape))
         assert torch.equal(gradient, output)
 
     def test_decisions_follow_rows_in_every_layout(self):
         tokens = torch.randn(7, 11, 13, 5, 3)
-        expected = OPERATOR(tokens, 0.3, seeded(43))
+        expected = OPERATOR(tokens, 0.3, make_seed(43))
         strided = torch.empty(3, 13, 11, 2 * 5, 7).permute(4, 2, 1, 3, 0)[:, :, :, ::2].copy_(tokens)
-        output = OPERATOR(strided, 0.3, seeded(43))
+        output = OPERATOR(strided, 0.3, make_seed(43))
         assert torch.equal(output, expected)
         assert output.is_contiguous()
         one = torch.ones(13).expand(7, 13)
-        assert torch.equal(OPERATOR(one, 0.3, seeded(43)), OPERATOR(one.contiguous(), 0.3, seeded(43)))
+        assert torch.equal(OPERATOR(one, 0.3, make_seed(43)), OPERATOR(one.contiguous(), 0.3, make_seed(43)))
 
 
 class TestThreads:
@@ -172,23 +172,23 @@ class TestThreads:
         found = []
         for threads in (1, 2, 3, 7):
             torch.set_num_threads(threads)
-            found.append(OPERATOR(tokens, 0.1, seeded(47)))
+            found.append(OPERATOR(tokens, 0.1, make_seed(47)))
         assert all(torch.equal(one, found[0]) for one in found)
 
     def test_calls_at_the_same_time(self):
         tokens = torch.randn(50_021)
-        alone = [OPERATOR(tokens, 0.1, seeded(seed)) for seed in range(8)]
+        alone = [OPERATOR(tokens, 0.1, make_seed(seed)) for seed in range(8)]
         with ThreadPoolExecutor(4) as pool:
-            together = list(pool.map(lambda seed: OPERATOR(tokens, 0.1, seeded(seed)), range(8)))
+            together = list(pool.map(lambda seed: OPERATOR(tokens, 0.1, make_seed(seed)), range(8)))
         assert all(torch.equal(*pair) for pair in zip(alone, together, strict=True))
 
 
 class TestGradients:
     @pytest.mark.parametrize("way", ["operator", "short"])
-    def test_are_those_of_finite_differences_twice(self, way, as_users_call):
+    def test_are_those_of_finite_differences_twice(self, way, without_shape_checks):
         def output(tokens):
             torch.manual_seed(53)
-            return OPERATOR(tokens, 0.3, seeded(53)) if way == "operator" else drop(tokens, 0.3)
+            return OPERATOR(tokens, 0.3, make_seed(53)) if way == "operator" else drop(tokens, 0.3)
 
         tokens = torch.randn(5, 7, dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(output, tokens)
@@ -276,12 +276,12 @@ class TestTorchsWay:
 class TestOperator:
     @pytest.mark.parametrize("dtype", DTYPES)
     @pytest.mark.parametrize("shape", [(7, 11), (0, 3), ()])
-    def test_keeps_the_contract(self, shape, dtype, as_users_call):
+    def test_keeps_the_contract(self, shape, dtype, without_shape_checks):
         for tokens in (torch.randn(shape).to(dtype), torch.randn(shape).to(dtype).requires_grad_()):
-            torch.library.opcheck(OPERATOR, (tokens, 0.3, seeded(73)))
+            torch.library.opcheck(OPERATOR, (tokens, 0.3, make_seed(73)))
 
-    def test_keeps_it_for_strided_tokens(self, as_users_call):
-        torch.library.opcheck(OPERATOR, (torch.randn(7, 11).t().requires_grad_(), 0.3, seeded(73)))
+    def test_keeps_it_for_strided_tokens(self, without_shape_checks):
+        torch.library.opcheck(OPERATOR, (torch.randn(7, 11).t().requires_grad_(), 0.3, make_seed(73)))
 
     @pytest.mark.parametrize(
         ("change", "message"),

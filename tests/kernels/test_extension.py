@@ -86,6 +86,6 @@ def test_a_module_of_other_sources_is_not_called(run):
 
 
 def test_a_file_for_another_python_is_named(run):
-    done = run("from regard.kernels import extension; print(extension.missing)", OTHER)
+    done = run("from regard.kernels import extension; print(extension.missing_reason)", OTHER)
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert done.stdout.strip() == f"its extension was built for another Python or system than this {version}: {OTHER}"

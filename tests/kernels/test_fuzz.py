@@ -29,7 +29,7 @@ native = extension.native
 GUARD = 64  # elements before and after each array
 NEAR_EDGES = [1, 2, 3, 5, 17, 31, 63, 64, 65, 67, 127, 128, 129, 131]  # of tiles and of registers
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
-calm = settings(
+fuzz_settings = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
@@ -41,7 +41,7 @@ def poisoned() -> Iterator[None]:
     native.poison(False)
 
 
-class Lying(NamedTuple):
+class StridedArray(NamedTuple):
     """An array, in storage of its own."""
 
     array: Any  # what the kernels are given: a tensor, or NumPy's where a stride is negative
@@ -51,7 +51,7 @@ class Lying(NamedTuple):
     def __repr__(self) -> str:
         return f"{self.tensor.dtype} {tuple(self.tensor.shape)}, strides {self.tensor.stride()}"
 
-    def around(self) -> Tensor:
+    def surrounding_bits(self) -> Tensor:
         """The bits of what lies around the array."""
         inside = torch.zeros(self.storage.shape, dtype=torch.bool)
         inside.as_strided(self.tensor.shape, self.tensor.stride(), self.tensor.storage_offset()).fill_(True)
@@ -60,7 +60,9 @@ class Lying(NamedTuple):
 
 
 @st.composite
-def lying(draw: st.DrawFn, numbers: Tensor, *, written: bool = False, empty: float | bool = torch.nan) -> Lying:
+def strided_arrays(
+    draw: st.DrawFn, numbers: Tensor, *, written: bool = False, empty: float | bool = torch.nan
+) -> StridedArray:
     """``numbers`` somewhere in memory. To be written: in storage where nothing was computed yet."""
     shape = list(numbers.shape)
     order = draw(st.permutations(range(4)))
@@ -73,16 +75,16 @@ def lying(draw: st.DrawFn, numbers: Tensor, *, written: bool = False, empty: flo
     storage = torch.full((offset + step + GUARD,), empty, dtype=numbers.dtype)
     tensor = storage.as_strided(shape, strides, offset)
     if written:
-        return Lying(tensor, tensor, storage)
+        return StridedArray(tensor, tensor, storage)
     backward = numbers.dtype != torch.bfloat16 and draw(
         st.booleans()
     )  # NumPy has no bfloat16, and torch no such stride
     axes = draw(st.sets(st.integers(0, 3))) if backward else set()
     tensor.copy_(numbers.flip(sorted(axes)))
     if not axes:
-        return Lying(tensor, tensor, storage)
+        return StridedArray(tensor, tensor, storage)
     turned = tensor.numpy()[tuple(slice(None, None, -1) if axis in axes else slice(None) for axis in range(4))]
-    return Lying(turned, numbers, storage)
+    return StridedArray(turned, numbers, storage)
 
 
 class Numbers:
@@ -147,10 +149,10 @@ def cases(draw: st.DrawFn) -> Case:
     query = numbers.normal(dtype, batch, heads, queries, head_dim)
     key = numbers.normal(dtype, batch, key_heads, keys, head_dim)
     value = numbers.normal(dtype, batch, key_heads, keys, value_dim)
-    laid = [draw(lying(tensor)).array for tensor in (query, key, value)]
+    laid = [draw(strided_arrays(tensor)).array for tensor in (query, key, value)]
     if batch > 1 and draw(st.booleans()):  # all entries have the keys of the first, in one place
         key = key[:1].expand(key.shape)
-        laid[1] = draw(lying(key[:1])).tensor.expand(key.shape)
+        laid[1] = draw(strided_arrays(key[:1])).tensor.expand(key.shape)
 
     options: dict[str, Any] = {"scale": head_dim**-0.5 * draw(st.sampled_from([1.0, 0.5, -1.0]))}
     allowed = torch.ones(whole, dtype=torch.bool)
@@ -166,7 +168,7 @@ def cases(draw: st.DrawFn) -> Case:
         allowed &= (place >= bounds[0].view(-1, 1, 1, 1)) & (place < bounds[1].view(-1, 1, 1, 1))
     if draw(st.booleans()):
         cells = numbers.chosen(draw(st.sampled_from([0.03, 0.5, 0.97])), *broadcasting(draw, whole))
-        options["dense"] = draw(lying(cells, empty=True)).array
+        options["dense"] = draw(strided_arrays(cells, empty=True)).array
         allowed &= cells
     if draw(st.booleans()):
         tiled = numbers.chosen(0.5, draw(st.sampled_from([1, batch])), draw(st.sampled_from([1, heads])), queries, keys)
@@ -182,12 +184,12 @@ def cases(draw: st.DrawFn) -> Case:
         bias = numbers.normal(draw(st.sampled_from(FLOATS)), *broadcasting(draw, whole))
         if draw(st.booleans()):
             bias[numbers.chosen(0.1, *bias.shape)] = -torch.inf
-        options["bias"] = draw(lying(bias)).array
+        options["bias"] = draw(strided_arrays(bias)).array
     if draw(st.booleans()):
         lowest = 1 - keys - draw(st.integers(0, 5))
         columns = queries - lowest + draw(st.integers(0, 5))
         table = numbers.normal(wide, 1, 1, draw(st.sampled_from([1, heads])), columns)
-        options |= {"table": draw(lying(table)).array, "table_lowest": lowest}
+        options |= {"table": draw(strided_arrays(table)).array, "table_lowest": lowest}
     options["threads"] = draw(st.sampled_from([1, 2]))
     return Case(query, key, value, laid, options, allowed, None if bias is None else bias.double(), table)
 
@@ -243,7 +245,7 @@ def check(
     assert error <= allowed, f"{name}: off by {error:.2e} of the largest, and {allowed:.2e} are allowed"
 
 
-@calm
+@fuzz_settings
 @given(case=cases(), data=st.data())
 def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
     dtype, wide = case.query.dtype, results.accumulation_dtype(case.query.dtype)
@@ -251,12 +253,12 @@ def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
     upstream = Numbers(data.draw(seeds)).normal(dtype, *shape)
     exact = reference(case, upstream)
 
-    def room(dtype: torch.dtype, *sizes: int) -> Lying:
-        made = data.draw(lying(torch.empty((1,) * (4 - len(sizes)) + sizes, dtype=dtype), written=True))
-        made_in.append((made, made.around().clone()))
+    def room(dtype: torch.dtype, *sizes: int) -> StridedArray:
+        made = data.draw(strided_arrays(torch.empty((1,) * (4 - len(sizes)) + sizes, dtype=dtype), written=True))
+        made_in.append((made, made.surrounding_bits().clone()))
         return made
 
-    made_in: list[tuple[Lying, Tensor]] = []
+    made_in: list[tuple[StridedArray, Tensor]] = []
     output, lse, normalizer = room(dtype, *shape), room(wide, *shape[:3]), room(wide, *shape[:3], 2)
     rounding = room(dtype, *shape) if dtype.itemsize == 2 else None
     of_rounding = {} if rounding is None else {"rounding": rounding.array}
@@ -267,7 +269,7 @@ def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
     gradients = {name: room(dtype, *getattr(case, name).shape) for name in ("query", "key", "value")}
     gradients |= {name: room(wide, *getattr(case, name).shape) for name in exact.gradients if name not in gradients}
     native.backward(
-        data.draw(lying(upstream)).array,
+        data.draw(strided_arrays(upstream)).array,
         *case.given,
         output.array,
         of_rows[1],
@@ -281,10 +283,10 @@ def test_forward_and_backward(case: Case, data: st.DataObject) -> None:
             f"gradient of {name}", ours.tensor, exact.gradients[name], case.terms + repeated, dtype, exact.largest[name]
         )
     for made, before in made_in:
-        assert torch.equal(made.around(), before), "it wrote around its results"
+        assert torch.equal(made.surrounding_bits(), before), "it wrote around its results"
 
 
-@calm
+@fuzz_settings
 @given(case=cases(), data=st.data())
 def test_observing_gives_the_same_output_and_the_weights(case: Case, data: st.DataObject) -> None:
     dtype, wide = case.query.dtype, results.accumulation_dtype(case.query.dtype)
@@ -320,7 +322,7 @@ def test_observing_gives_the_same_output_and_the_weights(case: Case, data: st.Da
     check("lse", made["lse"].masked_fill(empty, 0), seen.lse.masked_fill(empty, 0), case.terms, dtype)
 
 
-@calm
+@fuzz_settings
 @given(
     shapes=st.lists(st.lists(st.integers(0, 3), max_size=5), min_size=5, max_size=5),
     dtypes=st.lists(st.sampled_from([*FLOATS, torch.int64, torch.bool, torch.int8]), min_size=5, max_size=5),

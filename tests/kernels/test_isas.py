@@ -9,7 +9,7 @@ import pytest
 from regard.kernels import extension
 from script_process import run_script
 
-ISAS = extension.native.isas() if extension.missing is None else []
+ISAS = extension.native.isas() if extension.missing_reason is None else []
 
 
 def run(script: str, isa: str) -> subprocess.CompletedProcess[str]:
@@ -22,7 +22,7 @@ def test_the_slowest_one_is_always_there():
 
 SCRIPT = """
 import regard, torch
-from kernels.every_operation import main
+from kernels.compare_with_oracles import main
 from regard import masks
 from regard.kernels import extension
 

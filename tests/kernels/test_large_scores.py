@@ -47,7 +47,7 @@ def weights_of(*tensors: Tensor, **options) -> Tensor:
     return seen.rows.double()
 
 
-class Truth:
+class Float64Reference:
     """Weights in float64 that are those given, and have the derivatives of a softmax of scale * q . k + bias."""
 
     def __init__(self, weights: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None):
@@ -201,7 +201,7 @@ def test_a_constant_added_to_scores(dtype, constant, shape):
     bias = (constant + torch.randn(shape)).requires_grad_()
     mask, upstream = masks.window(90, 3), torch.randn(BATCH, HEADS, 67, VALUE_DIM).to(dtype)
     found = gradients(attend(*leaves, mask=mask, bias=bias), (*leaves, bias), upstream)
-    exact = Truth(weights_of(*leaves, mask=mask, bias=bias), *leaves, bias).gradients(upstream)
+    exact = Float64Reference(weights_of(*leaves, mask=mask, bias=bias), *leaves, bias).gradients(upstream)
     shared = BATCH * HEADS * 67 * 131 // bias.numel()
     assert_close(found, exact, HEAD_DIM + VALUE_DIM + 131 * HEADS + shared, sizes_of(leaves, upstream, exact))
 
@@ -212,7 +212,7 @@ def test_large_products(dtype, size):
     leaves = tokens(dtype, 67, 131, size)
     upstream = torch.randn(BATCH, HEADS, 67, VALUE_DIM).to(dtype)
     found = gradients(attend(*leaves, mask=masks.causal()), leaves, upstream)
-    exact = Truth(weights_of(*leaves, mask=masks.causal()), *leaves).gradients(upstream)
+    exact = Float64Reference(weights_of(*leaves, mask=masks.causal()), *leaves).gradients(upstream)
     assert_close(found, exact, HEAD_DIM + VALUE_DIM + 131 * HEADS, sizes_of(leaves, upstream, exact))
 
 
@@ -222,8 +222,8 @@ def test_scales_of_every_kind(scale):
     upstream = torch.randn(BATCH, HEADS, 67, VALUE_DIM)
     found = gradients(attend(*leaves, scale=scale), leaves, upstream)
     weights = weights_of(*leaves, scale=scale)
-    exact = [part * scale * HEAD_DIM**0.5 for part in Truth(weights, *leaves).gradients(upstream)]
-    exact[2] = Truth(weights, *leaves).gradients(upstream)[2]
+    exact = [part * scale * HEAD_DIM**0.5 for part in Float64Reference(weights, *leaves).gradients(upstream)]
+    exact[2] = Float64Reference(weights, *leaves).gradients(upstream)[2]
     ratio = abs(scale) * HEAD_DIM**0.5
     of_query, of_key, of_value = sizes_of(leaves, upstream, exact)
     sizes = [max(of_query * ratio, 1e-30), max(of_key * ratio, 1e-30), of_value]
@@ -238,7 +238,7 @@ def test_statistics(constant):
     options = {"mask": masks.causal(), "bias": bias}
     seen = regard.observe(*leaves, **options, top=1, rows=[5, 66], impl="native")
     total = seen.entropy.sum() + (seen.received * chosen).sum() + seen.rows.square().sum() + seen.top_weights.sum()
-    truth = Truth(weights_of(*leaves, **options), *leaves, bias)
+    truth = Float64Reference(weights_of(*leaves, **options), *leaves, bias)
     weights = truth.weights
     entropy = -(weights * weights.masked_fill(weights == 0, 1.0).log()).sum()
     top = weights.gather(-1, seen.top_keys).sum()  # of equal weights the first, where amax would take all
@@ -255,7 +255,7 @@ def test_biases_by_distance(bias):
     leaves, upstream = tokens(torch.float32, 67, 131, 30.0), torch.randn(BATCH, HEADS, 67, VALUE_DIM)
     added = {"ALiBi": positions.ALiBi(HEADS), "T5": positions.T5Buckets(HEADS)}[bias]
     found = gradients(attend(*leaves, bias=added), leaves, upstream)
-    exact = Truth(weights_of(*leaves, bias=added), *leaves).gradients(upstream)
+    exact = Float64Reference(weights_of(*leaves, bias=added), *leaves).gradients(upstream)
     assert_close(found, exact, HEAD_DIM + VALUE_DIM + 131 * HEADS, sizes_of(leaves, upstream, exact))
 
 
@@ -272,7 +272,7 @@ def test_any_constant_for_each_row(queries, keys, exponent, sign, dtype):
     upstream[..., ::2] *= -2
     bias = sign * 10.0**exponent * torch.rand(BATCH, HEADS, queries, 1)
     found = gradients(attend(*leaves, bias=bias), leaves, upstream)
-    exact = Truth(weights_of(*leaves, bias=bias), *leaves, bias).gradients(upstream)[:3]
+    exact = Float64Reference(weights_of(*leaves, bias=bias), *leaves, bias).gradients(upstream)[:3]
     assert_close(found, exact, HEAD_DIM + VALUE_DIM + keys + HEADS * queries, sizes_of(leaves, upstream, exact))
 
 

@@ -80,7 +80,7 @@ def test_what_all_values_have_in_common_comes_out_as_it_is(dtype, impl):
         (lambda: [tensor.to("meta") for tensor in tensors()], "on a CPU.*meta"),
     ],
 )
-def test_it_refuses(made, reason, as_users_call):
+def test_it_refuses(made, reason, without_shape_checks):
     with pytest.raises(RefusedError, match=f"(?s)'native' refuses.*{reason}"):
         attend(*made())
 
@@ -112,13 +112,13 @@ def test_it_is_what_auto_takes_on_a_cpu():
     ],
     ids=["vmap", "grad", "jvp"],
 )
-def test_what_it_cannot_be_transformed_by_is_refused(transform, as_users_call):
+def test_what_it_cannot_be_transformed_by_is_refused(transform, without_shape_checks):
     query, key, value = (tensor.detach() for tensor in tensors())
     with pytest.raises(RefusedError, match=r"(?s)torch.func"):
         transform(lambda given: attend(given, key, value), query)
 
 
-def test_forward_mode_derivatives_are_refused(as_users_call):
+def test_forward_mode_derivatives_are_refused(without_shape_checks):
     query, key, value = (tensor.detach() for tensor in tensors())
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(query, query)
@@ -130,7 +130,7 @@ RUN = "import torch, regard; q = torch.ones(1, 1, 1, 1); print(regard.attention(
 
 
 @pytest.mark.slow  # tests/kernels/test_isas.py names each of them as well
-@pytest.mark.parametrize("isa", [*(extension.native.isas() if extension.missing is None else []), "sse9"])
+@pytest.mark.parametrize("isa", [*(extension.native.isas() if extension.missing_reason is None else []), "sse9"])
 def test_the_instruction_set_can_be_named(isa):
     done = run_script(RUN, environment={**os.environ, "REGARD_ISA": isa})
     if isa == "sse9":
@@ -142,7 +142,7 @@ def test_the_instruction_set_can_be_named(isa):
 
 
 @pytest.mark.filterwarnings("ignore")  # tracing warns that it looks at sizes, and that it is on its way out
-def test_tracing_records_the_operator(as_users_call):
+def test_tracing_records_the_operator(without_shape_checks):
     given = [tensor.detach() for tensor in tensors(queries=7, keys=11)]
     traced = torch.jit.trace(lambda *given: attend(*given), given, check_trace=False)
     others = [torch.randn_like(tensor) for tensor in given]

@@ -18,8 +18,8 @@ from oracles import attention as oracle
 from oracles import differences
 from regard import Observation, masks, positions
 from regard.kernels.operators import observe_op
-from regard.kernels.operators.kernel_arguments import terms_of
-from regard.validation import checked
+from regard.kernels.operators.kernel_arguments import to_kernel_arguments
+from regard.validation import make_request
 
 HEADS, KEY_HEADS = 4, 2
 STATISTICS = ("output", "lse", "entropy", "received", "top_weights", "rows")
@@ -50,7 +50,7 @@ def observe(*given, **options) -> Observation:
     return regard.observe(*given, impl="native", **options)
 
 
-def asked(queries: int) -> list[int]:
+def choose_rows(queries: int) -> list[int]:
     return [queries - 1, 0, queries // 2]
 
 
@@ -58,7 +58,7 @@ def asked(queries: int) -> list[int]:
 def expected(queries: int, keys: int, mask: str, top: int) -> oracle.Observation:
     allowed = MASKS[mask](queries, keys)
     cells = None if allowed is None else allowed.dense(queries, keys).numpy()
-    return oracle.observe(*tokens(queries, keys), cells, top=top, asked_rows=tuple(asked(queries)))
+    return oracle.observe(*tokens(queries, keys), cells, top=top, asked_rows=tuple(choose_rows(queries)))
 
 
 def assert_agrees(seen: Observation, exact: oracle.Observation, dtype: torch.dtype, terms: int) -> None:
@@ -78,7 +78,7 @@ def assert_agrees(seen: Observation, exact: oracle.Observation, dtype: torch.dty
     np.testing.assert_allclose(np.where(there, found, 0), exact.top_weights, rtol=0, atol=close)
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", MASKS)
 def test_every_statistic_is_the_oracles(mask, dtype):
@@ -86,11 +86,11 @@ def test_every_statistic_is_the_oracles(mask, dtype):
         if mask == "tiles" and keys < 5:
             continue
         query, key, value = tensors(tokens(queries, keys), dtype)
-        seen = observe(query, key, value, mask=MASKS[mask](queries, keys), top=8, rows=asked(queries))
+        seen = observe(query, key, value, mask=MASKS[mask](queries, keys), top=8, rows=choose_rows(queries))
         assert_agrees(seen, expected(queries, keys, mask, 8), dtype, terms=keys + queries + 10)
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("head_dim", [1, 17, 64, 129, 256])
 def test_every_head_dim(head_dim, dtype):
@@ -101,7 +101,7 @@ def test_every_head_dim(head_dim, dtype):
     assert_agrees(seen, exact, dtype, terms=keys + queries + 2 * head_dim)
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("shape", [(1, 1, 67, 71), (BATCH, 1, 1, 71), (1, HEADS, 67, 1), (BATCH, HEADS, 67, 71)])
 def test_biases_in_every_shape(shape):
     """A bias of -inf bans, as a mask does."""
@@ -113,7 +113,7 @@ def test_biases_in_every_shape(shape):
     assert_agrees(seen, exact, torch.float32, terms=150)
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("scale", [-1.5, 0.0, 0.25, 1e-60])
 @pytest.mark.parametrize("position", [None, positions.ALiBi(HEADS)])
 def test_scales_and_biases_by_distance(scale, position):
@@ -129,7 +129,7 @@ def test_scales_and_biases_by_distance(scale, position):
 # ---- the largest weights ----
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("top", [0, 1, 8, 64, 131, 150])
 def test_as_many_of_the_largest_as_asked(top):
     given = tokens(67, 131)
@@ -172,7 +172,7 @@ def wild(queries: int, keys: int) -> tuple[list[np.ndarray], np.ndarray, np.ndar
     return [query, key, value], bad_query, bad_key.repeat(HEADS // KEY_HEADS, axis=1)
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mask", ["none", "causal", "padding", "cells", "window"])
 def test_nan_reaches_who_may_see_it_and_no_one_else(mask, dtype):
@@ -204,7 +204,7 @@ def test_nan_reaches_who_may_see_it_and_no_one_else(mask, dtype):
         )
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 def test_scores_beyond_the_dtype():
     """A score of Inf makes its query NaN; one of -Inf is a ban."""
     query = torch.tensor([1e30, -1e30, 1.0])[None, None, :, None]
@@ -217,7 +217,7 @@ def test_scores_beyond_the_dtype():
     assert seen.received.isnan().all()
 
 
-@pytest.mark.usefixtures("poisoned", "as_users_call")
+@pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 def test_a_query_that_sees_nothing():
     query, key, value = tensors(tokens(67, 71), torch.float32)
     mask = masks.padding([0, 71]) & masks.causal(align="start")
@@ -229,7 +229,7 @@ def test_a_query_that_sees_nothing():
     torch.testing.assert_close(seen.received[1].sum(-1), torch.full((HEADS,), 67.0))
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("empty", ["batch", "queries", "keys", "value_dim"])
 def test_sizes_of_zero(empty):
     sizes = {"batch": 2, "queries": 3, "keys": 5, "value_dim": 7} | {empty: 0}
@@ -250,7 +250,7 @@ def test_sizes_of_zero(empty):
 # ---- the same bits ----
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_same_bits_for_any_number_of_threads(dtype):
     query, key, value = tensors(tokens(321, 700), dtype)
@@ -264,7 +264,7 @@ def test_the_same_bits_for_any_number_of_threads(dtype):
             assert torch.equal(getattr(seen[0], name), getattr(other, name)), name
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_its_output_is_that_of_attention(dtype):
     query, key, value = tensors(tokens(131, 257), dtype)
@@ -280,12 +280,12 @@ def leaves_of(queries: int, keys: int) -> list[Tensor]:
     return [torch.from_numpy(array).requires_grad_() for array in tokens(queries, keys, 3, 2)]
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize(
     "assert_gradients",
     [
-        pytest.param(differences.assert_along_lines, id="along lines"),
-        pytest.param(differences.assert_number_by_number, id="number by number", marks=pytest.mark.slow),
+        pytest.param(differences.assert_directional_derivatives, id="along lines"),
+        pytest.param(differences.assert_gradients_elementwise, id="number by number", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("mask", [None, masks.causal(align="start") & masks.padding([6, 7], side="left")])
@@ -316,7 +316,7 @@ def loss(seen: Observation) -> Tensor:
     return total
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("mask", ["none", "causal", "padding", "cells", "tiles"])
 def test_gradients_of_all_at_once_across_tiles(mask):
     """Against torch's own differentiation of the reference, which shares no formula with the kernel."""
@@ -333,7 +333,7 @@ def test_gradients_of_all_at_once_across_tiles(mask):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 def test_a_trained_bias_by_distance_learns_from_statistics():
     query, key, value = tensors(tokens(67, 71), torch.float64)
     found = []
@@ -346,7 +346,7 @@ def test_a_trained_bias_by_distance_learns_from_statistics():
     torch.testing.assert_close(*found, rtol=0, atol=1e-10)
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 def test_queries_that_saw_nan_take_no_part_in_gradients():
     given, bad_query, bad_key = wild(67, 71)
     broken = torch.from_numpy(bad_query | (np.tri(67, 71, 4, dtype=bool) & bad_key[:, :, None]).any(-1))
@@ -360,20 +360,20 @@ def test_queries_that_saw_nan_take_no_part_in_gradients():
 # ---- torch's operators ----
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("rows", [None, torch.tensor([0, 4])])
 def test_the_operator_keeps_the_contract(rows):
     leaves = leaves_of(5, 7)
-    terms = terms_of(checked(*leaves, mask=masks.causal(), bias=None, scale=None))
+    terms = to_kernel_arguments(make_request(*leaves, mask=masks.causal(), bias=None, scale=None))
     torch.library.opcheck(torch.ops.regard.observe.default, (*leaves, 3, rows, *terms))
 
 
-@pytest.mark.usefixtures("as_users_call")
+@pytest.mark.usefixtures("without_shape_checks")
 def test_the_operator_and_the_short_way_are_alike():
     found = []
-    for function in (torch.ops.regard.observe.default, observe_op.OBSERVE.differentiable):
+    for function in (torch.ops.regard.observe.default, observe_op.OBSERVE.compute_with_grad):
         leaves = leaves_of(67, 71)
-        terms = terms_of(checked(*leaves, mask=masks.causal(), bias=None, scale=None))
+        terms = to_kernel_arguments(make_request(*leaves, mask=masks.causal(), bias=None, scale=None))
         columns = function(*leaves, 3, torch.tensor([5, 66]), *terms)
         output, lse, entropy, received, top_keys, top_weights, rows, *_ = columns
         loss(Observation(output, lse, entropy, received, top_keys, top_weights, rows)).backward()

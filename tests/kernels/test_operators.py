@@ -6,20 +6,20 @@ import pytest
 import torch
 
 import regard
-from kernels.contract import contracts
+from kernels.opcheck_cases import parametrize_opcheck
 from regard import masks, positions
 from regard.errors import RefusedError
 from regard.kernels import tracing
 from regard.kernels.operators import attention_op
-from regard.kernels.operators.kernel_arguments import Terms, terms_of
-from regard.validation import checked
+from regard.kernels.operators.kernel_arguments import KernelArguments, to_kernel_arguments
+from regard.validation import make_request
 from script_process import run_script
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 7, 11, 5, 13
 attend = partial(regard.attention, impl="native")
 
 
-def some(*shape, chance=0.7, seed=29):
+def random_bools(*shape, chance=0.7, seed=29):
     return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < chance
 
 
@@ -31,21 +31,21 @@ def tensors(dtype=torch.float64, queries=QUERIES, keys=KEYS, value_dim=VALUE_DIM
     return [tensor.to(dtype).transpose(1, 2).requires_grad_() for tensor in made]
 
 
-def terms(mask=None, bias=None, dropout=0.0, **sizes) -> Terms:
-    return terms_of(checked(*tensors(**sizes), mask=mask, bias=bias, scale=None, dropout=dropout))
+def terms(mask=None, bias=None, dropout=0.0, **sizes) -> KernelArguments:
+    return to_kernel_arguments(make_request(*tensors(**sizes), mask=mask, bias=bias, scale=None, dropout=dropout))
 
 
 def leaf(*shape):
     return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(37)).requires_grad_()
 
 
-GIVEN = {
+OPERATOR_ARGUMENTS = {
     "nothing": lambda: terms(),
     "half precision": lambda: terms(dtype=torch.float16),
     "band and interval": lambda: terms(
         masks.window(5, 1) & masks.padding([11, 4]) & masks.padding([7, 9], side="left")
     ),
-    "cells": lambda: terms(masks.keep(some(BATCH, 1, QUERIES, KEYS))),
+    "cells": lambda: terms(masks.keep(random_bools(BATCH, 1, QUERIES, KEYS))),
     "tiles": lambda: terms(
         masks.documents(torch.arange(67) // 5) | masks.global_tokens([0]), queries=67, keys=67, value_dim=2
     ),
@@ -70,20 +70,20 @@ def sizes_of(name):
     }.get(name, {})
 
 
-@contracts(GIVEN, by_day=["tiles", "bias", "table"])
-def test_the_operator_keeps_the_contract(name, utilities, as_users_call):
-    given = (*tensors(**sizes_of(name)), *GIVEN[name]())
+@parametrize_opcheck(OPERATOR_ARGUMENTS, by_day=["tiles", "bias", "table"])
+def test_the_operator_keeps_the_contract(name, utilities, without_shape_checks):
+    given = (*tensors(**sizes_of(name)), *OPERATOR_ARGUMENTS[name]())
     torch.library.opcheck(torch.ops.regard.attention.default, given, test_utils=utilities)
 
 
-@contracts(GIVEN, by_day=["tiles", "bias", "table"])
-def test_the_operator_of_its_gradients_keeps_the_contract(name, utilities, as_users_call):
+@parametrize_opcheck(OPERATOR_ARGUMENTS, by_day=["tiles", "bias", "table"])
+def test_the_operator_of_its_gradients_keeps_the_contract(name, utilities, without_shape_checks):
     given = [
         part.detach() if isinstance(part, torch.Tensor) else part
-        for part in (*tensors(**sizes_of(name)), *GIVEN[name]())
+        for part in (*tensors(**sizes_of(name)), *OPERATOR_ARGUMENTS[name]())
     ]
     output, lse, *others = torch.ops.regard.attention.default(*given)
-    wanted = [given[3 + Terms._fields.index(kind)] is not None for kind in ("bias", "table")]
+    wanted = [given[3 + KernelArguments._fields.index(kind)] is not None for kind in ("bias", "table")]
     for grad_lse in (None, torch.randn_like(lse)):
         torch.library.opcheck(
             torch.ops.regard.attention_backward.default,
@@ -93,14 +93,14 @@ def test_the_operator_of_its_gradients_keeps_the_contract(name, utilities, as_us
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in GIVEN if not name.startswith(("no ", "half", "tiles", "bias of another"))]
+    "name", [name for name in OPERATOR_ARGUMENTS if not name.startswith(("no ", "half", "tiles", "bias of another"))]
 )
 @pytest.mark.parametrize("fast", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["along a line", "by number"])
 @pytest.mark.parametrize("way", ["operator", "short"])
-def test_gradients_are_those_of_finite_differences(name, way, fast, as_users_call):
-    given = GIVEN[name]()
+def test_gradients_are_those_of_finite_differences(name, way, fast, without_shape_checks):
+    given = OPERATOR_ARGUMENTS[name]()
     trained = [kind for kind in ("bias", "table") if getattr(given, kind) is not None]
-    function = torch.ops.regard.attention.default if way == "operator" else attention_op.ATTENTION.differentiable
+    function = torch.ops.regard.attention.default if way == "operator" else attention_op.ATTENTION.compute_with_grad
 
     def both(query, key, value, *rest):
         output, lse, *_ = function(query, key, value, *given._replace(**dict(zip(trained, rest, strict=True))))
@@ -118,7 +118,7 @@ def test_results_are_stored_by_token():
     assert all(gradient.transpose(1, 2).is_contiguous() for gradient in found)
 
 
-def test_there_is_no_second_derivative(as_users_call):
+def test_there_is_no_second_derivative(without_shape_checks):
     query, key, value = tensors()
     (first,) = torch.autograd.grad(attend(query, key, value).square().sum(), query, create_graph=True)
     with pytest.raises(RefusedError, match=r"(?s)no second derivatives.*one backward pass.*create_graph.*reference"):
@@ -160,7 +160,7 @@ def test_compiled_by_inductor_it_computes_the_same():
 def assert_all_hold(what):
     script = f"""
 import sys, warnings
-from kernels.compiled import main
+from kernels.torch_compile_checks import main
 warnings.simplefilter("ignore")
 sys.exit(main({what!r}))
 """

@@ -14,7 +14,7 @@ from oracles import attention as oracle
 from regard import masks
 from regard.kernels import extension
 from regard.kernels.operators import paged_attention_op
-from regard.kernels.operators.paged_attention_op import Paged
+from regard.kernels.operators.paged_attention_op import PagedKeysValues
 
 KEY_HEADS, HEAD_DIM, VALUE_DIM = 3, 5, 11
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -44,7 +44,7 @@ def in_pages(
     *,
     of_table: torch.dtype = torch.int32,
     spare: int = 3,
-) -> Paged:
+) -> PagedKeysValues:
     """The sequences in pages of a shuffled order, with pages to spare; behind a sequence's own no page is named."""
     lengths = [key.shape[2] for key, _ in given]
     counts = [-(-length // page_size) for length in lengths]
@@ -60,11 +60,11 @@ def in_pages(
             for into, tokens in ((key_pages, key), (value_pages, value)):
                 part = torch.from_numpy(tokens[0, :, rows]).to(dtype)
                 into[page, :, : part.shape[1]] = part
-    return Paged(key_pages, value_pages, table, torch.tensor(lengths, dtype=torch.int64))
+    return PagedKeysValues(key_pages, value_pages, table, torch.tensor(lengths, dtype=torch.int64))
 
 
-def attend(query: Tensor, given: Paged, **options) -> Tensor:
-    return paged_attention_op.attend(query, given, scale=HEAD_DIM**-0.5, **options)
+def attend(query: Tensor, given: PagedKeysValues, **options) -> Tensor:
+    return paged_attention_op.paged_attention(query, given, scale=HEAD_DIM**-0.5, **options)
 
 
 def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
@@ -75,14 +75,14 @@ def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _as_users_call(as_users_call) -> None:
+def _without_shape_checks(without_shape_checks) -> None:
     """The shape checks take longer than the kernels."""
 
 
 # ---- what it computes ----
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("of_table", [torch.int32, torch.int64])
 @pytest.mark.parametrize("page_size", [1, 7, 16, 32, 48, 64, 100])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -97,7 +97,7 @@ def test_one_query_each(dtype, page_size, of_table):
     assert ours.transpose(1, 2).is_contiguous()
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize(("low", "high"), [(None, 0), (-5, 0), (-70, 2), (None, None), (0, None), (1, -1)])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_bands_are_counted_from_the_end_of_each_sequence(dtype, low, high):
@@ -112,7 +112,7 @@ def test_bands_are_counted_from_the_end_of_each_sequence(dtype, low, high):
         close(ours[entry : entry + 1], exact, lengths[entry] + 1)
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize(("group", "queries"), [(1, 64), (1, 65), (1, 131), (5, 13), (64, 1), (64, 2), (33, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_as_many_queries_as_there_are(dtype, group, queries):
@@ -152,7 +152,7 @@ def test_the_same_bits_for_any_number_of_threads(dtype):
     assert torch.equal(found[0], found[2])
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 def test_the_logarithm_of_the_sum():
     given, query = sequences([0, 1, 513]), sixteenths(3, KEY_HEADS, 2, HEAD_DIM)
     output, lse = torch.empty(3, KEY_HEADS, 2, VALUE_DIM, dtype=torch.float64), torch.empty(3, KEY_HEADS, 2).double()
@@ -163,7 +163,7 @@ def test_the_logarithm_of_the_sum():
         np.testing.assert_allclose(lse[entry : entry + 1].numpy(), exact, rtol=0, atol=1e-12)
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("stored", ["heads and slots swapped", "last stride 2", "an odd offset"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_pages_of_any_strides(dtype, stored):
@@ -182,7 +182,7 @@ def test_pages_of_any_strides(dtype, stored):
     assert torch.equal(attend(query, given._replace(page_table=table), high=0), plain)
 
 
-@pytest.mark.usefixtures("poisoned")
+@pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -203,7 +203,7 @@ def test_a_wild_token_breaks_who_may_see_it_and_no_one_else(dtype, side, bad):
 # ---- what it refuses, before it reads ----
 
 
-def changed(part: str, number: int, at: tuple[int, ...]) -> Paged:
+def changed(part: str, number: int, at: tuple[int, ...]) -> PagedKeysValues:
     given = in_pages(sequences([5, 20]), 7, torch.float32, of_table=torch.int64)
     getattr(given, part)[at] = number
     return given
@@ -261,7 +261,7 @@ def test_more_than_64_heads_to_a_key_head_are_refused():
 @pytest.mark.parametrize("empty", ["batch", "queries", "value_dim"])
 def test_sizes_of_zero(empty):
     batch, queries, value_dim = (0 if empty == name else 2 for name in ("batch", "queries", "value_dim"))
-    given = Paged(
+    given = PagedKeysValues(
         torch.zeros(4, 3, 7, 5),
         torch.zeros(4, 3, 7, value_dim),
         torch.zeros(batch, 2, dtype=torch.int32),
@@ -283,6 +283,6 @@ def test_the_operator_keeps_the_contract():
 def test_a_graph_of_torch_compile_holds_it_whole():
     given, query = in_pages(sequences([5, 20]), 7, torch.float32), torch.randn(2, 6, 3, HEAD_DIM)
     compiled = torch.compile(
-        lambda query, *given: attend(query, Paged(*given), high=0), fullgraph=True, backend="eager"
+        lambda query, *given: attend(query, PagedKeysValues(*given), high=0), fullgraph=True, backend="eager"
     )
     assert torch.equal(compiled(query, *given), attend(query, given, high=0))

@@ -37,7 +37,7 @@ def upstream(dtype):
     return torch.linspace(-1, 1, BATCH * HEADS * LENGTH * HEAD_DIM).reshape(shape).bfloat16().to(dtype)
 
 
-def solved(given, gradient, mask, impl):
+def solve(given, gradient, mask, impl):
     """The output and the gradients."""
     output = regard.attention(*given, mask=mask, impl=impl)
     return [output.detach(), *torch.autograd.grad(output, given, gradient)]
@@ -51,7 +51,7 @@ def heads_of(key_heads, tensor):
 @lru_cache(maxsize=1)  # the next test is that of the other dtype
 def reference(mask, key_heads):
     *given, gradient = (heads_of(key_heads, tensor) for tensor in (*tensors(torch.float32), upstream(torch.float32)))
-    return solved([tensor.requires_grad_() for tensor in given], gradient, MASKS[mask], "reference")
+    return solve([tensor.requires_grad_() for tensor in given], gradient, MASKS[mask], "reference")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -62,8 +62,8 @@ def reference(mask, key_heads):
         *(pytest.param(mask, ALL, id=mask, marks=pytest.mark.slow) for mask in MASKS),
     ],
 )
-def test_rounds_give_what_the_reference_gives(mask, key_heads, dtype, poisoned):
-    found = solved(tensors(dtype), upstream(dtype), MASKS[mask], "native")
+def test_rounds_give_what_the_reference_gives(mask, key_heads, dtype, poison_scratch_memory):
+    found = solve(tensors(dtype), upstream(dtype), MASKS[mask], "native")
     for ours, theirs in zip(found, reference(mask, key_heads), strict=True):
         close = 64 * torch.finfo(dtype).eps
         torch.testing.assert_close(
@@ -77,7 +77,7 @@ def test_the_same_bits_whatever_the_threads():
     try:
         for count in (1, 2, 7):
             torch.set_num_threads(count)
-            answers.append(solved(given, upstream(torch.float32), mask, "native"))
+            answers.append(solve(given, upstream(torch.float32), mask, "native"))
     finally:
         torch.set_num_threads(threads)
     for others in answers[1:]:

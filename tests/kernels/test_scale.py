@@ -96,8 +96,8 @@ def test_pages_with_extreme_scales(name):
     scale, size = SCALES[name]
     query, key, value = tokens(size)
     table, lengths = torch.tensor([[0]]), torch.tensor([KEYS])
-    output = paged_attention_op.attend(
-        query, paged_attention_op.Paged(key, value, table, lengths), scale=scale, low=None, high=None
+    output = paged_attention_op.paged_attention(
+        query, paged_attention_op.PagedKeysValues(key, value, table, lengths), scale=scale, low=None, high=None
     )
     assert np.abs(arrays(output)[0] - oracle.attention(*arrays(query, key, value), scale=scale)[0]).max() <= bound(
         torch.float32

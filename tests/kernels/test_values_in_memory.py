@@ -16,13 +16,13 @@ from oracles import attention as oracle
 from regard import masks
 from regard.kernels import extension
 from regard.kernels.operators import additive_op, cross_entropy_op, dropout_op, paged_attention_op
-from regard.kernels.operators.kernel_arguments import Terms
+from regard.kernels.operators.kernel_arguments import KernelArguments
 from regard.layers import projection
 
 BATCH, HEADS, KEY_HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 5, 71, 19, 13
 
 
-def drawn(*shape):
+def random_tensor(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
@@ -30,7 +30,7 @@ def plain(tensor):
     return tensor.clone()
 
 
-def negated_late(tensor):
+def lazily_negated(tensor):
     """The same values, as the imaginary part of a conjugate: memory holds their negatives."""
     late = torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
     assert late.is_neg()
@@ -47,24 +47,27 @@ def misaligned(tensor):
 
 def tokens(queries=QUERIES):
     shapes = (HEADS, queries, HEAD_DIM), (KEY_HEADS, KEYS, HEAD_DIM), (KEY_HEADS, KEYS, VALUE_DIM)
-    return [drawn(BATCH, *shape) for shape in shapes]
+    return [random_tensor(BATCH, *shape) for shape in shapes]
 
 
-def trained(given, *tensors):
+def output_and_gradients(given, *tensors):
     return [given(tensor).requires_grad_() for tensor in tensors]
 
 
 def attention(given):
-    leaves = trained(given, *tokens(), drawn(1, HEADS, QUERIES, KEYS))
+    leaves = output_and_gradients(given, *tokens(), random_tensor(1, HEADS, QUERIES, KEYS))
     output = regard.attention(*leaves[:3], bias=leaves[3], mask=masks.causal(), impl="native")
-    return [output, *torch.autograd.grad(output, leaves, given(drawn(*output.shape)))]
+    return [output, *torch.autograd.grad(output, leaves, given(random_tensor(*output.shape)))]
 
 
 def observe(given):
-    leaves = trained(given, *tokens())
+    leaves = output_and_gradients(given, *tokens())
     seen = regard.observe(*leaves, top=3, rows=[1, 4], impl="native")
     results = [seen.output, seen.lse, seen.entropy, seen.received, seen.top_weights, seen.rows]
-    return [*results, *torch.autograd.grad(results, leaves, [given(drawn(*result.shape)) for result in results])]
+    return [
+        *results,
+        *torch.autograd.grad(results, leaves, [given(random_tensor(*result.shape)) for result in results]),
+    ]
 
 
 def decode(given):
@@ -72,39 +75,41 @@ def decode(given):
 
 
 def pages(given):
-    key, value = (drawn(12, KEY_HEADS, 16, width) for width in (HEAD_DIM, VALUE_DIM))
+    key, value = (random_tensor(12, KEY_HEADS, 16, width) for width in (HEAD_DIM, VALUE_DIM))
     table, lengths = torch.arange(10).view(2, 5), torch.tensor([71, 53])
     return [
-        paged_attention_op.attend(
-            given(tokens()[0]), paged_attention_op.Paged(given(key), given(value), table, lengths), scale=0.25
+        paged_attention_op.paged_attention(
+            given(tokens()[0]), paged_attention_op.PagedKeysValues(given(key), given(value), table, lengths), scale=0.25
         )
     ]
 
 
-def adding(given):
+def additive(given):
     query, key, value = tokens()
-    leaves = trained(given, query, key, drawn(HEADS, HEAD_DIM), value)
-    output = additive_op.attend(*leaves, Terms(table=given(drawn(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS))
-    return [output, *torch.autograd.grad(output, leaves, given(drawn(*output.shape)))]
+    leaves = output_and_gradients(given, query, key, random_tensor(HEADS, HEAD_DIM), value)
+    output = additive_op.additive_attention(
+        *leaves, KernelArguments(table=given(random_tensor(HEADS, KEYS + QUERIES)), table_lowest=1 - KEYS)
+    )
+    return [output, *torch.autograd.grad(output, leaves, given(random_tensor(*output.shape)))]
 
 
-def losing(given):
-    (logits,) = trained(given, drawn(7, 101))
+def cross_entropy(given):
+    (logits,) = output_and_gradients(given, random_tensor(7, 101))
     loss = cross_entropy_op.cross_entropy(logits, torch.arange(7) * 11, smoothing=0.1, ignored=0)
-    return [loss, *torch.autograd.grad(loss, logits, given(drawn(7)))]
+    return [loss, *torch.autograd.grad(loss, logits, given(random_tensor(7)))]
 
 
-def dropping(given):
+def dropout(given):
     torch.manual_seed(3)
-    (leaf,) = trained(given, drawn(7, 101))
+    (leaf,) = output_and_gradients(given, random_tensor(7, 101))
     output = dropout_op.drop(leaf, 0.3)
-    return [output, *torch.autograd.grad(output, leaf, given(drawn(7, 101)))]
+    return [output, *torch.autograd.grad(output, leaf, given(random_tensor(7, 101)))]
 
 
-OPERATIONS = [attention, observe, decode, pages, adding, losing, dropping]
+OPERATIONS = [attention, observe, decode, pages, additive, cross_entropy, dropout]
 
 
-@pytest.mark.parametrize("given", [negated_late, misaligned])
+@pytest.mark.parametrize("given", [lazily_negated, misaligned])
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_every_operation_reads_values(operation, given):
     for ours, exact in zip(operation(given), operation(plain), strict=True):
@@ -113,7 +118,7 @@ def test_every_operation_reads_values(operation, given):
 
 def test_a_late_negation_against_the_oracle():
     query, key, value = tokens()
-    output = regard.attention(*map(negated_late, (query, key, value)), impl="native")
+    output = regard.attention(*map(lazily_negated, (query, key, value)), impl="native")
     exact, _ = oracle.attention(*(tensor.double().numpy() for tensor in (query, key, value)))
     # Sums of HEAD_DIM and KEYS products of numbers below 5, in float32.
     np.testing.assert_allclose(output.numpy(), exact, rtol=0, atol=(HEAD_DIM + KEYS) * torch.finfo(torch.float32).eps)
@@ -123,11 +128,11 @@ def test_a_late_negation_against_the_oracle():
 def test_a_linear_layer_reads_values(rows):
     layer = nn.Linear(512, 512)
     weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
-    layer.weight, layer.bias = (nn.Parameter(negated_late(parameter)) for parameter in (weight, bias))
-    (given,) = trained(negated_late, drawn(rows, 512))
-    upstream = drawn(rows, 512)
+    layer.weight, layer.bias = (nn.Parameter(lazily_negated(parameter)) for parameter in (weight, bias))
+    (given,) = output_and_gradients(lazily_negated, random_tensor(rows, 512))
+    upstream = random_tensor(rows, 512)
     output = projection.linear_activation(given, layer)
-    found = [output, *torch.autograd.grad(output, (given, layer.weight), negated_late(upstream))]
+    found = [output, *torch.autograd.grad(output, (given, layer.weight), lazily_negated(upstream))]
     x, w, b, dy = (tensor.detach().double() for tensor in (given, weight, bias, upstream))
     with torch.no_grad():
         found.append(projection.linear_activation(given, layer, "gelu"))
@@ -141,7 +146,7 @@ def test_zeros_without_memory():
     zeros = torch._efficientzerotensor((BATCH, KEY_HEADS, KEYS, VALUE_DIM))
     assert zeros.data_ptr() == 0
     assert torch.count_nonzero(regard.attention(query, key, zeros, impl="native")) == 0
-    output = regard.attention(query.requires_grad_(), key, drawn(*zeros.shape), impl="native")
+    output = regard.attention(query.requires_grad_(), key, random_tensor(*zeros.shape), impl="native")
     (of_query,) = torch.autograd.grad(output, query, torch._efficientzerotensor(tuple(output.shape)))
     assert torch.count_nonzero(of_query) == 0
 
@@ -150,7 +155,7 @@ def test_zeros_without_memory():
 def test_odd_addresses_in_other_dtypes_and_with_strides(dtype):
     query, key, value = (tensor.to(dtype) for tensor in tokens())
     turned = [misaligned(tensor.transpose(1, 2).contiguous()).transpose(1, 2) for tensor in (query, key, value)]
-    bias = drawn(1, 1, 1, KEYS).to(dtype)
+    bias = random_tensor(1, 1, 1, KEYS).to(dtype)
     wide = misaligned(bias).expand(BATCH, HEADS, QUERIES, KEYS)  # copied as it is stored, not as it is seen
     output = regard.attention(*turned, bias=wide, impl="native")
     assert torch.equal(output, regard.attention(query, key, value, bias=bias, impl="native"))

@@ -48,7 +48,7 @@ def slope(
     return sum(weight * function(*moved(steps * step)) for steps, weight in STENCIL) / (12 * step)
 
 
-def assert_number_by_number(
+def assert_gradients_elementwise(
     function: Callable[..., float], points: Sequence[np.ndarray], ours: Sequence[np.ndarray], atol: float
 ) -> None:
     """Each number of the gradients in each point is close to that of finite differences."""
@@ -56,7 +56,7 @@ def assert_number_by_number(
         np.testing.assert_allclose(one, other, atol=atol, strict=True)
 
 
-def assert_along_lines(
+def assert_directional_derivatives(
     function: Callable[..., float], points: Sequence[np.ndarray], ours: Sequence[np.ndarray], atol: float
 ) -> None:
     """The slopes along three random lines are close to those of finite differences.

@@ -20,7 +20,7 @@ def mix(state: int) -> int:
     return z ^ z >> 31
 
 
-def stays(seed: int, count: int, probability: float) -> np.ndarray:
+def keep_mask(seed: int, count: int, probability: float) -> np.ndarray:
     """Which of ``count`` numbers stay, (count,) bool."""
     kept = []
     for first in range(0, count, BLOCK):

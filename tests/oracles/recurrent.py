@@ -61,7 +61,7 @@ def lstm(cell: Cell, x: Vector, state: State) -> State:
 STEPS: dict[str, tuple[Step, int]] = {"gru": (gru, 1), "lstm": (lstm, 2)}
 
 
-def through(step: Step, cells: list[Cell], x: Vector, states: list[State]) -> list[State]:
+def run_layers(step: Step, cells: list[Cell], x: Vector, states: list[State]) -> list[State]:
     """One step of all layers: each reads the h of the one below."""
     following = []
     for cell, state in zip(cells, states, strict=True):
@@ -145,7 +145,7 @@ class Linear(NamedTuple):
         return self.weight @ x + self.bias
 
 
-def begin(beginning: list[Linear], last: list[State]) -> list[State]:
+def initial_states(beginning: list[Linear], last: list[State]) -> list[State]:
     return [(np.tanh(linear(state[0])), *state[1:]) for linear, state in zip(beginning, last, strict=True)]
 
 
@@ -157,9 +157,9 @@ def cho(
     kind: str, cells: list[Cell], beginning: list[Linear], readout: Linear, words: np.ndarray, last: list[State]
 ) -> np.ndarray:
     """(target length, size): what each token of the target is read from."""
-    summary, states, written = last[-1][0], begin(beginning, last), []
+    summary, states, written = last[-1][0], initial_states(beginning, last), []
     for word in words:
-        states = through(STEPS[kind][0], cells, np.concatenate([word, summary]), states)
+        states = run_layers(STEPS[kind][0], cells, np.concatenate([word, summary]), states)
         written.append(maxout(readout(np.concatenate([states[-1][0], word, summary]))))
     return np.array(written)
 
@@ -175,11 +175,11 @@ def bahdanau(
     last: list[State],
 ) -> tuple[np.ndarray, np.ndarray]:
     """What each token of the target is read from, and its weights (target length, source length)."""
-    states, written, weights = begin(beginning, last), [], []
+    states, written, weights = initial_states(beginning, last), [], []
     for word in words:
         weights.append(weigh(states[-1][0], annotations))
         context = weights[-1] @ annotations
-        states = through(STEPS[kind][0], cells, np.concatenate([word, context]), states)
+        states = run_layers(STEPS[kind][0], cells, np.concatenate([word, context]), states)
         written.append(maxout(readout(np.concatenate([states[-1][0], word, context]))))
     return np.array(written), np.array(weights)
 
@@ -199,7 +199,7 @@ def luong(
     states, written, weights = last, [], []
     mixed = np.zeros(annotations.shape[1])
     for word in words:
-        states = through(STEPS[kind][0], cells, np.concatenate([word, mixed]) if input_feeding else word, states)
+        states = run_layers(STEPS[kind][0], cells, np.concatenate([word, mixed]) if input_feeding else word, states)
         hidden = states[-1][0]
         weights.append(weigh(hidden, annotations))
         mixed = np.tanh(mix @ np.concatenate([weights[-1] @ annotations, hidden]))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-Following = Callable[[tuple[int, ...]], np.ndarray]
+NextLogProbabilities = Callable[[tuple[int, ...]], np.ndarray]
 
 
 class Target(NamedTuple):
@@ -27,11 +27,13 @@ def divisor(length: int, alpha: float) -> float:
     return math.pow(5 + length, alpha) / math.pow(5 + 1, alpha)
 
 
-def in_order(targets: list[Target]) -> list[Target]:
+def sort_targets(targets: list[Target]) -> list[Target]:
     return sorted(targets, key=lambda target: (not target.finished, -target.score))
 
 
-def exhaustive(following: Following, end: int, never: Collection[int], most: int, alpha: float = 0.0) -> list[Target]:
+def exhaustive(
+    following: NextLogProbabilities, end: int, never: Collection[int], most: int, alpha: float = 0.0
+) -> list[Target]:
     """Every target there is, the best first."""
     found = []
 
@@ -49,23 +51,23 @@ def exhaustive(following: Following, end: int, never: Collection[int], most: int
                 grow((*ids, token), whole)
 
     grow((), 0.0)
-    return in_order(found)
+    return sort_targets(found)
 
 
 def beam(
-    following: Following, end: int, never: Collection[int], most: int, width: int, alpha: float = 0.0
+    following: NextLogProbabilities, end: int, never: Collection[int], most: int, width: int, alpha: float = 0.0
 ) -> list[Target]:
     """All that a beam of ``width`` finishes, or has when it is cut, the best first. It never stops before ``most``."""
     live, found = [((), 0.0)], []
     for length in range(1, most + 1):
-        grown = _grown(live, following, never)
-        found += _ended(grown[:width], end, length, alpha)
-        live = _lives(grown, end)[:width]
-    return in_order(found + _cut(live, most, alpha))
+        grown = _extend(live, following, never)
+        found += _finished(grown[:width], end, length, alpha)
+        live = _unfinished(grown, end)[:width]
+    return sort_targets(found + _truncate(live, most, alpha))
 
 
 def patient_beam(
-    following: Following,
+    following: NextLogProbabilities,
     end: int,
     never: Collection[int],
     most: int,
@@ -81,22 +83,24 @@ def patient_beam(
     """
     live, found, ended = [((), 0.0)], [], 0
     for length in range(1, most + 1):
-        grown = _grown(live, following, never)
-        found += _ended(grown[:width], end, length, alpha)
+        grown = _extend(live, following, never)
+        found += _finished(grown[:width], end, length, alpha)
         ended += sum(token == end for _, token, _ in grown[:width])
         if ended >= patience * width:
-            return in_order(found)[:best]
+            return sort_targets(found)[:best]
         scores = sorted((one.score for one in found), reverse=True)
         to_beat = scores[best - 1] if len(scores) >= best else -math.inf
-        live = [(ids, total) for ids, total in _lives(grown, end)[:width] if total / divisor(most, alpha) > to_beat]
-    return in_order(found + _cut(live, most, alpha))[:best]
+        live = [
+            (ids, total) for ids, total in _unfinished(grown, end)[:width] if total / divisor(most, alpha) > to_beat
+        ]
+    return sort_targets(found + _truncate(live, most, alpha))[:best]
 
 
 Live = list[tuple[tuple[int, ...], float]]
-Grown = list[tuple[tuple[int, ...], int, float]]
+Extended = list[tuple[tuple[int, ...], int, float]]
 
 
-def _grown(live: Live, following: Following, never: Collection[int]) -> Grown:
+def _extend(live: Live, following: NextLogProbabilities, never: Collection[int]) -> Extended:
     grown = [
         (ids, token, total + log_probability)
         for ids, total in live
@@ -106,13 +110,13 @@ def _grown(live: Live, following: Following, never: Collection[int]) -> Grown:
     return sorted(grown, key=lambda one: -one[2])
 
 
-def _ended(grown: Grown, end: int, length: int, alpha: float) -> list[Target]:
+def _finished(grown: Extended, end: int, length: int, alpha: float) -> list[Target]:
     return [Target(ids, total / divisor(length, alpha), total, True) for ids, token, total in grown if token == end]
 
 
-def _lives(grown: Grown, end: int) -> Live:
+def _unfinished(grown: Extended, end: int) -> Live:
     return [((*ids, token), total) for ids, token, total in grown if token != end]
 
 
-def _cut(live: Live, most: int, alpha: float) -> list[Target]:
+def _truncate(live: Live, most: int, alpha: float) -> list[Target]:
     return [Target(ids, total / divisor(most, alpha), total, False) for ids, total in live]

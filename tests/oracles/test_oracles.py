@@ -14,8 +14,8 @@ BATCH, HEADS, QUERIES, KEYS, HEAD_DIM, VALUE_DIM, HIDDEN = 2, 3, 3, 5, 7, 2, 5
 GRADIENTS = pytest.mark.parametrize(
     "assert_gradients",
     [
-        pytest.param(differences.assert_along_lines, id="along lines"),
-        pytest.param(differences.assert_number_by_number, id="number by number", marks=pytest.mark.slow),
+        pytest.param(differences.assert_directional_derivatives, id="along lines"),
+        pytest.param(differences.assert_gradients_elementwise, id="number by number", marks=pytest.mark.slow),
     ],
 )
 
@@ -66,10 +66,10 @@ class TestDropout:
 
     def test_as_many_stay_as_are_asked_for(self):
         count, probability = 100_003, 0.3
-        lost = count - dropout.stays(5, count, probability).sum()
+        lost = count - dropout.keep_mask(5, count, probability).sum()
         assert abs(lost - count * probability) < 5 * (count * probability * (1 - probability)) ** 0.5
-        assert dropout.stays(5, 7, 0.0).all()
-        assert dropout.stays(5, 0, 0.3).shape == (0,)
+        assert dropout.keep_mask(5, 7, 0.0).all()
+        assert dropout.keep_mask(5, 0, 0.3).shape == (0,)
 
 
 class TestDotProduct:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opened import Opened
+from browser_page import BrowserPage
 from playwright.sync_api import Page, sync_playwright
 
 from regard.view.layer_reading import LayerReading
 from regard.view.page import write_page
 from regard.view.reading import Reading, Tokens
 
-QUIET = (
+CHROMIUM_FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -25,7 +25,7 @@ QUIET = (
 )
 
 
-def chromium() -> str:
+def find_chromium() -> str:
     found = os.environ.get("REGARD_CHROMIUM") or next(
         filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
     )
@@ -35,29 +35,29 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def window() -> Iterator[Page]:
+def browser_window() -> Iterator[Page]:
     """The browser's window. All tests share it: to open one starts a process, which takes longer than most of them."""
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=QUIET)
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
         yield browser.new_page()
         browser.close()
 
 
 @pytest.fixture
-def show(window: Page, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+def show(browser_window: Page, tmp_path: Path) -> Iterator[Callable[..., BrowserPage]]:
     """Writes the page of some readings and opens it; what was open before is closed.
 
     Of every page that was open it is checked that nothing was requested and nothing complained.
     """
-    shown: list[Opened] = []
+    shown: list[BrowserPage] = []
 
-    def show(*readings: Reading, at: str = "", width: int = 1200, scheme: str = "light") -> Opened:
+    def show(*readings: Reading, at: str = "", width: int = 1200, scheme: str = "light") -> BrowserPage:
         if shown:
             shown[-1].close()
         path = write_page(readings, tmp_path / f"page{len(shown)}.html", model="test")
-        window.set_viewport_size({"width": width, "height": 800})
-        window.emulate_media(media="null", color_scheme=scheme)
-        shown.append(Opened(window, path))
+        browser_window.set_viewport_size({"width": width, "height": 800})
+        browser_window.emulate_media(media="null", color_scheme=scheme)
+        shown.append(BrowserPage(browser_window, path))
         shown[-1].open(at)
         return shown[-1]
 

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from opened import Opened
+from browser_page import BrowserPage
 
 from regard.models import load
-from regard.view.compare import shared_words
 from regard.view.findings import findings, weight_of_pair, word_pairs
 from regard.view.page import write_page
 from regard.view.read import read
 from regard.view.reading import Reading
+from regard.view.shared_words import shared_words
 
 TIRED = "The animal didn't cross the street because it was too tired."
 WIDE = "The animal didn't cross the street because it was too wide."
@@ -67,7 +67,7 @@ def test_apple_is_moved_by_its_context(minilm: Read) -> None:
     assert min(by_texts[0, 2]) >= 0.87
 
 
-def test_page_opens_at_the_finding(show: Callable[..., Opened], minilm: Read) -> None:
+def test_page_opens_at_the_finding(show: Callable[..., BrowserPage], minilm: Read) -> None:
     opened = show(minilm(TIRED), minilm(WIDE))
     assert opened.sentence() == "In layer 3, head 1, it looks most at animal: 67.7 %, then at [CLS]: 10.2 %."
     card = opened.page.locator("#findings button").first
@@ -76,7 +76,7 @@ def test_page_opens_at_the_finding(show: Callable[..., Opened], minilm: Read) ->
     assert "the same head in text 2: 28.1 %" in card.inner_text()
     opened.page.locator("#findings button").nth(2).click()
     assert opened.sentence().startswith("In layer 2, head 1, it looks most at tired: 71.5 %")
-    assert "layer=2&head=1&token=10&key=13" in opened.address()
+    assert "layer=2&head=1&token=10&key=13" in opened.current_url()
     assert opened.page.locator("#findings button").nth(2).get_attribute("aria-current") == "true"
 
 

@@ -6,21 +6,21 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from opened import Opened, random_reading
+from browser_page import BrowserPage, random_reading
 
 import regard.view.page
 from regard.view.findings import word_pairs
 from regard.view.reading import Reading
 
 WORDS = ["The", "cat", "sat", "on", "the", "mat", "because", "it", "was", "warm", "."]
-Show = Callable[..., Opened]
+Show = Callable[..., BrowserPage]
 
 
 def row_of(reading: Reading, layer: int, head: int, query: int) -> np.ndarray:
     return reading.layers[layer].weights()[head, query]
 
 
-def words(count: int) -> list[str]:
+def numbered_words(count: int) -> list[str]:
     return [f"word{number}" for number in range(count)]
 
 
@@ -36,11 +36,11 @@ def words(count: int) -> list[str]:
     ],
 )
 def test_opens_at_every_length_in_both_themes(show: Show, tokens: int, scheme: str) -> None:
-    opened = show(random_reading(words(tokens - 2), layers=2, heads=3), scheme=scheme)
+    opened = show(random_reading(numbered_words(tokens - 2), layers=2, heads=3), scheme=scheme)
     # The thumbnails come between frames: the page answers before they are all there.
     opened.page.locator("#row .token").nth(2).click()
     assert "word1" in opened.sentence()
-    opened.painted()
+    opened.wait_until_painted()
     assert opened.page.locator("#row .token").count() == tokens
     assert opened.page.locator("#grid canvas").count() == 2 * (3 + 1), "the heads of a layer, and their mean"
     assert opened.page.evaluate("document.documentElement.dataset.theme") == scheme
@@ -58,7 +58,7 @@ def test_numbers_shown_are_the_models(show: Show) -> None:
     opened = show(reading)
     for layer, head, query in [(0, 0, 0), (1, 2, 5), (0, 1, 12)]:
         opened.page.evaluate(f"location.hash = 'text=0&layer={layer}&head={head}&token={query}'")
-        opened.until(f"location.hash.length && sentence.innerText.startsWith('In layer {layer}, head {head}')")
+        opened.wait_until(f"location.hash.length && sentence.innerText.startsWith('In layer {layer}, head {head}')")
         row = row_of(reading, layer, head, query)
         shown = opened.shares()
         assert len(shown) == len(row)
@@ -76,7 +76,7 @@ def test_step_view_ends_in_the_context_vector(
     show: Show, monkeypatch: pytest.MonkeyPatch, room: int, said: str, error: float
 ) -> None:
     """Vectors are stored exactly where there is room, else rounded, which two decimals do not show."""
-    monkeypatch.setattr(regard.view.page, "ROOM", room)
+    monkeypatch.setattr(regard.view.page, "MAX_VECTOR_CHARACTERS", room)
     reading = random_reading(WORDS, layers=3, heads=2)
     layer, head, query, key = 1, 1, 3, 2
     opened = show(reading, at=f"#text=0&layer={layer}&head={head}&token={query}&key={key}")
@@ -99,7 +99,7 @@ def test_step_view_ends_in_the_context_vector(
 
 
 def test_long_texts_show_the_strongest_keys_first(show: Show) -> None:
-    reading = random_reading(words(59))
+    reading = random_reading(numbered_words(59))
     opened = show(reading, at="#text=0&layer=1&head=2&token=7&key=0")
     row = row_of(reading, 1, 2, 7)
     shown = [float(text) for text in opened.page.locator("#steps tbody td:nth-child(5)").all_inner_texts()]
@@ -114,7 +114,7 @@ def test_click_changes_what_is_shown(show: Show) -> None:
     opened = show(reading, at="#text=0&layer=0&head=0&token=1")
     opened.page.locator("#row .token").nth(8).click()
     assert re.match(r"In layer 0, head 0, it ", opened.sentence())
-    opened.painted()
+    opened.wait_until_painted()
     opened.page.locator("#grid [role=row]").nth(1).locator("[role=gridcell]").nth(1).click()
     assert opened.sentence().startswith("In layer 1, head 1, it ")
     assert opened.page.inner_text("#map-title") == "Layer 1, head 1"
@@ -122,9 +122,9 @@ def test_click_changes_what_is_shown(show: Show) -> None:
     assert " cat looks most" in opened.sentence()
     opened.page.locator("#numbers tbody tr").nth(2).click()
     assert opened.sentence().startswith("In layer 0, head 2, cat")
-    assert "layer=0&head=2&token=2" in opened.address()
+    assert "layer=0&head=2&token=2" in opened.current_url()
     opened.page.locator("#steps tbody tr").nth(6).click()
-    assert opened.address().endswith("&key=6")
+    assert opened.current_url().endswith("&key=6")
     assert opened.page.eval_on_selector("#key", "select => select.value") == "6"
 
 
@@ -132,26 +132,26 @@ def test_map_answers_mouse_and_keys(show: Show) -> None:
     reading = random_reading(WORDS)
     opened = show(reading, at="#text=0&layer=1&head=0&token=1")
     # What is painted later would move the map away from under the mouse.
-    opened.painted()
+    opened.wait_until_painted()
     opened.page.locator("#map").scroll_into_view_if_needed()
     box = opened.page.locator("#map").bounding_box()
     assert box is not None
     # The last cell lies in the lower right corner.
     opened.page.mouse.click(box["x"] + box["width"] - 40, box["y"] + box["height"] - 12)
-    assert "token=12" in opened.address()
+    assert "token=12" in opened.current_url()
     opened.page.locator("#map").focus()
     opened.page.keyboard.press("ArrowUp")
-    assert "token=11" in opened.address()
-    key = int(opened.address().rpartition("key=")[2])
+    assert "token=11" in opened.current_url()
+    key = int(opened.current_url().rpartition("key=")[2])
     opened.page.keyboard.press("ArrowLeft")
-    assert opened.address().endswith(f"key={key - 1}")
+    assert opened.current_url().endswith(f"key={key - 1}")
     share = row_of(reading, 1, 0, 11)[key - 1]
     assert opened.page.inner_text("#map-value").endswith(f"{100 * share:.1f} %")
 
 
 def test_keyboard_alone_reaches_everything(show: Show) -> None:
     opened = show(random_reading(WORDS), at="#text=0&layer=0&head=0&token=1")
-    opened.painted()
+    opened.wait_until_painted()
     reached = []
     for _ in range(60):
         opened.page.keyboard.press("Tab")
@@ -189,7 +189,7 @@ def test_address_holds_the_view(show: Show) -> None:
     assert opened.sentence().startswith("In layer 1, head 2, cats")
     assert opened.page.eval_on_selector("#key", "select => select.value") == "2"
     opened.page.evaluate("location.hash = 'text=0&layer=99&head=99&token=2'")
-    opened.until("document.getElementById('sentence').innerText.includes(' cat ')")
+    opened.wait_until("document.getElementById('sentence').innerText.includes(' cat ')")
     assert opened.sentence().startswith("In layer 1, head 2, cat"), "numbers out of range go to the last there is"
     opened.page.evaluate("location.hash = 'layer=%3Cscript%3E&head=-1&token=1e9'")
     opened.page.wait_for_timeout(50)
@@ -199,7 +199,7 @@ def test_address_holds_the_view(show: Show) -> None:
 def test_sorting_marks_the_extreme_heads(show: Show) -> None:
     reading = random_reading(WORDS, layers=3, heads=5)
     opened = show(reading)
-    opened.painted()
+    opened.wait_until_painted()
     opened.page.get_by_role("button", name="entropy", exact=True).click()
     entropies = []
     for seen in reading.layers:
@@ -239,7 +239,7 @@ HOSTILE = [
 def test_hostile_tokens_are_text(show: Show) -> None:
     reading = random_reading(HOSTILE)
     opened = show(reading, random_reading([*HOSTILE[::-1]], seed=3))
-    opened.painted()
+    opened.wait_until_painted()
     shown = opened.page.locator("#row bdi").all_text_contents()
     assert shown[1:8] == HOSTILE[:7]
     assert shown[8] == "a⟨U+2028⟩b⟨U+2029⟩c"
@@ -270,8 +270,8 @@ def test_policy_forbids_any_other_script_and_any_request(show: Show) -> None:
         }"""
     )
     assert ran == [True, 3]
-    opened.painted()
-    opened.complaints.clear()  # the refusals themselves
+    opened.wait_until_painted()
+    opened.errors.clear()  # the refusals themselves
 
 
 def test_right_to_left_runs_right_to_left(show: Show) -> None:
@@ -280,7 +280,7 @@ def test_right_to_left_runs_right_to_left(show: Show) -> None:
     assert places == sorted(places, reverse=True)
     opened.page.locator("#row .token[tabindex='0']").focus()
     opened.page.keyboard.press("ArrowLeft")
-    assert "token=2" in opened.address()
+    assert "token=2" in opened.current_url()
     asks, gets = (opened.page.locator(f"#lines .{side}").bounding_box()["x"] for side in ("asks", "gets"))
     assert asks > gets
 
@@ -303,7 +303,7 @@ def test_masked_looks_weigh_nothing(show: Show) -> None:
     assert sum(opened.shares()) == pytest.approx(100, abs=0.3)
     assert opened.page.locator("#steps tbody tr td:nth-child(4)").all_inner_texts()[4:] == ["masked"] * (n - 4)
     opened.page.evaluate("location.hash = 'layer=0&head=1&token=4'")
-    opened.until("document.getElementById('sentence').innerText.includes('may look at nothing')")
+    opened.wait_until("document.getElementById('sentence').innerText.includes('may look at nothing')")
     assert opened.shares() == [0.0] * n
 
 
@@ -330,15 +330,17 @@ def test_texts_have_tabs_and_shared_words(show: Show) -> None:
     opened.page.locator("[role=tab]").nth(1).click()
     assert opened.page.locator("#row bdi").all_text_contents()[1:-1] == ["Apple", "phones", "ring"]
     opened.page.keyboard.press("ArrowLeft")
-    assert "text=0" in opened.address()
+    assert "text=0" in opened.current_url()
 
 
 def test_many_texts_leave_the_chosen_one_in_sight(show: Show) -> None:
-    opened = show(*(random_reading(words(13), layers=1, heads=2, seed=seed) for seed in range(17)), at="#text=16")
+    opened = show(
+        *(random_reading(numbered_words(13), layers=1, heads=2, seed=seed) for seed in range(17)), at="#text=16"
+    )
     box = opened.page.locator("#texts")
     for number in (16, 0, 16):
         opened.page.evaluate(f"location.hash = 'text={number}'")
-        opened.until(f"document.querySelectorAll('[role=tab]')[{number}].ariaSelected === 'true'")
+        opened.wait_until(f"document.querySelectorAll('[role=tab]')[{number}].ariaSelected === 'true'")
         tab = opened.page.locator("[role=tab]").nth(number).bounding_box()
         around = box.bounding_box()
         assert around["height"] <= 200
@@ -352,23 +354,23 @@ def test_another_text_is_shown_by_the_chosen_head(show: Show) -> None:
     openings = []
     for number in (1, 2, 0):  # nothing is chosen: each opens where it does
         tabs.nth(number).click()
-        openings.append(opened.address().partition("#")[2])
+        openings.append(opened.current_url().partition("#")[2])
     opened.page.locator("#row .token").nth(1).click()
     tabs.nth(1).click()
-    assert opened.address().endswith(openings[0])  # choosing a token chooses no head
+    assert opened.current_url().endswith(openings[0])  # choosing a token chooses no head
     opened.page.select_option("#layer", "2")
     opened.page.select_option("#head", "1")
     opened.page.locator("#row .token").nth(3).click()
-    assert opened.address().endswith("#text=1&layer=2&head=1&token=3")
+    assert opened.current_url().endswith("#text=1&layer=2&head=1&token=3")
     tabs.nth(0).click()
-    assert opened.address().endswith("#text=0&layer=2&head=1&token=2")  # "sat" is here too
+    assert opened.current_url().endswith("#text=0&layer=2&head=1&token=2")  # "sat" is here too
     assert opened.sentence().startswith("In layer 2, head 1, sat ")
     tabs.nth(2).click()
-    assert "#text=2&layer=2&head=1&token=" in opened.address()
+    assert "#text=2&layer=2&head=1&token=" in opened.current_url()
     opened.page.reload()
     opened.page.wait_for_selector("html[data-ready]")
     tabs.nth(1).click()
-    assert "#text=1&layer=2&head=1&token=" in opened.address()
+    assert "#text=1&layer=2&head=1&token=" in opened.current_url()
 
 
 def test_theme_can_be_switched(show: Show) -> None:
@@ -385,7 +387,7 @@ def test_theme_can_be_switched(show: Show) -> None:
     assert paper() == before
     for scheme in ("dark", "light"):
         opened.page.emulate_media(color_scheme=scheme)
-        opened.until(f"document.documentElement.dataset.theme === '{scheme}'")
+        opened.wait_until(f"document.documentElement.dataset.theme === '{scheme}'")
     assert paper() == before
 
 
@@ -416,7 +418,7 @@ def test_contrast_is_enough_to_read(show: Show) -> None:
     """WCAG 2.2, success criterion 1.4.3 (AA): at least 4.5 : 1."""
     opened = show(random_reading(WORDS))
     for scheme in ("light", "dark"):
-        opened.take_theme(scheme)
+        opened.emulate_theme(scheme)
         assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
@@ -438,8 +440,8 @@ def test_shades_are_ordered_by_lightness(show: Show, scheme: str) -> None:
 
 @pytest.mark.parametrize("tokens", [pytest.param(13, marks=pytest.mark.slow), 61])
 def test_fits_a_telephone(show: Show, tokens: int) -> None:
-    opened = show(random_reading(words(tokens - 2), heads=12), width=400)
-    opened.painted()
+    opened = show(random_reading(numbered_words(tokens - 2), heads=12), width=400)
+    opened.wait_until_painted()
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
@@ -451,7 +453,7 @@ def test_truncation_is_said(show: Show) -> None:
 
 def test_prints(show: Show) -> None:
     opened = show(random_reading(WORDS))
-    opened.painted()
+    opened.wait_until_painted()
     opened.page.emulate_media(media="print")
     assert not opened.page.locator(".place").is_visible()
     assert opened.page.pdf()[:5] == b"%PDF-"
@@ -474,7 +476,7 @@ def test_a_finding_of_several_tokens_opens_at_the_strongest(show: Show, minilm: 
         asks, gets = card.locator("bdi").all_inner_texts()
         card.click()
         layer, head, query = (
-            int(re.search(rf"{name}=(\d+)", opened.address())[1]) for name in ("layer", "head", "token")
+            int(re.search(rf"{name}=(\d+)", opened.current_url())[1]) for name in ("layer", "head", "token")
         )
         pairs = word_pairs(reading)
         one, two = (next(word for word in pairs.query_words if word.label == label) for label in (asks, gets))
@@ -486,7 +488,7 @@ def test_a_finding_of_several_tokens_opens_at_the_strongest(show: Show, minilm: 
 
 
 def test_a_long_text_scrolls_by_whole_lines(show: Show) -> None:
-    opened = show(random_reading(words(254)))
+    opened = show(random_reading(numbered_words(254)))
     for top in (0, 300, 100_000):
         opened.page.evaluate(f"document.querySelector('.tokens.long').scrollTop = {top}")
         opened.page.wait_for_timeout(100)

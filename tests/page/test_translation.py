@@ -6,23 +6,23 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from opened import Opened, random_reading, tokens_of
+from browser_page import BrowserPage, make_tokens, random_reading
 from test_page import CONTRAST, HOSTILE
 
 from regard.text.alignments import word_weights
-from regard.view.layer_reading import Bell, LayerReading, Relative
+from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVectors
 from regard.view.read_pair import read_pair
 from regard.view.reading import PairReading, Reading, Tokens
 from small_translators import SOURCE, TARGET, recurrent, transformer
 
 GERMAN, ENGLISH = ["Ein", "Hund", "bellt", "laut", "."], ["A", "dog", "barks", "."]
 KINDS = {"alignment": "Target looks at source", "source": "Source at itself", "target": "Target at itself"}
-Show = Callable[..., Opened]
+Show = Callable[..., BrowserPage]
 
 
-def ended(words: list[str], *, start: bool = False, groups: list[int] | None = None) -> Tokens:
+def add_end_token(words: list[str], *, start: bool = False, groups: list[int] | None = None) -> Tokens:
     """The words and </s>, or <s> and the words; ``groups`` counts the tokens of each word."""
-    plain = tokens_of(words)
+    plain = make_tokens(words)
     spans = plain.spans[1:-1]
     names = tuple(words)
     words_of_tokens = None
@@ -49,9 +49,9 @@ def random_pair(
     ``source_words`` and ``target_words`` are the numbers of tokens that words are made of.
     """
     generator = np.random.default_rng(23)
-    looked_at = ended(source, groups=source_words)
-    written = ended(target, groups=target_words)
-    read = ended(target, start=True, groups=target_words)
+    looked_at = add_end_token(source, groups=source_words)
+    written = add_end_token(target, groups=target_words)
+    read = add_end_token(target, start=True, groups=target_words)
 
     def normal(length: int, size: int) -> np.ndarray:
         return generator.standard_normal((heads, length, size)).astype(np.float32)
@@ -63,7 +63,7 @@ def random_pair(
     n, m = len(written), len(looked_at)
     return PairReading(
         alignment=Reading(written, layers("cross", n, m), keys=looked_at),
-        aligning=0,
+        alignment_layer=0,
         source=Reading(looked_at, layers("encoder", m, m)),
         target=Reading(read, layers("decoder", n, n, np.tril(np.ones((n, n), dtype=bool)))),
         forced=False,
@@ -75,21 +75,21 @@ def row_of(reading: Reading, layer: int, head: int | None, query: int) -> np.nda
     return (weights.mean(axis=0) if head is None else weights[head])[query]
 
 
-def exact(opened: Opened) -> list[float]:
+def weights_in_titles(opened: BrowserPage) -> list[float]:
     """The shares in the titles of the chips, to five places."""
     titles = opened.page.locator("#row .token").evaluate_all("chips => chips.map((chip) => chip.title)")
     return [float(re.search(r": (\d\.\d{5}) \(", title)[1]) for title in titles]
 
 
-def surfaces(opened: Opened, place: str) -> list[str]:
+def surface_texts(opened: BrowserPage, place: str) -> list[str]:
     return opened.page.locator(f"#{place} bdi").all_text_contents()
 
 
 def test_the_alignment_comes_first(show: Show) -> None:
     pair = random_pair()
     opened = show(pair)
-    assert surfaces(opened, "asking") == [*ENGLISH, "</s>"]
-    assert surfaces(opened, "row") == [*GERMAN, "</s>"]
+    assert surface_texts(opened, "asking") == [*ENGLISH, "</s>"]
+    assert surface_texts(opened, "row") == [*GERMAN, "</s>"]
     weights = pair.alignment.layers[0].weights().mean(axis=0)
     cards = opened.page.locator("#links button")
     assert cards.count() == len(ENGLISH) + 1
@@ -103,7 +103,7 @@ def test_the_alignment_comes_first(show: Show) -> None:
     assert opened.sentence().startswith("In layer 0, all heads averaged, the step that wrote A looks most at ")
     cards.nth(2).click()
     assert "the step that wrote barks looks most at" in opened.sentence()
-    np.testing.assert_allclose(exact(opened), weights[2], atol=6e-6)
+    np.testing.assert_allclose(weights_in_titles(opened), weights[2], atol=6e-6)
     assert not opened.page.locator("#outstanding").is_visible()
 
 
@@ -113,13 +113,13 @@ def test_a_switch_between_the_three_kinds(show: Show) -> None:
     kinds = opened.page.locator("#kinds [role=radio]")
     assert kinds.all_inner_texts() == list(KINDS.values())
     kinds.nth(1).click()
-    assert surfaces(opened, "row") == [*GERMAN, "</s>"]
+    assert surface_texts(opened, "row") == [*GERMAN, "</s>"]
     assert not opened.page.locator("#asking").is_visible()
     assert not opened.page.locator("#alignment").is_visible()
     assert opened.page.locator("#outstanding").is_visible()
     opened.page.keyboard.press("ArrowRight")
-    assert surfaces(opened, "row") == ["<s>", *ENGLISH]
-    assert "kind=target" in opened.address()
+    assert surface_texts(opened, "row") == ["<s>", *ENGLISH]
+    assert "kind=target" in opened.current_url()
     assert kinds.nth(2).get_attribute("aria-checked") == "true"
     assert opened.page.locator(".causal").is_visible()
     kinds.nth(0).click()
@@ -132,20 +132,22 @@ def test_numbers_are_the_softmax_in_float64(show: Show) -> None:
     for kind, head, (layer, query) in product(KINDS, [1, None], [(1, 2), (0, 3)]):
         name = "mean" if head is None else head
         opened.page.evaluate(f"location.hash = 'kind={kind}&layer={layer}&head={name}&token={query}'")
-        opened.until(f"document.querySelector('#kinds [aria-checked=true]').innerText === '{KINDS[kind]}'")
-        opened.until(f"document.getElementById('map-title').innerText.startsWith('Layer {layer}, ')")
-        opened.until(f"document.getElementById('query').value === '{query}'")
-        np.testing.assert_allclose(exact(opened), row_of(pair.attentions[kind], layer, head, query), atol=6e-6)
+        opened.wait_until(f"document.querySelector('#kinds [aria-checked=true]').innerText === '{KINDS[kind]}'")
+        opened.wait_until(f"document.getElementById('map-title').innerText.startsWith('Layer {layer}, ')")
+        opened.wait_until(f"document.getElementById('query').value === '{query}'")
+        np.testing.assert_allclose(
+            weights_in_titles(opened), row_of(pair.attentions[kind], layer, head, query), atol=6e-6
+        )
 
 
 def test_the_address_holds_kind_level_and_mean(show: Show) -> None:
     pair = random_pair(["Hun", "de", "bell", "en"], source_words=[2, 2])
     opened = show(pair, at="#text=0&kind=alignment&level=tokens&layer=1&head=mean&token=2&key=3")
     assert opened.sentence().startswith("In layer 1, all heads averaged, the step that wrote barks")
-    assert surfaces(opened, "row") == ["Hun", "de", "bell", "en", "</s>"]
+    assert surface_texts(opened, "row") == ["Hun", "de", "bell", "en", "</s>"]
     opened.page.get_by_role("radio", name="words").click()
-    assert surfaces(opened, "row") == ["Hunde", "bellen", "</s>"]
-    assert opened.address().endswith("#text=0&kind=alignment&level=words&layer=1&head=mean&token=2")
+    assert surface_texts(opened, "row") == ["Hunde", "bellen", "</s>"]
+    assert opened.current_url().endswith("#text=0&kind=alignment&level=words&layer=1&head=mean&token=2")
 
 
 def test_words_are_the_mean_of_rows_and_the_sum_of_columns(show: Show) -> None:
@@ -154,27 +156,27 @@ def test_words_are_the_mean_of_rows_and_the_sum_of_columns(show: Show) -> None:
     weights = pair.alignment.layers[1].weights()[2]
     expected = np.array([weights[:2].mean(axis=0), weights[2], weights[3]])
     expected = np.stack([expected[:, :2].sum(1), expected[:, 2:5].sum(1), expected[:, 5]], axis=1)
-    assert surfaces(opened, "asking") == ["Dogs", "bark", "</s>"]
-    assert surfaces(opened, "row") == ["Hunde", "bellen.", "</s>"]
-    np.testing.assert_allclose(exact(opened), expected[0], atol=6e-6)
+    assert surface_texts(opened, "asking") == ["Dogs", "bark", "</s>"]
+    assert surface_texts(opened, "row") == ["Hunde", "bellen.", "</s>"]
+    np.testing.assert_allclose(weights_in_titles(opened), expected[0], atol=6e-6)
     assert opened.page.locator("#asking [aria-selected=true]").inner_text() == "Dogs"
     opened.page.locator("#asking .token").nth(1).click()
-    np.testing.assert_allclose(exact(opened), expected[1], atol=6e-6)
+    np.testing.assert_allclose(weights_in_titles(opened), expected[1], atol=6e-6)
     assert opened.page.locator("#lines .asks .end").all_inner_texts() == ["Dogs", "bark", "</s>"]
     opened.page.locator("#asking [tabindex='0']").focus()
     opened.page.keyboard.press("ArrowRight")
-    np.testing.assert_allclose(exact(opened), expected[2], atol=6e-6)
+    np.testing.assert_allclose(weights_in_titles(opened), expected[2], atol=6e-6)
 
 
 def test_a_translators_words_are_aligned_as_it_says(show: Show) -> None:
     translator = transformer()
     opened = show(read_pair(translator, SOURCE, TARGET))
     aligned = translator.aligned_pair(SOURCE, TARGET)
-    assert surfaces(opened, "asking") == [*aligned.target_words, "</s>"]
-    assert surfaces(opened, "row") == [*aligned.source_words, "</s>"]
+    assert surface_texts(opened, "asking") == [*aligned.target_words, "</s>"]
+    assert surface_texts(opened, "row") == [*aligned.source_words, "</s>"]
     for row, weights in enumerate(aligned.weights.numpy()):
         opened.page.locator("#asking .token").nth(row).click()
-        np.testing.assert_allclose(exact(opened)[:-1], weights, atol=2e-5)
+        np.testing.assert_allclose(weights_in_titles(opened)[:-1], weights, atol=2e-5)
 
 
 @pytest.mark.parametrize("attention", ["additive", pytest.param("luong_general", marks=pytest.mark.slow), "local_p"])
@@ -188,15 +190,15 @@ def test_a_recurrent_model_has_one_head_and_no_switch(show: Show, attention: str
     assert opened.sentence().startswith("The step that wrote ")
     for row in (0, len(weights) - 1):
         opened.page.locator("#asking .token").nth(row).click()
-        np.testing.assert_allclose(exact(opened), weights[row], atol=3e-5)
+        np.testing.assert_allclose(weights_in_titles(opened), weights[row], atol=3e-5)
     assert ("under a bell curve" in opened.page.inner_text("#marks")) == (attention == "local_p")
 
 
-def results(opened: Opened) -> list[float]:
+def step_results(opened: BrowserPage) -> list[float]:
     return [float(text.replace("−", "-")) for text in opened.page.locator("#steps .result").all_inner_texts()]
 
 
-def one_layer(**parts) -> PairReading:
+def single_layer_pair(**parts) -> PairReading:
     """A pair whose alignment is one layer of two heads with a hidden layer, a bias or a bell curve."""
     pair = random_pair(heads=2)
     first = pair.alignment.layers[0]
@@ -206,32 +208,32 @@ def one_layer(**parts) -> PairReading:
 
 def test_steps_of_a_hidden_layer(show: Show) -> None:
     vector = np.random.default_rng(3).standard_normal((2, 5)).astype(np.float32)
-    pair = one_layer(vector=vector)
+    pair = single_layer_pair(vector=vector)
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
     (layer,) = pair.alignment.layers
     hidden = np.tanh(layer.query[1, 2].astype(np.float64) + layer.key[1, 3])
-    np.testing.assert_allclose(results(opened), [hidden @ vector[1], layer.weights()[1, 2, 3]], atol=5.1e-5)
+    np.testing.assert_allclose(step_results(opened), [hidden @ vector[1], layer.weights()[1, 2, 3]], atol=5.1e-5)
     shown = opened.page.locator("#steps .vector").nth(2).locator("span").all_inner_texts()
     np.testing.assert_allclose([float(text.replace("−", "-")) for text in shown], hidden, atol=0.00501)
-    np.testing.assert_allclose(exact(opened), layer.weights()[1, 2], atol=6e-6)
+    np.testing.assert_allclose(weights_in_titles(opened), layer.weights()[1, 2], atol=6e-6)
 
 
 def test_steps_with_a_bias_by_distance(show: Show) -> None:
     bias = np.random.default_rng(4).standard_normal((2, len(ENGLISH) + len(GERMAN) + 1)).astype(np.float32)
-    pair = one_layer(bias=bias, scale=0.5)
+    pair = single_layer_pair(bias=bias, scale=0.5)
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
     (layer,) = pair.alignment.layers
     product = layer.query[1, 2].astype(np.float64) @ layer.key[1, 3]
     distance = 3 - (2 + len(GERMAN) - len(ENGLISH))
     biased = 0.5 * product + bias[1, distance + len(GERMAN)]
-    np.testing.assert_allclose(results(opened), [product, biased, layer.weights()[1, 2, 3]], atol=5.1e-5)
-    np.testing.assert_allclose(exact(opened), layer.weights()[1, 2], atol=6e-6)
+    np.testing.assert_allclose(step_results(opened), [product, biased, layer.weights()[1, 2, 3]], atol=5.1e-5)
+    np.testing.assert_allclose(weights_in_titles(opened), layer.weights()[1, 2], atol=6e-6)
 
 
 def test_steps_with_vectors_by_distance(show: Show) -> None:
     chance = np.random.default_rng(6)
-    relative = Relative(*(chance.standard_normal((5, width)).astype(np.float32) for width in (5, 7)))
-    pair = one_layer(relative=relative, scale=0.5)
+    relative = RelativeVectors(*(chance.standard_normal((5, width)).astype(np.float32) for width in (5, 7)))
+    pair = single_layer_pair(relative_vectors=relative, scale=0.5)
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
     (layer,) = pair.alignment.layers
     query, keys = layer.query[1, 2].astype(np.float64), layer.key.shape[1]
@@ -239,8 +241,8 @@ def test_steps_with_vectors_by_distance(show: Show) -> None:
     place = distance.clip(-2, 2) + 2
     scores = (layer.key[1] + relative.key[place]) @ query
     weights = np.exp(0.5 * scores) / np.exp(0.5 * scores).sum()
-    np.testing.assert_allclose(results(opened), [scores[3], 0.5 * scores[3], weights[3]], atol=5.1e-5)
-    np.testing.assert_allclose(exact(opened), weights, atol=6e-6)
+    np.testing.assert_allclose(step_results(opened), [scores[3], 0.5 * scores[3], weights[3]], atol=5.1e-5)
+    np.testing.assert_allclose(weights_in_titles(opened), weights, atol=6e-6)
     shown = opened.page.locator("#steps .vector").last.locator("span").all_inner_texts()
     context = weights @ (layer.value[1] + relative.value[place])
     np.testing.assert_allclose([float(text.replace("−", "-")) for text in shown], context, atol=0.00501)
@@ -248,15 +250,15 @@ def test_steps_with_vectors_by_distance(show: Show) -> None:
 
 def test_steps_under_a_bell_curve(show: Show) -> None:
     centre = np.array([[0.5, 1.5, 2.5, 3.5, 4.5], [4.25, 3.25, 2.25, 1.25, 0.25]], dtype=np.float32)
-    pair = one_layer(bell=Bell(centre, 1.5))
+    pair = single_layer_pair(gaussian_window=GaussianWindow(centre, 1.5))
     opened = show(pair, at="#layer=0&head=1&token=2&key=3")
     (layer,) = pair.alignment.layers
     scores = layer.key[1].astype(np.float64) @ layer.query[1, 2]
     share = np.exp(scores[3] - scores.max()) / np.exp(scores - scores.max()).sum()
     height = np.exp(-((3 - 2.25) ** 2) / (2 * 1.5**2))
-    np.testing.assert_allclose(results(opened), [scores[3], share, share * height], atol=5.1e-5)
-    np.testing.assert_allclose(exact(opened), layer.weights()[1, 2], atol=6e-6)
-    assert sum(exact(opened)) < 1
+    np.testing.assert_allclose(step_results(opened), [scores[3], share, share * height], atol=5.1e-5)
+    np.testing.assert_allclose(weights_in_titles(opened), layer.weights()[1, 2], atol=6e-6)
+    assert sum(weights_in_titles(opened)) < 1
 
 
 def test_the_mean_lists_its_heads(show: Show) -> None:
@@ -267,7 +269,7 @@ def test_the_mean_lists_its_heads(show: Show) -> None:
     np.testing.assert_allclose(shown, [*shares, shares.mean()], atol=5.1e-5)
     opened.page.get_by_role("button", name="head 2", exact=True).click()
     assert opened.sentence().startswith("In layer 1, head 2, the step that wrote dog")
-    assert opened.address().endswith("head=2&token=1&key=2")
+    assert opened.current_url().endswith("head=2&token=1&key=2")
 
 
 def test_several_translations_have_tabs_that_keep_the_kind(show: Show) -> None:
@@ -276,8 +278,8 @@ def test_several_translations_have_tabs_that_keep_the_kind(show: Show) -> None:
     tabs = opened.page.locator("[role=tab]")
     assert tabs.all_inner_texts() == ["1. Ein Hund bellt laut . → A dog barks .", "2. Katze miaut → Cat meows"]
     tabs.nth(1).click()
-    assert surfaces(opened, "row") == ["<s>", "Cat", "meows"]
-    assert "text=1&kind=target" in opened.address()
+    assert surface_texts(opened, "row") == ["<s>", "Cat", "meows"]
+    assert "text=1&kind=target" in opened.current_url()
 
 
 def test_right_to_left_looks_at_left_to_right(show: Show) -> None:
@@ -290,18 +292,18 @@ def test_right_to_left_looks_at_left_to_right(show: Show) -> None:
     assert places("asking", 4) == sorted(places("asking", 4))
     # The map's columns run as the source is read: what comes next stands on the left.
     opened.page.evaluate("location.hash = 'layer=0&head=1&token=1&key=1'")
-    opened.until("document.getElementById('key').value === '1'")
+    opened.wait_until("document.getElementById('key').value === '1'")
     opened.page.locator("#map").focus()
     opened.page.keyboard.press("ArrowLeft")
-    assert opened.address().endswith("&key=2")
+    assert opened.current_url().endswith("&key=2")
 
 
 def test_hostile_text_is_text_on_both_sides(show: Show) -> None:
     opened = show(random_pair(HOSTILE, HOSTILE[::-1]))
-    assert surfaces(opened, "row")[:7] == HOSTILE[:7]
+    assert surface_texts(opened, "row")[:7] == HOSTILE[:7]
     for kind in range(3):
         opened.page.locator("#kinds [role=radio]").nth(kind).click()
-        opened.painted()
+        opened.wait_until_painted()
     assert opened.page.evaluate("document.scripts.length") == 2
     assert opened.page.evaluate("document.querySelectorAll('img, svg, iframe, object, embed, link').length") == 0
     for code in (0x202E, 0x2066, 0x2028, 0x0000, 0x001B):
@@ -319,9 +321,9 @@ def test_a_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
     opened.page.locator("#links button").nth(250).scroll_into_view_if_needed()
     opened.page.locator("#links button").nth(250).click()
     assert "wrote t250 looks" in opened.sentence()
-    opened.painted()
+    opened.wait_until_painted()
     weights = row_of(pair.alignment, 0, None, 250)
-    np.testing.assert_allclose(exact(opened), weights, atol=2e-3)
+    np.testing.assert_allclose(weights_in_titles(opened), weights, atol=2e-3)
     # Both boxes have scrolled to what the sentence speaks of.
     for box, chip in (("asking", 250), ("row", int(weights.argmax()))):
         edges = opened.page.locator(f"#{box} .tokens").bounding_box()
@@ -334,7 +336,7 @@ def test_a_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
 def test_contrast_is_enough_to_read(show: Show, kind: str) -> None:
     opened = show(random_pair(), at=f"#kind={kind}")
     for scheme in ("light", "dark"):
-        opened.take_theme(scheme)
+        opened.emulate_theme(scheme)
         assert opened.page.evaluate(CONTRAST) >= 4.5
 
 
@@ -342,7 +344,7 @@ def test_fits_a_telephone(show: Show) -> None:
     opened = show(
         random_pair([f"Wort{at}" for at in range(41)], [f"word{at}" for at in range(37)], heads=12), width=400
     )
-    opened.painted()
+    opened.wait_until_painted()
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= 400
 
 
@@ -352,10 +354,10 @@ def test_a_text_alone_has_words_too(show: Show) -> None:
     tokens = Tokens(plain.tokens.text, plain.tokens.pieces, plain.tokens.spans, plain.tokens.special, words)
     opened = show(Reading(tokens, plain.layers, plain.hidden), at="#layer=1&head=2&token=1")
     assert not opened.page.locator("#kinds").is_visible()
-    assert surfaces(opened, "row") == ["[CLS]", "un", "affable", "dogs", "[SEP]"]
+    assert surface_texts(opened, "row") == ["[CLS]", "un", "affable", "dogs", "[SEP]"]
     opened.page.get_by_role("radio", name="words").click()
-    assert surfaces(opened, "row") == ["[CLS]", "unaffable", "dogs", "[SEP]"]
+    assert surface_texts(opened, "row") == ["[CLS]", "unaffable", "dogs", "[SEP]"]
     import torch
 
     expected = word_weights(torch.from_numpy(plain.layers[1].weights()[2]), [0, 1, 1, 2, 3], [0, 1, 1, 2, 3])
-    np.testing.assert_allclose(exact(opened), expected[1].numpy(), atol=6e-6)
+    np.testing.assert_allclose(weights_in_titles(opened), expected[1].numpy(), atol=6e-6)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from opened import Opened, random_reading, tokens_of
+from browser_page import BrowserPage, make_tokens, random_reading
 from test_page import CONTRAST
 
 import regard.view.page
@@ -15,36 +15,36 @@ from regard.view.reading import Reading
 from small_translators import SOURCE, TARGET, transformer
 
 WORDS = ["The", "cat", "sat", "on", "the", "mat"]
-Show = Callable[..., Opened]
+Show = Callable[..., BrowserPage]
 
 
 def signed_reading(words: list[str] = WORDS, *, heads: int = 3) -> Reading:
     """Two layers of random weights around 0, the largest of all 2."""
-    tokens = tokens_of(words)
+    tokens = make_tokens(words)
     matrices = np.random.default_rng(11).normal(size=(2, heads, len(tokens), len(tokens))).astype(np.float32)
     matrices *= 2 / np.abs(matrices).max()
     layers = tuple(LayerWeights(f"layers.{at}", one, "signed", "Nothing is scored.") for at, one in enumerate(matrices))
     return Reading(tokens, layers)
 
 
-def numbers(texts: list[str]) -> list[float]:
+def parse_numbers(texts: list[str]) -> list[float]:
     """The first number in each text that has one; a minus is a minus sign, and no hyphen."""
     found = (re.search(r"−?\d+\.?\d*", text) for text in texts)
     return [float(one[0].replace("−", "-")) for one in found if one]
 
 
-def exact(opened: Opened) -> list[float]:
+def weights_in_titles(opened: BrowserPage) -> list[float]:
     """The weights in the titles of the chips, to five places."""
     titles = opened.page.locator("#row .token").evaluate_all("chips => chips.map((chip) => chip.title)")
-    return numbers([title.rpartition(": ")[2] for title in titles])
+    return parse_numbers([title.rpartition(": ")[2] for title in titles])
 
 
 def test_signed_weights_are_the_models(show: Show) -> None:
     reading = signed_reading()
     opened = show(reading, at="#layer=1&head=2&token=3&key=5")
     row = reading.layers[1].weights()[2, 3]
-    np.testing.assert_allclose(exact(opened), row, atol=5.1e-6)
-    shown = numbers(opened.page.locator("#row small").all_inner_texts())
+    np.testing.assert_allclose(weights_in_titles(opened), row, atol=5.1e-6)
+    shown = parse_numbers(opened.page.locator("#row small").all_inner_texts())
     np.testing.assert_allclose(shown, 100 * row[np.abs(row) >= 0.005], atol=0.051)
     first, second = np.argsort(-np.abs(row))[:2]
     names = ["[CLS]", *WORDS, "[SEP]"]
@@ -61,16 +61,18 @@ def test_the_one_step_says_why(show: Show) -> None:
     said = opened.page.inner_text("#steps > li")
     assert "Nothing is scored. So there are no steps to show, only the weights" in said
     assert "They may be below 0, and need not add up to 1." in said
-    cells = numbers(opened.page.locator("#steps tbody td:nth-child(2)").all_inner_texts())
+    cells = parse_numbers(opened.page.locator("#steps tbody td:nth-child(2)").all_inner_texts())
     np.testing.assert_allclose(cells, row, atol=5.1e-5)
-    np.testing.assert_allclose(numbers(opened.page.locator("#steps .result").all_inner_texts()), row[5:6], atol=5.1e-5)
+    np.testing.assert_allclose(
+        parse_numbers(opened.page.locator("#steps .result").all_inner_texts()), row[5:6], atol=5.1e-5
+    )
     bars = opened.page.locator("#steps tbody td.bar")
     assert ["below" in bars.nth(at).get_attribute("class") for at in range(8)] == (row < 0).tolist()
     assert "Weights of layers without steps are the model’s own float32 numbers. This page" in opened.page.inner_text(
         "#foot"
     )
     opened.page.locator("#grid [role=row]").nth(0).locator("[role=gridcell]").nth(3).click()
-    means = numbers(opened.page.locator("#steps td:nth-child(2)").all_inner_texts())
+    means = parse_numbers(opened.page.locator("#steps td:nth-child(2)").all_inner_texts())
     expected = reading.layers[0].weights()[:, 3, int(opened.page.input_value("#key"))]
     np.testing.assert_allclose(means, [*expected, expected.mean()], atol=5.1e-5)
 
@@ -117,14 +119,16 @@ def test_statistics_count_sizes_and_say_so(show: Show) -> None:
 
 
 def test_rounded_weights_and_another_layer_with_steps(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regard.view.page, "ROOM", 100)
+    monkeypatch.setattr(regard.view.page, "MAX_VECTOR_CHARACTERS", 100)
     signed, plain = signed_reading(), random_reading(WORDS)
     reading = Reading(signed.tokens, (signed.layers[0], plain.layers[0]))
     opened = show(reading, at="#layer=0&head=1&token=2")
-    np.testing.assert_allclose(exact(opened), reading.layers[0].weights()[1, 2], atol=2.1 / (91**2 - 1) + 5e-6)
+    np.testing.assert_allclose(
+        weights_in_titles(opened), reading.layers[0].weights()[1, 2], atol=2.1 / (91**2 - 1) + 5e-6
+    )
     assert opened.page.inner_text("#scale-name") == "weight, below and above 0"
     opened.page.evaluate("location.hash = 'layer=1&head=1&token=2'")
-    opened.until("document.getElementById('scale-name').innerText === 'share of attention'")
+    opened.wait_until("document.getElementById('scale-name').innerText === 'share of attention'")
     assert opened.page.locator("#steps > li").count() == 6
     assert "keys, values and weights of layers without steps are rounded to 13 bits" in opened.page.inner_text("#foot")
 
@@ -134,7 +138,7 @@ def test_a_translator_whose_encoder_forms_no_scores(show: Show) -> None:
     translator = transformer(mechanism="linformer", mechanism_options=options, decoder_mechanism="dot_product")
     pair = read_pair(translator, SOURCE, TARGET)
     opened = show(pair, at="#kind=source&level=tokens&layer=1&head=2&token=1")
-    np.testing.assert_allclose(exact(opened), pair.source.layers[1].weights()[2, 1], atol=5.1e-6)
+    np.testing.assert_allclose(weights_in_titles(opened), pair.source.layers[1].weights()[2, 1], atol=5.1e-6)
     assert "This mechanism forms no scores." in opened.page.inner_text("#steps")
     opened.page.get_by_role("radio", name="Target at itself").click()
     assert opened.page.locator("#steps > li").count() > 1

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import regard
 from regard import masks, positions
 
-calm = settings(max_examples=25, deadline=None)
+law_settings = settings(max_examples=25, deadline=None)
 PRIMES = st.sampled_from([2, 3, 5, 7, 11, 13])
 IMPLS = st.sampled_from(["reference", "native", "sdpa"])
 
@@ -18,7 +18,7 @@ def tensors(seed: int, queries: int, keys: int, heads: int = 3, head_dim: int = 
     return [torch.randn(shape, generator=made, dtype=torch.float64) for shape in shapes]
 
 
-@calm
+@law_settings
 @given(st.integers(0, 99), PRIMES, PRIMES, IMPLS)
 def test_permuting_queries_permutes_outputs(seed: int, queries: int, keys: int, impl: str) -> None:
     query, key, value = tensors(seed, queries, keys)
@@ -29,7 +29,7 @@ def test_permuting_queries_permutes_outputs(seed: int, queries: int, keys: int, 
     torch.testing.assert_close(one, other, rtol=0, atol=1e-14)
 
 
-@calm
+@law_settings
 @given(st.integers(0, 99), PRIMES, PRIMES, IMPLS)
 def test_permuting_keys_changes_nothing(seed: int, queries: int, keys: int, impl: str) -> None:
     query, key, value = tensors(seed, queries, keys)
@@ -41,7 +41,7 @@ def test_permuting_keys_changes_nothing(seed: int, queries: int, keys: int, impl
     torch.testing.assert_close(one, other, rtol=0, atol=1e-13)
 
 
-@calm
+@law_settings
 @given(st.integers(0, 99), PRIMES, PRIMES, IMPLS)
 def test_outputs_lie_between_the_values_that_may_be_seen(seed: int, queries: int, keys: int, impl: str) -> None:
     query, key, value = tensors(seed, queries, keys)
@@ -56,7 +56,7 @@ def test_outputs_lie_between_the_values_that_may_be_seen(seed: int, queries: int
             assert not output[:, :, row].any()
 
 
-@calm
+@law_settings
 @given(st.integers(0, 99), PRIMES, PRIMES, IMPLS, st.floats(-300, 300))
 def test_a_shift_of_all_scores_of_a_query_changes_nothing(seed, queries, keys, impl, shift) -> None:
     query, key, value = tensors(seed, queries, keys)
@@ -65,7 +65,7 @@ def test_a_shift_of_all_scores_of_a_query_changes_nothing(seed, queries, keys, i
     torch.testing.assert_close(one, regard.attention(query, key, value, mask=mask, impl=impl), rtol=0, atol=1e-11)
 
 
-@calm
+@law_settings
 @given(st.integers(0, 99), PRIMES, PRIMES)
 def test_weights_of_observe_make_the_output(seed: int, queries: int, keys: int) -> None:
     query, key, value = tensors(seed, queries, keys)
@@ -77,7 +77,7 @@ def test_weights_of_observe_make_the_output(seed: int, queries: int, keys: int) 
     torch.testing.assert_close(seen.received, seen.rows.sum(2), rtol=0, atol=1e-13)
 
 
-@calm
+@law_settings
 @given(
     st.integers(0, 99),
     st.integers(0, 2000),
@@ -96,7 +96,7 @@ def test_rotary_scores_depend_on_distance_alone(seed: int, shift: int, layout: s
         torch.testing.assert_close(rotary(query, offset=shift).norm(dim=-1), query.norm(dim=-1))
 
 
-@calm
+@law_settings
 @given(st.integers(0, 99), st.sampled_from([1, 3, 8]), PRIMES, PRIMES)
 def test_distance_biases_depend_on_distance_alone(seed: int, heads: int, queries: int, keys: int) -> None:
     torch.manual_seed(seed)

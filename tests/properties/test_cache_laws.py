@@ -7,14 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from by_night import examples
+from hypothesis_examples import examples
 from regard import masks, positions
 from regard.layers import DecoderCache, KeyValueCache, MultiHeadAttention, decoder_block
 from script_process import run_script
 
 LENGTH, WIDTH, HEADS = 13, 24, 6
 splits = st.lists(st.integers(1, LENGTH - 1), unique=True, max_size=5).map(sorted)
-calm = examples(15, by_day=5)
+law_settings = examples(15, by_day=5)
 POSITIONS = {
     "none": lambda: None,
     "rotary": lambda: positions.Rotary(WIDTH // HEADS),
@@ -32,7 +32,7 @@ MASKS = {
 }
 
 
-def layer_of(position: str, mechanism: str = "dot_product") -> MultiHeadAttention:
+def make_layer(position: str, mechanism: str = "dot_product") -> MultiHeadAttention:
     torch.manual_seed(5)
     made = POSITIONS[position]()
     return MultiHeadAttention(WIDTH, HEADS, key_value_heads=3, mechanism=mechanism, position=made).double()
@@ -45,10 +45,10 @@ def pieces(tokens: torch.Tensor, at: list[int]):
 
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("position", POSITIONS)
-@calm
+@law_settings
 @given(at=splits, learning=st.booleans())
 def test_any_split_gives_the_same(position: str, mask: str, at: list[int], learning: bool) -> None:
-    layer, tokens = layer_of(position), torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
+    layer, tokens = make_layer(position), torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
     with torch.set_grad_enabled(learning):
         whole, cache, parts = layer(tokens, mask=MASKS[mask]()), KeyValueCache.empty(), []
         for piece in pieces(tokens, at):
@@ -59,10 +59,10 @@ def test_any_split_gives_the_same(position: str, mask: str, at: list[int], learn
 
 
 @pytest.mark.parametrize("mechanism", ["additive", "luong_general"])
-@calm
+@law_settings
 @given(at=splits)
 def test_any_mechanism_takes_the_cache(mechanism: str, at: list[int]) -> None:
-    layer, tokens = layer_of("rotary", mechanism), torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
+    layer, tokens = make_layer("rotary", mechanism), torch.randn(2, LENGTH, WIDTH, dtype=torch.float64)
     cache, parts = KeyValueCache.empty(), []
     with torch.no_grad():
         for piece in pieces(tokens, at):
@@ -71,10 +71,10 @@ def test_any_mechanism_takes_the_cache(mechanism: str, at: list[int]) -> None:
         torch.testing.assert_close(torch.cat(parts, 1), layer(tokens, mask=masks.causal()), rtol=0, atol=1e-12)
 
 
-@calm
+@law_settings
 @given(start=st.integers(1, 6), lengths=st.lists(st.integers(1, 3), min_size=2, max_size=4), learning=st.booleans())
 def test_branches_of_a_cache_do_not_meet(start: int, lengths: list[int], learning: bool) -> None:
-    layer, mask = layer_of("rotary"), masks.causal()
+    layer, mask = make_layer("rotary"), masks.causal()
     stem = torch.randn(2, start, WIDTH, dtype=torch.float64)
     branches = [torch.randn(2, length, WIDTH, dtype=torch.float64) for length in lengths]
     with torch.set_grad_enabled(learning):
@@ -88,10 +88,10 @@ def test_branches_of_a_cache_do_not_meet(start: int, lengths: list[int], learnin
     assert root.length == start
 
 
-@calm
+@law_settings
 @given(at=splits, order=st.permutations(range(3)))
 def test_a_reordered_cache_is_that_of_the_reordered_texts(at: list[int], order: list[int]) -> None:
-    layer, tokens, mask = layer_of("alibi"), torch.randn(3, LENGTH, WIDTH, dtype=torch.float64), masks.causal()
+    layer, tokens, mask = make_layer("alibi"), torch.randn(3, LENGTH, WIDTH, dtype=torch.float64), masks.causal()
     first, *rest = pieces(tokens, at)
     with torch.no_grad():
         _, cache = layer(first, mask=mask, cache=KeyValueCache.empty())
@@ -104,7 +104,7 @@ def test_a_reordered_cache_is_that_of_the_reordered_texts(at: list[int], order: 
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
-@calm
+@law_settings
 @given(at=splits)
 def test_a_decoder_block_with_a_cache_gives_the_same(norm: str, at: list[int]) -> None:
     torch.manual_seed(7)
@@ -121,7 +121,7 @@ def test_a_decoder_block_with_a_cache_gives_the_same(norm: str, at: list[int]) -
 
 
 def test_a_cache_may_be_used_while_only_the_query_learns() -> None:
-    layer = layer_of("none")
+    layer = make_layer("none")
     for projection in (layer.key_projection, layer.value_projection):
         projection.requires_grad_(False)
     cache, total = KeyValueCache.empty(), 0.0

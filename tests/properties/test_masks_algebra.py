@@ -8,7 +8,7 @@ import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from by_night import examples
+from hypothesis_examples import examples
 from oracles import masks as oracle
 from regard import masks
 from regard.contract import Frame
@@ -17,7 +17,7 @@ from regard.masks.tiles import EMPTY, FULL, TileGrid
 BATCH, HEADS = 2, 3
 LENGTHS = st.sampled_from([0, 1, 2, 5, 13, 63, 64, 65, 127, 130])
 SIDES = st.none() | st.integers(0, 6) | st.sampled_from([2**31, 2**62 - 1, 2**62, sys.maxsize, 10**30])
-calm = settings(examples(60), suppress_health_check=list(HealthCheck))
+mask_settings = settings(examples(60), suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -53,52 +53,52 @@ def simple_masks(draw, queries: int, keys: int):
 
 
 @st.composite
-def composed(draw, queries: int, keys: int, depth: int = 3):
+def composed_masks(draw, queries: int, keys: int, depth: int = 3):
     """A way to make any mask: simple ones joined by & | ~."""
     if depth == 0 or draw(st.booleans()):
         return draw(simple_masks(queries, keys))
-    left = draw(composed(queries, keys, depth - 1))
+    left = draw(composed_masks(queries, keys, depth - 1))
     join = draw(st.sampled_from("&|~"))
     if join == "~":
         return lambda: ~left()
-    right = draw(composed(queries, keys, depth - 1))
+    right = draw(composed_masks(queries, keys, depth - 1))
     return (lambda: left() & right()) if join == "&" else (lambda: left() | right())
 
 
 @st.composite
 def cases(draw, simple: bool = False):
     queries, keys = draw(LENGTHS), draw(LENGTHS)
-    build = simple_masks if simple else composed
+    build = simple_masks if simple else composed_masks
     return draw(build(queries, keys)), draw(build(queries, keys)), queries, keys
 
 
-def full(mask: masks.Mask, queries: int, keys: int) -> torch.Tensor:
+def dense_in_full(mask: masks.Mask, queries: int, keys: int) -> torch.Tensor:
     return mask.dense(queries, keys).expand(BATCH, HEADS, queries, keys)
 
 
-@calm
+@mask_settings
 @given(cases())
 def test_joins_are_the_logic_of_their_parts(case) -> None:
     left, right, queries, keys = case[0](), case[1](), *case[2:]
-    a, b = full(left, queries, keys), full(right, queries, keys)
-    assert torch.equal(full(left & right, queries, keys), a & b)
-    assert torch.equal(full(left | right, queries, keys), a | b)
-    assert torch.equal(full(~left, queries, keys), ~a)
-    assert torch.equal(full(~~left, queries, keys), a)
-    assert torch.equal(full(~(left & right), queries, keys), full(~left | ~right, queries, keys))
-    assert torch.equal(full(~(left | right), queries, keys), full(~left & ~right, queries, keys))
-    assert torch.equal(full(right & left, queries, keys), a & b)
-    assert torch.equal(full(left & left, queries, keys), a)
-    assert torch.equal(full(left | left, queries, keys), a)
-    assert torch.equal(full(left & ~left, queries, keys), torch.zeros_like(a))
+    a, b = dense_in_full(left, queries, keys), dense_in_full(right, queries, keys)
+    assert torch.equal(dense_in_full(left & right, queries, keys), a & b)
+    assert torch.equal(dense_in_full(left | right, queries, keys), a | b)
+    assert torch.equal(dense_in_full(~left, queries, keys), ~a)
+    assert torch.equal(dense_in_full(~~left, queries, keys), a)
+    assert torch.equal(dense_in_full(~(left & right), queries, keys), dense_in_full(~left | ~right, queries, keys))
+    assert torch.equal(dense_in_full(~(left | right), queries, keys), dense_in_full(~left & ~right, queries, keys))
+    assert torch.equal(dense_in_full(right & left, queries, keys), a & b)
+    assert torch.equal(dense_in_full(left & left, queries, keys), a)
+    assert torch.equal(dense_in_full(left | left, queries, keys), a)
+    assert torch.equal(dense_in_full(left & ~left, queries, keys), torch.zeros_like(a))
 
 
-@calm
+@mask_settings
 @given(cases(), st.sampled_from([64, 128]))
 def test_the_tile_map_is_the_mask(case, tile: int) -> None:
     mask, queries, keys = case[0](), *case[2:]
     found = mask.tiles(queries, keys, tile=tile)
-    assert torch.equal(found.dense().expand(BATCH, HEADS, queries, keys), full(mask, queries, keys))
+    assert torch.equal(found.dense().expand(BATCH, HEADS, queries, keys), dense_in_full(mask, queries, keys))
     assert found.bitmaps.shape[0] == found.bitmaps.unique(dim=0).shape[0]
     counts = found.counts
     assert sum(counts.values()) == found.batch * found.heads * found.query_tiles * found.key_tiles
@@ -106,14 +106,14 @@ def test_the_tile_map_is_the_mask(case, tile: int) -> None:
         assert (found.key_tile[start:stop].diff() > 0).all() or stop < start
 
 
-@calm
+@mask_settings
 @given(cases(simple=True), st.sampled_from([64, 128]))
 def test_a_tile_called_empty_or_full_is(case, tile: int) -> None:
     mask, queries, keys = case[0](), *case[2:]
     rows = -(-queries // tile)
     assume(rows > 0 and keys > 0)
     codes = mask.classify(TileGrid(Frame(queries, keys), tile, 0, rows)).expand(BATCH, HEADS, -1, -1)
-    dense = full(mask, queries, keys)
+    dense = dense_in_full(mask, queries, keys)
     for row in range(codes.shape[2]):
         for column in range(codes.shape[3]):
             cells = dense[:, :, row * tile : (row + 1) * tile, column * tile : (column + 1) * tile].flatten(2)
@@ -121,12 +121,12 @@ def test_a_tile_called_empty_or_full_is(case, tile: int) -> None:
             assert cells[codes[:, :, row, column] == FULL].all()
 
 
-@calm
+@mask_settings
 @given(cases())
 def test_the_rule_is_the_mask_cell_by_cell(case) -> None:
     mask, queries, keys = case[0](), *case[2:]
     assume(queries > 0 and keys > 0)
-    rule, dense = mask.mask_mod(queries, keys), full(mask, queries, keys)
+    rule, dense = mask.mask_mod(queries, keys), dense_in_full(mask, queries, keys)
     for batch, head, query, key in (
         np.random.default_rng(0).integers(0, [BATCH, HEADS, queries, keys], (20, 4)).tolist()
     ):
@@ -134,7 +134,7 @@ def test_the_rule_is_the_mask_cell_by_cell(case) -> None:
         assert bool(rule(*index)) == bool(dense[batch, head, query, key])
 
 
-@calm
+@mask_settings
 @given(cases())
 def test_a_band_is_the_whole_mask(case) -> None:
     mask, other, queries, keys = case[0](), case[1](), *case[2:]
@@ -144,20 +144,20 @@ def test_a_band_is_the_whole_mask(case) -> None:
             continue
         distance = torch.arange(keys) - torch.arange(queries)[:, None]
         low, high = (-np.inf if band[0] is None else band[0]), (np.inf if band[1] is None else band[1])
-        assert torch.equal(full(one, queries, keys)[0, 0], (distance >= low) & (distance <= high))
+        assert torch.equal(dense_in_full(one, queries, keys)[0, 0], (distance >= low) & (distance <= high))
 
 
-@calm
+@mask_settings
 @given(cases(), st.data())
 def test_rows_are_rows_of_the_whole(case, data) -> None:
     mask, queries, keys = case[0](), *case[2:]
     assume(queries > 0)
     rows = torch.tensor(data.draw(st.lists(st.integers(0, queries - 1), max_size=5)), dtype=torch.long)
     some = mask.dense(queries, keys, rows=rows)
-    assert torch.equal(some.expand(BATCH, HEADS, len(rows), keys), full(mask, queries, keys)[:, :, rows])
+    assert torch.equal(some.expand(BATCH, HEADS, len(rows), keys), dense_in_full(mask, queries, keys)[:, :, rows])
 
 
-@calm
+@mask_settings
 @given(st.integers(1, 13), st.integers(0, 12), st.data())
 def test_decoding_sees_the_last_rows_of_the_whole(keys: int, cached: int, data) -> None:
     """A mask of the keys alone means the same with fewer queries: those are the last ones."""
@@ -174,11 +174,11 @@ def test_decoding_sees_the_last_rows_of_the_whole(keys: int, cached: int, data) 
     ]
     left, right = parts[first], parts[second]
     for mask in (left & right, left | ~right):
-        last = full(mask, keys, keys)[:, :, cached:]
-        assert torch.equal(full(mask, keys - cached, keys), last)
+        last = dense_in_full(mask, keys, keys)[:, :, cached:]
+        assert torch.equal(dense_in_full(mask, keys - cached, keys), last)
 
 
-@calm
+@mask_settings
 @given(LENGTHS, LENGTHS, SIDES, SIDES)
 def test_masks_are_those_of_the_double_loop(queries: int, keys: int, left: int | None, right: int | None) -> None:
     assume(queries * keys < 2_000)
@@ -195,10 +195,10 @@ def test_masks_are_those_of_the_double_loop(queries: int, keys: int, left: int |
         )
     for mask, expected in pairs:
         expected = np.broadcast_to(expected, (BATCH, HEADS, queries, keys))
-        np.testing.assert_array_equal(full(mask, queries, keys).numpy(), expected, err_msg=repr(mask))
+        np.testing.assert_array_equal(dense_in_full(mask, queries, keys).numpy(), expected, err_msg=repr(mask))
 
 
-@calm
+@mask_settings
 @given(st.integers(0, 3), st.integers(1, 9), st.integers(1, 30), st.integers(0, 99))
 def test_random_blocks_draw_so_many_different_blocks(count: int, block: int, keys: int, seed: int) -> None:
     dense = masks.random_blocks(count, block=block, seed=seed, heads=HEADS).dense(keys, keys)[0]
@@ -211,7 +211,7 @@ def test_random_blocks_draw_so_many_different_blocks(count: int, block: int, key
             assert sum(touched) == min(count, blocks)
 
 
-@calm
+@mask_settings
 @given(st.data(), LENGTHS, LENGTHS)
 def test_equal_descriptions_are_equal_masks(data, queries: int, keys: int) -> None:
     seed = data.draw(st.integers(0, 9))

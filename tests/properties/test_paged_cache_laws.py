@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import regard
-from by_night import examples
+from hypothesis_examples import examples
 from regard import masks
 from regard.layers import KeyValueCache, PagedCache, PagePool
 
 KEY_HEADS, HEAD_DIM, VALUE_DIM, NEW, MOST = 2, 3, 5, 6, 8
 
 
-class Held(NamedTuple):
+class CacheAndTokens(NamedTuple):
     """A cache, and what it should hold: (key_heads, length, head_dim + value_dim) of each sequence."""
 
     cache: PagedCache
@@ -40,7 +40,7 @@ steps = st.lists(
 )
 
 
-def drawn(batch: int, length: int, seed: int) -> Tensor:
+def random_tensor(batch: int, length: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(batch, KEY_HEADS, length, HEAD_DIM + VALUE_DIM, generator=generator, dtype=torch.float64)
 
@@ -49,38 +49,38 @@ def sides(tokens: Tensor) -> tuple[Tensor, Tensor]:
     return tokens[..., :HEAD_DIM], tokens[..., HEAD_DIM:]
 
 
-def extended(held: Held, counts: list[int], seed: int) -> Held:
+def extend(held: CacheAndTokens, counts: list[int], seed: int) -> CacheAndTokens:
     batch = held.cache.batch
-    new, counts = drawn(batch, NEW, seed), [count % (NEW + 1) for count in counts[:batch]]
+    new, counts = random_tensor(batch, NEW, seed), [count % (NEW + 1) for count in counts[:batch]]
     longer = [torch.cat([old, more[:, :count]], 1) for old, more, count in zip(held.tokens, new, counts, strict=True)]
-    return Held(held.cache.extended(*sides(new), counts), longer)
+    return CacheAndTokens(held.cache.extended(*sides(new), counts), longer)
 
 
-def reordered(held: Held, numbers: list[int]) -> Held:
+def reorder(held: CacheAndTokens, numbers: list[int]) -> CacheAndTokens:
     batch = held.cache.batch
     entries = [number % (2 * batch) - batch for number in numbers[1:]][: numbers[0]] if batch else []
-    return Held(held.cache.reordered(entries), [held.tokens[entry] for entry in entries])
+    return CacheAndTokens(held.cache.reordered(entries), [held.tokens[entry] for entry in entries])
 
 
-def joined(held: Held, other: Held) -> Held:
+def join(held: CacheAndTokens, other: CacheAndTokens) -> CacheAndTokens:
     if held.cache.batch + other.cache.batch > MOST:
         return held
-    return Held(held.cache.joined(other.cache), held.tokens + other.tokens)
+    return CacheAndTokens(held.cache.joined(other.cache), held.tokens + other.tokens)
 
 
-def check_contents(held: Held) -> None:
+def check_contents(held: CacheAndTokens) -> None:
     assert held.cache.lengths == tuple(tokens.shape[1] for tokens in held.tokens)
     for entry, tokens in enumerate(held.tokens):
         for ours, theirs in zip(held.cache.tokens(entry), sides(tokens), strict=True):
             assert torch.equal(ours[0], theirs)
 
 
-def check_pool(pool: PagePool, alive: list[Held]) -> None:
+def check_pool(pool: PagePool, alive: list[CacheAndTokens]) -> None:
     taken = {page.index for held in alive for pages in held.cache._pages for page in pages}
-    assert sorted([*taken, *pool._free]) == list(range(pool.pages))
+    assert sorted([*taken, *pool._free_indices]) == list(range(pool.pages))
 
 
-def check_attention(held: Held) -> None:
+def check_attention(held: CacheAndTokens) -> None:
     batch = held.cache.batch
     query = torch.randn(batch, 2 * KEY_HEADS, 2, HEAD_DIM, dtype=torch.float64)
     ours = held.cache.attention(query, mask=masks.causal())
@@ -94,18 +94,18 @@ def check_attention(held: Held) -> None:
 @given(program=steps, page_size=st.sampled_from([1, 2, 3, 5, 7, 64]), batch=st.integers(1, 3), inference=st.booleans())
 def test_caches_hold_what_plain_lists_hold(program, page_size: int, batch: int, inference: bool) -> None:
     pool = PagePool(KEY_HEADS, HEAD_DIM, VALUE_DIM, page_size=page_size, dtype=torch.float64)
-    alive = [Held(PagedCache.empty(pool, batch), list(drawn(batch, 0, 0)))]
+    alive = [CacheAndTokens(PagedCache.empty(pool, batch), list(random_tensor(batch, 0, 0)))]
     with torch.inference_mode(inference):
         for seed, (kind, number, what) in enumerate(program):
             chosen = len(alive) - 1 - number % len(alive)
             if kind == "extend":
-                alive.append(extended(alive[chosen], what, seed))
+                alive.append(extend(alive[chosen], what, seed))
             elif kind == "fork":
-                alive.append(extended(reordered(alive[chosen], what), what[::-1], seed))
+                alive.append(extend(reorder(alive[chosen], what), what[::-1], seed))
             elif kind == "reorder":
-                alive.append(reordered(alive[chosen], what))
+                alive.append(reorder(alive[chosen], what))
             elif kind == "join":
-                alive.append(joined(alive[chosen], alive[what[0] % len(alive)]))
+                alive.append(join(alive[chosen], alive[what[0] % len(alive)]))
             elif len(alive) > 1:
                 del alive[chosen]
             for held in alive:
@@ -125,7 +125,7 @@ def test_with_one_length_it_holds_what_a_plain_cache_holds(lengths: list[int], p
     paged, plain = PagedCache.empty(pool, 2), KeyValueCache.empty()
     with torch.no_grad():
         for seed, length in enumerate(lengths):
-            new = sides(drawn(2, length, seed))
+            new = sides(random_tensor(2, length, seed))
             paged, plain = paged.extended(*new), plain.extended(*new)
     assert paged.lengths == (plain.length, plain.length)
     for entry in range(2):

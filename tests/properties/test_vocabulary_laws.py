@@ -23,7 +23,7 @@ from regard.text.subwords import Subwords
 from regard.translation import Translator
 from regard.translation.export import FORMS, export
 from regard.view.read_pair import read_pair
-from small_translators import ENGLISH, GERMAN, JOINT, recurrent, transformer
+from small_translators import ENGLISH, GERMAN, JOINT_SUBWORDS, recurrent, transformer
 
 UNIGRAM = Subwords.train(GERMAN + ENGLISH, size=330, algorithm="unigram")
 SENTENCES = ["Zwei", "🙂 Hund"]
@@ -31,7 +31,7 @@ SEARCHES = [Greedy(), Beam(3, best=3), Beam(2, length_penalty=0.0, coverage_pena
 SEEDS = some.integers(0, 10**6)
 
 
-def order_of(seed, vocabulary):
+def random_order(seed, vocabulary):
     """The new id of each token; none of the special ones keeps its own."""
     chance = np.random.default_rng(seed)
     while True:
@@ -40,7 +40,7 @@ def order_of(seed, vocabulary):
             return order
 
 
-def renumbered(subwords, order):
+def renumber_subwords(subwords, order):
     """The subwords with the new ids, read from a file of them."""
     content = json.loads(subwords.to_json())
     model = content["model"]
@@ -64,7 +64,7 @@ def read(tmp_path_factory):
     return of
 
 
-def moved(translator, order, read):
+def renumber_translator(translator, order, read):
     """The translator with its tokens numbered otherwise."""
     model = translator.model
     numbers = {name: int(order[getattr(model, name)]) for name in ("pad_id", "start_id", "end_id")}
@@ -74,7 +74,7 @@ def moved(translator, order, read):
     weights = {name: one[places] if name in words else one for name, one in model.state_dict().items()}
     other.load_state_dict(weights)
     other.tie()
-    subwords = read(renumbered(translator.source, order))
+    subwords = read(renumber_subwords(translator.source, order))
     other.subwords = (subwords, subwords)
     return Translator(other.to(next(model.parameters()).dtype))
 
@@ -82,13 +82,13 @@ def moved(translator, order, read):
 def both(seed, read, make=transformer, **options):
     translator = make(**options)
     translator.model.double()
-    order = order_of(seed, JOINT.vocabulary)
-    return translator, moved(translator, order, read), order
+    order = random_order(seed, JOINT_SUBWORDS.vocabulary)
+    return translator, renumber_translator(translator, order, read), order
 
 
 def batches(translator):
     sides = translator.source.encode(GERMAN[:3]), translator.target.encode(ENGLISH[:3])
-    corpus = Corpus(*(Sentences.of(side, JOINT.vocabulary) for side in sides))
+    corpus = Corpus(*(Sentences.from_ids(side, JOINT_SUBWORDS.vocabulary) for side in sides))
     model = translator.model
     ids = {"pad_id": model.pad_id, "start_id": model.start_id, "end_id": model.end_id}
     return Batches(corpus, tokens=1000, seed=1, **ids)
@@ -102,12 +102,12 @@ MAKERS = [
 ]
 
 
-@pytest.mark.parametrize("subwords", [JOINT, UNIGRAM], ids=["bpe", "unigram"])
+@pytest.mark.parametrize("subwords", [JOINT_SUBWORDS, UNIGRAM], ids=["bpe", "unigram"])
 @settings(max_examples=3, deadline=None)
 @given(seed=SEEDS)
 def test_texts_are_cut_alike(read, subwords, seed):
-    order = order_of(seed, subwords.vocabulary)
-    other = read(renumbered(subwords, order))
+    order = random_order(seed, subwords.vocabulary)
+    other = read(renumber_subwords(subwords, order))
     special = ("pad_id", "unknown_id", "start_id", "end_id")
     assert [getattr(other, name) for name in special] == [order[getattr(subwords, name)] for name in special]
     for ids, others in zip(subwords.encode(SENTENCES), other.encode(SENTENCES), strict=True):
@@ -179,7 +179,7 @@ def test_words_are_linked_and_shown_alike(read):
 @pytest.mark.parametrize("form", FORMS)
 def test_exports_name_the_tokens(read, tmp_path, form):
     model = transformer(norm="pre" if form == "pegasus" else "post")
-    other = moved(model, order_of(13, JOINT.vocabulary), read)
+    other = renumber_translator(model, random_order(13, JOINT_SUBWORDS.vocabulary), read)
     # The subwords are given to the export alone.
     subwords, other.model.subwords = other.model.subwords, None
     export(other.model, subwords, tmp_path / "out", form=form)
@@ -199,7 +199,7 @@ def test_exports_name_the_tokens(read, tmp_path, form):
 
 @pytest.mark.parametrize("kind", ["tiny", "gru"])
 def test_a_new_model_has_the_numbers_of_its_subwords(read, kind):
-    subwords = read(renumbered(JOINT, order_of(17, JOINT.vocabulary)))
+    subwords = read(renumber_subwords(JOINT_SUBWORDS, random_order(17, JOINT_SUBWORDS.vocabulary)))
     model = new_model(TranslationRecipe(data=(), model=kind), SIZES["tiny"], (subwords, subwords))
     assert isinstance(model, Transformer if kind == "tiny" else Recurrent)
     special = ("pad_id", "start_id", "end_id")

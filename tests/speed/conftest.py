@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def old_objects() -> Iterator[None]:
+def freeze_old_objects() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from benchmarks import plot, report, results
-from benchmarks.families import FAMILIES
+from benchmarks.suites import SUITES
 
 
 def test_the_page_is_what_the_results_say() -> None:
-    assert report.PAGE.read_text(encoding="utf-8") == report.page(report.read_all())
+    assert report.PAGE.read_text(encoding="utf-8") == report.render_page(report.read_all())
 
 
 def test_every_plot_on_the_page_has_both_schemes_and_no_other_is_kept() -> None:
@@ -35,10 +35,10 @@ def test_results_are_merged_by_family(tmp_path) -> None:
 
 
 def test_names_of_cases_tell_them_apart() -> None:
-    for family in FAMILIES.values():
+    for family in SUITES.values():
         names = [case.name for case in (*family.cases, *family.untimed)]
         assert len(set(names)) == len(names)
-        for growth in family.growth:
+        for growth in family.scaling:
             assert [family.case(name).length for name in growth.cases] == sorted(
                 family.case(name).length for name in growth.cases
             )

@@ -12,7 +12,7 @@ from regard.cli.app import app
 
 
 def test_the_page_is_what_the_results_say() -> None:
-    assert report.PAGE.read_text(encoding="utf-8") == report.page(report.read_all())
+    assert report.PAGE.read_text(encoding="utf-8") == report.render_page(report.read_all())
 
 
 @pytest.mark.parametrize("name", NAMES)

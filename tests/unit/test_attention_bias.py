@@ -46,7 +46,7 @@ def every_broadcast(mask):
 
 @pytest.mark.parametrize("impl", ["reference", "native", "sdpa", "auto"])
 @pytest.mark.parametrize("mask", MASKS)
-def test_every_broadcast_of_a_trained_bias(impl, mask, as_users_call):
+def test_every_broadcast_of_a_trained_bias(impl, mask, without_shape_checks):
     for given, expected in every_broadcast(mask):
         *leaves, upstream = (torch.from_numpy(one) for one in given)
         query, key, value, bias = (leaf.requires_grad_() for leaf in leaves)

@@ -22,7 +22,7 @@ from regard.errors import (
 )
 from regard.layers import FeedForward, KeyValueCache, MultiHeadAttention, decoder_block, encoder_block
 
-pytestmark = pytest.mark.usefixtures("as_users_call")
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 
 def zeros(*shape: int, dtype: torch.dtype = torch.float32, device: str = "cpu") -> torch.Tensor:
@@ -43,11 +43,11 @@ def layer(*args, **options):
     return lambda: MultiHeadAttention(*args, **options)
 
 
-def in_use(tokens, **options):
+def layer_call(tokens, **options):
     return lambda: MultiHeadAttention(15, 3)(tokens, **options)
 
 
-def grown(key: torch.Tensor, value: torch.Tensor):
+def make_cache(key: torch.Tensor, value: torch.Tensor):
     return KeyValueCache.empty().extended(zeros(1, 2, 3, 5), zeros(1, 2, 3, 5)).extended(key, value)
 
 
@@ -408,19 +408,33 @@ MESSAGES = {
         "",
         "embeddings",
     ),
-    "tokens": (in_use(zeros(2, 5, 14)), ShapeError, "query tokens", "(batch, length, 15)", "(2, 5, 14)", "batch first"),
-    "tokens in 2-d": (in_use(zeros(5, 15)), ShapeError, "query tokens", "(batch, length, 15)", "(5, 15)", ""),
+    "tokens": (
+        layer_call(zeros(2, 5, 14)),
+        ShapeError,
+        "query tokens",
+        "(batch, length, 15)",
+        "(2, 5, 14)",
+        "batch first",
+    ),
+    "tokens in 2-d": (layer_call(zeros(5, 15)), ShapeError, "query tokens", "(batch, length, 15)", "(5, 15)", ""),
     "token dtype": (
-        in_use(zeros(2, 5, 15, dtype=torch.float64)),
+        layer_call(zeros(2, 5, 15, dtype=torch.float64)),
         DtypeError,
         "dtypes",
         "float32",
         "float64",
         ".to(dtype)",
     ),
-    "mask of a layer": (in_use(zeros(2, 5, 15), mask=bools), OptionError, "not a regard mask", "", "", "masks.blocked"),
+    "mask of a layer": (
+        layer_call(zeros(2, 5, 15), mask=bools),
+        OptionError,
+        "not a regard mask",
+        "",
+        "",
+        "masks.blocked",
+    ),
     "cache": (
-        lambda: grown(zeros(2, 2, 1, 5), zeros(2, 2, 1, 5)),
+        lambda: make_cache(zeros(2, 2, 1, 5), zeros(2, 2, 1, 5)),
         ShapeError,
         "do not fit the cache",
         "(1, 2, 3, 5)",
@@ -428,7 +442,7 @@ MESSAGES = {
         "empty()",
     ),
     "cache dtype": (
-        lambda: grown(*(zeros(1, 2, 1, 5, dtype=torch.float64) for _ in range(2))),
+        lambda: make_cache(*(zeros(1, 2, 1, 5, dtype=torch.float64) for _ in range(2))),
         ShapeError,
         "cache",
         "float32",

@@ -9,25 +9,25 @@ import pytest
 import torch
 
 import regard
-from garbage import GARBAGE, Target, targets
+from garbage import GARBAGE, PublicCall, targets
 from regard.errors import DtypeError, OptionError, RefusedError, RegardError
 from regard.layers import FeedForward, KeyValueCache, PagePool
 from regard.search import Beam, Sampling
 from regard.text.subwords import Subwords
 
-pytestmark = [pytest.mark.usefixtures("as_users_call"), pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.usefixtures("without_shape_checks"), pytest.mark.filterwarnings("ignore")]
 
 SAMPLED, MOST_SECONDS, MOST_CHARACTERS = 10, 60, 1500
 QUERY = torch.zeros(1, 2, 3, 5)
 
 
 @cache
-def by_name() -> dict[str, Target]:
+def by_name() -> dict[str, PublicCall]:
     with torch.no_grad():
         return {target.name: target for target in targets()}
 
 
-def broken(target: Target, cases: list[tuple[str, str]]) -> list[str]:
+def broken(target: PublicCall, cases: list[tuple[str, str]]) -> list[str]:
     """What came of the cases that neither computed nor were refused in our form."""
     found = []
     for argument, value in cases:
@@ -48,7 +48,7 @@ def broken(target: Target, cases: list[tuple[str, str]]) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def _elsewhere(tmp_path, monkeypatch):
+def _in_temporary_folder(tmp_path, monkeypatch):
     """Some calls write where they are told to."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -9,7 +9,7 @@ from regard.errors import OptionError
 from regard.layers import FeedForward
 from regard.search import Beam, Sampling
 
-pytestmark = pytest.mark.usefixtures("as_users_call")
+pytestmark = pytest.mark.usefixtures("without_shape_checks")
 
 FLOATS = (np.float16, np.float32, np.float64, np.longdouble)
 QUERY = torch.linspace(-1, 1, 30, dtype=torch.float64).view(1, 2, 3, 5)

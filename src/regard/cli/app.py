@@ -18,18 +18,18 @@ from typer.core import TyperGroup
 
 from regard.cli import embed, evaluate, export, train, translate, view
 from regard.cli import list as list_verb
-from regard.cli.pipe import leave_quietly
-from regard.cli.verb import untyped_flags
-from regard.errors import OutputError, RefusedError, RegardError, unwritable
+from regard.cli.broken_pipe import exit_quietly
+from regard.cli.verb import hide_flag_types
+from regard.errors import OutputError, RefusedError, RegardError, write_error
 
 
-class Verbs(TyperGroup):
+class VerbGroup(TyperGroup):
     """The verbs; each ends quietly when the reader of its output leaves, and with a word when interrupted."""
 
     def get_params(self, ctx: Any) -> Any:
         """The options before the verb."""
         found = super().get_params(ctx)
-        untyped_flags(found)
+        hide_flag_types(found)
         return found
 
     def invoke(self, ctx: Any) -> Any:
@@ -38,15 +38,15 @@ class Verbs(TyperGroup):
             result = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:
-            leave_quietly()
+            exit_quietly()
         except KeyboardInterrupt:
-            _interrupted()
+            _exit_interrupted()
         return result
 
 
 app = typer.Typer(
     name="regard",
-    cls=Verbs,
+    cls=VerbGroup,
     help="Attention you can trust, on real models, made visible.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -56,7 +56,7 @@ app = typer.Typer(
 )
 
 
-def _say_version(wanted: bool) -> bool:
+def _print_version(wanted: bool) -> bool:
     if wanted:
         from importlib.metadata import version
 
@@ -66,9 +66,9 @@ def _say_version(wanted: bool) -> bool:
 
 
 @app.callback()
-def options(
+def global_options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_say_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """What may stand before the verb."""
@@ -90,15 +90,15 @@ def main() -> None:
         _prepare_streams()
         _run()
     except RegardError as error:
-        _fail(error)
+        _exit_with_error(error)
     except KeyboardInterrupt:
-        _interrupted()
+        _exit_interrupted()
     except OSError as error:
-        _fail(_of_system(error))
+        _exit_with_error(_output_error(error))
     except (MemoryError, RuntimeError) as error:
-        if not _is_of_memory(error):
+        if not _is_out_of_memory(error):
             raise
-        _fail(_of_memory(error))
+        _exit_with_error(_out_of_memory_error(error))
 
 
 def _prepare_streams() -> None:
@@ -130,21 +130,21 @@ def _run() -> None:
         raise
 
 
-def _fail(error: RegardError) -> NoReturn:
+def _exit_with_error(error: RegardError) -> NoReturn:
     """Say what is wrong, and leave with the error's exit code."""
     with contextlib.suppress(OSError):
-        print(f"regard: {_shown(error)}", file=sys.stderr, flush=True)
+        print(f"regard: {_escape_error(error)}", file=sys.stderr, flush=True)
     for stream in (sys.stdout, sys.stderr):
-        _empty(stream)
+        _flush_or_discard(stream)
     sys.exit(error.exit_code)
 
 
-def _interrupted() -> NoReturn:
+def _exit_interrupted() -> NoReturn:
     print("regard: interrupted", file=sys.stderr)
     sys.exit(130)
 
 
-def _empty(stream: TextIO | None) -> None:
+def _flush_or_discard(stream: TextIO | None) -> None:
     """Write what is left; what cannot be written is given up, or Python would complain of it at its exit."""
     if stream is None:
         return
@@ -154,22 +154,25 @@ def _empty(stream: TextIO | None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _shown(error: RegardError) -> RegardError:
+def _escape_error(error: RegardError) -> RegardError:
     """The error with what would act on a terminal written out: names of files and models come from anyone."""
-    from regard.view.visible import visible
+    from regard.view.escape_text import escape_text
 
     return RegardError(
-        visible(error.what), expected=visible(error.expected), got=visible(error.got), do=visible(error.do)
+        escape_text(error.what),
+        expected=escape_text(error.expected),
+        got=escape_text(error.got),
+        do=escape_text(error.do),
     )
 
 
-def _is_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: Exception) -> bool:
     """Whether memory was refused. torch has a class of errors for a GPU's, and only words for the CPU's."""
     names = {one.__name__ for one in type(error).__mro__}
     return bool(names & {"MemoryError", "OutOfMemoryError"}) or "DefaultCPUAllocator" in str(error)
 
 
-def _of_memory(error: Exception) -> RefusedError:
+def _out_of_memory_error(error: Exception) -> RefusedError:
     first, *_ = str(error).strip().splitlines() or ["the system gave no more"]
     return RefusedError(
         "there is not enough memory",
@@ -179,7 +182,7 @@ def _of_memory(error: Exception) -> RefusedError:
     )
 
 
-def _of_system(error: OSError) -> OutputError:
+def _output_error(error: OSError) -> OutputError:
     """Our words for a refusal of the system; one without the name of a file is about standard output."""
     name = "standard output" if error.filename is None else str(error.filename)
-    return unwritable(f"{name} cannot be written", error)
+    return write_error(f"{name} cannot be written", error)

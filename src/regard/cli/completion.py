@@ -10,7 +10,7 @@ Completer = Callable[[str], list[str]]
 """The values that begin with what was typed."""
 
 
-def one_of(names: Iterable[str]) -> Completer:
+def choice_completer(names: Iterable[str]) -> Completer:
     """Completes to one of these names."""
     known = list(names)
 
@@ -20,16 +20,16 @@ def one_of(names: Iterable[str]) -> Completer:
     return complete
 
 
-def mechanism(incomplete: str) -> list[str]:
+def complete_mechanism(incomplete: str) -> list[str]:
     """Completes to a mechanism of the catalogue, or to "none"."""
     from regard.catalogue import catalogue
 
-    return one_of([*(row.name for row in catalogue()), "none"])(incomplete)
+    return choice_completer([*(row.name for row in catalogue()), "none"])(incomplete)
 
 
-def model_or(names: Iterable[str] = ()) -> Completer:
+def model_completer(names: Iterable[str] = ()) -> Completer:
     """Completes to one of these names, or to a folder that holds a model."""
-    named = one_of(names)
+    named = choice_completer(names)
 
     def complete(incomplete: str) -> list[str]:
         return [*named(incomplete), *_model_folders(incomplete)]
@@ -43,9 +43,9 @@ def _model_folders(incomplete: str) -> list[str]:
     within = f"{typed}/" if "/" in incomplete else ""
     with suppress(OSError, ValueError, RuntimeError):
         folders = sorted(Path(within or ".").expanduser().iterdir())
-        return [f"{within}{one.name}" for one in folders if one.name.startswith(start) and _holds_model(one)]
+        return [f"{within}{one.name}" for one in folders if one.name.startswith(start) and _is_model_folder(one)]
     return []
 
 
-def _holds_model(folder: Path) -> bool:
+def _is_model_folder(folder: Path) -> bool:
     return (folder / "config.json").is_file()

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.asked import (
+from regard.cli.completion import choice_completer
+from regard.cli.progress import line_progress
+from regard.cli.shared_options import (
+    DEFAULT_MODEL,
     PRECISIONS,
-    READER,
     Data,
     Dtype,
     Field,
+    ModelName,
     Overwrite,
-    Reader,
     Resume,
     Texts,
     Truncate,
     check_resume,
 )
-from regard.cli.completion import one_of
-from regard.cli.progress import reading
-from regard.cli.say import say
-from regard.cli.text_input import check_texts, open_texts
+from regard.cli.stderr import say
+from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
-from regard.errors import DataError, OptionError, OutputExistsError, RegardError, check_choice, unwritable
+from regard.errors import DataError, OptionError, OutputExistsError, RegardError, check_choice, write_error
 
 if TYPE_CHECKING:
     from regard.text.embedding import Embedder
-    from regard.text.embedding_job import Options, Summary
-    from regard.text.lines import Line, Source
-    from regard.text.parts import Parts, Record
+    from regard.text.embedding_job import EmbeddingOptions, EmbeddingSummary
+    from regard.text.line_reader import Line, LineReader
+    from regard.text.resumable_shards import ShardRecord, Shards
     from regard.text.vector_files import VectorFormat
 
 FORMATS = ("npy", "jsonl", "parquet")
@@ -94,10 +94,10 @@ def embed(
             metavar="FORMAT",
             help="npy, jsonl or parquet; without it, by the suffix of --out.",
             show_default=False,
-            autocompletion=one_of(FORMATS),
+            autocompletion=choice_completer(FORMATS),
         ),
     ] = None,
-    model: Reader = None,
+    model: ModelName = None,
     dtype: Dtype = "float32",
     tokens: Annotated[bool, typer.Option("--tokens", help="A vector for each token instead of each text.")] = False,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Texts a batch.")] = 32,
@@ -109,15 +109,15 @@ def embed(
     overwrite: Overwrite = False,
 ) -> None:
     """Turn texts into vectors: one for each text, or with --tokens one for each token in its context."""
-    from regard.text.embedding_job import Options, amount
+    from regard.text.embedding_job import EmbeddingOptions, format_count
 
-    texts, model = texts or [], READER if model is None else model
+    texts, model = texts or [], DEFAULT_MODEL if model is None else model
     check_choice("precision", dtype, PRECISIONS)
-    check_texts(texts, data, field)
+    check_text_options(texts, data, field)
     check_resume(resume=resume, overwrite=overwrite)
-    options = Options(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
-    name = _format_name(form, out)
-    parts = None if out is None else _parts(out, name, options, data, resume=resume, overwrite=overwrite)
+    options = EmbeddingOptions(tokens=tokens, batch=batch, truncate=truncate, skip_bad=skip_bad)
+    name = _choose_format(form, out)
+    parts = None if out is None else _open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
     if out is None and (resume or overwrite):
         raise OptionError(
             "--resume and --overwrite are about a file",
@@ -126,26 +126,26 @@ def embed(
             do="name the file, such as -o vectors.npy",
         )
     with open_texts(texts, data, field) as lines:
-        embedder, written = _prepared(model, dtype, name, options)
+        embedder, written = _load_embedder(model, dtype, name, options)
         if parts is None:
-            summary = _print(lines, embedder, options, written)
+            summary = _print_vectors(lines, embedder, options, written)
         else:
-            after = _begun(parts, _asked(name, field, dtype, embedder, options), resume=resume)
-            with _explained(parts):
-                summary = _write(lines, embedder, options, written, parts, after)
+            after = _start_or_resume(parts, _run_settings(name, field, dtype, embedder, options), resume=resume)
+            with _explain_early_end(parts):
+                summary = _write_vectors(lines, embedder, options, written, parts, after)
             kind = model if dtype == "float32" else f"{model} in {dtype}"
             kind += ", last layer" if tokens else f", {embedder.pooling}"
-            rows, vectors = amount(summary.rows, "row"), amount(summary.vectors, "vector")
+            rows, vectors = format_count(summary.rows, "row"), format_count(summary.vectors, "vector")
             say(f"{out}: {rows}, {vectors} of {written.width} float32 ({kind})")
     _report(summary, out)
 
 
-def _format_name(form: str | None, out: Path | None) -> str:
+def _choose_format(form: str | None, out: Path | None) -> str:
     """The format that was named, or that the output's suffix names. Raises OptionError for an unknown one."""
-    from regard.text.vector_files import INSTEAD, format_of
+    from regard.text.vector_files import ALTERNATIVE_FORMATS, find_format
 
     if form is not None:
-        format_of(form)
+        find_format(form)
     if out is None and form not in (None, "jsonl"):
         raise OptionError(
             f"{form} is not written to standard output",
@@ -167,18 +167,20 @@ def _format_name(form: str | None, out: Path | None) -> str:
             f"the name {out.name!r} does not say which format to write",
             expected="a name ending in .npy, .jsonl or .parquet",
             got=f"the suffix {out.suffix!r}" if suffix else "no suffix",
-            do=INSTEAD.get(suffix, "choose such a name, or add --format"),
+            do=ALTERNATIVE_FORMATS.get(suffix, "choose such a name, or add --format"),
         )
     name = form or suffix or "jsonl"
-    format_of(name).check_installed()
+    find_format(name).check_installed()
     return name
 
 
-def _parts(out: Path, name: str, options: Options, data: str | None, *, resume: bool, overwrite: bool) -> Parts:
+def _open_parts(
+    out: Path, name: str, options: EmbeddingOptions, data: str | None, *, resume: bool, overwrite: bool
+) -> Shards:
     """The parts of the output. Raises OutputExistsError where something is there that nobody said to replace."""
     from regard.text.embedding_job import skipped_path
-    from regard.text.parts import Parts
-    from regard.text.vector_files import format_of
+    from regard.text.resumable_shards import Shards
+    from regard.text.vector_files import find_format
 
     if not out.absolute().parent.is_dir():
         raise OptionError(
@@ -188,14 +190,14 @@ def _parts(out: Path, name: str, options: Options, data: str | None, *, resume: 
         raise OptionError(
             "input and output are the same file", expected="two files", got=str(out), do="choose another --out"
         )
-    written = (out, *format_of(name)(tokens=options.tokens).companions(out), skipped_path(out))
+    written = (out, *find_format(name)(tokens=options.tokens).companions(out), skipped_path(out))
     for path in written:
         if path.is_dir():
             raise OptionError(
                 f"{path} is a folder", expected="the name of a file", got="a folder", do="choose another name"
             )
-    parts = Parts(out)
-    if parts.begun and not (resume or overwrite):
+    parts = Shards(out)
+    if parts.has_earlier_run and not (resume or overwrite):
         raise OutputExistsError(
             f"{parts.folder} holds the parts of an interrupted run",
             expected="--resume or --overwrite",
@@ -203,7 +205,7 @@ def _parts(out: Path, name: str, options: Options, data: str | None, *, resume: 
             do="add --resume to go on from there, or --overwrite to start again",
         )
     there = [path for path in (written if options.skip_bad else written[:-1]) if os.path.lexists(path)]
-    if there and not overwrite and not parts.begun:
+    if there and not overwrite and not parts.has_earlier_run:
         raise OutputExistsError(
             f"{there[0]} exists already",
             expected="a new file",
@@ -213,22 +215,24 @@ def _parts(out: Path, name: str, options: Options, data: str | None, *, resume: 
     return parts
 
 
-def _prepared(model: str, dtype: str, name: str, options: Options) -> tuple[Embedder, VectorFormat]:
+def _load_embedder(model: str, dtype: str, name: str, options: EmbeddingOptions) -> tuple[Embedder, VectorFormat]:
     import torch
 
     from regard.layers.precision import say_if_slower
-    from regard.models.load import load_reader
+    from regard.models.load import load_encoder
     from regard.text.embedding import Embedder
-    from regard.text.vector_files import format_of
+    from regard.text.vector_files import find_format
 
-    embedder = Embedder(load_reader(model, dtype=getattr(torch, dtype)))
+    embedder = Embedder(load_encoder(model, dtype=getattr(torch, dtype)))
     say_if_slower(dtype, embedder.model.device, say)
     if not options.tokens:
         embedder.pooling.check()
-    return embedder, format_of(name)(tokens=options.tokens, width=embedder.model.config.width)
+    return embedder, find_format(name)(tokens=options.tokens, width=embedder.model.config.width)
 
 
-def _asked(name: str, field: str | None, dtype: str, embedder: Embedder, options: Options) -> dict[str, object]:
+def _run_settings(
+    name: str, field: str | None, dtype: str, embedder: Embedder, options: EmbeddingOptions
+) -> dict[str, object]:
     """What a resumed run must have in common with the first."""
     from dataclasses import asdict
 
@@ -238,9 +242,9 @@ def _asked(name: str, field: str | None, dtype: str, embedder: Embedder, options
     return {"format": name, "field": field, **of_model, **asdict(options)}
 
 
-def _begun(parts: Parts, asked: dict[str, object], *, resume: bool) -> Record | None:
+def _start_or_resume(parts: Shards, asked: dict[str, object], *, resume: bool) -> ShardRecord | None:
     """Begin, or take up: the record of the last part that is complete."""
-    if not (resume and parts.begun):
+    if not (resume and parts.has_earlier_run):
         parts.start(asked)
         return None
     after = parts.resume(asked)
@@ -249,27 +253,29 @@ def _begun(parts: Parts, asked: dict[str, object], *, resume: bool) -> Record | 
     return after
 
 
-def _write(
-    lines: Source | list[Line],
+def _write_vectors(
+    lines: LineReader | list[Line],
     embedder: Embedder,
-    options: Options,
+    options: EmbeddingOptions,
     written: VectorFormat,
-    parts: Parts,
-    after: Record | None,
-) -> Summary:
+    parts: Shards,
+    after: ShardRecord | None,
+) -> EmbeddingSummary:
     from regard.text import embedding_job
 
-    with reading(lines) as advance:
-        found = embedding_job.chunks(lines, embedder, options, after=after)
-        return embedding_job.write(parts, found, written, advance)
+    with line_progress(lines) as advance:
+        found = embedding_job.embed_chunks(lines, embedder, options, after=after)
+        return embedding_job.write_output(parts, found, written, advance)
 
 
-def _print(lines: Source | list[Line], embedder: Embedder, options: Options, written: VectorFormat) -> Summary:
+def _print_vectors(
+    lines: LineReader | list[Line], embedder: Embedder, options: EmbeddingOptions, written: VectorFormat
+) -> EmbeddingSummary:
     from regard.text import embedding_job
 
-    summary = embedding_job.Summary()
-    with reading(lines) as advance:
-        for chunk in embedding_job.chunks(lines, embedder, options):
+    summary = embedding_job.EmbeddingSummary()
+    with line_progress(lines) as advance:
+        for chunk in embedding_job.embed_chunks(lines, embedder, options):
             written.write(sys.stdout.buffer, chunk.texts, chunk.vectors)
             sys.stdout.buffer.flush()
             summary.add(chunk.record)
@@ -279,58 +285,58 @@ def _print(lines: Source | list[Line], embedder: Embedder, options: Options, wri
 
 
 @contextmanager
-def _explained(parts: Parts) -> Iterator[None]:
+def _explain_early_end(parts: Shards) -> Iterator[None]:
     """Whatever ends the run early: say what is kept and how to go on; leave no empty folder behind."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = _kept(parts)
+        kept = _describe_kept_parts(parts)
         say("regard: interrupted" + (f"; {kept}: the same command with --resume goes on from there" if kept else ""))
         sys.exit(130)
     except DataError:  # with the same line, the same command would stop there again
-        kept = _kept(parts)
+        kept = _describe_kept_parts(parts)
         if kept:
             say(f"{kept}: mend the line, or leave it out by --skip-bad, and --resume goes on from there")
         raise
     except RegardError:
         raise  # it says itself what to do
     except OSError as error:
-        kept = _kept(parts)
+        kept = _describe_kept_parts(parts)
         then = "the same command with --resume goes on from there" if kept else "run the command again"
-        raise unwritable("the output cannot be written", error, then=f"{kept}: {then}" if kept else then) from error
+        raise write_error("the output cannot be written", error, then=f"{kept}: {then}" if kept else then) from error
 
 
-def _kept(parts: Parts) -> str:
+def _describe_kept_parts(parts: Shards) -> str:
     """What is kept; where no part is complete there is nothing to keep, and no folder is left behind."""
-    if parts.empty:
+    if parts.is_empty:
         parts.remove()
         return ""
     return f"what is done is kept in {parts.folder}"
 
 
-def _report(summary: Summary, out: Path | None) -> None:
+def _report(summary: EmbeddingSummary, out: Path | None) -> None:
     """Nothing was left out or cut in silence."""
-    from regard.text.embedding_job import amount, skipped_path
+    from regard.text.embedding_job import format_count, skipped_path
 
     if summary.truncated:
         say(
-            f"cut at the model's limit: {amount(summary.truncated, 'text')}, "
-            + _numbers(summary.first_truncated, summary.truncated)
+            f"cut at the model's limit: {format_count(summary.truncated, 'text')}, "
+            + _format_line_numbers(summary.first_truncated, summary.truncated)
         )
     if summary.unknown:
-        from regard.text.unknown_words import ADVICE, vocabulary_lacks
+        from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE, unknown_words_warning
 
-        lacks = vocabulary_lacks(summary.unknown, _numbers(summary.first_unknown, summary.unknown))
-        say(f"{lacks}. {ADVICE}")
+        lacks = unknown_words_warning(summary.unknown, _format_line_numbers(summary.first_unknown, summary.unknown))
+        say(f"{lacks}. {UNKNOWN_WORDS_ADVICE}")
     if summary.skipped:
         first = [skipped.line for skipped in summary.first_skipped]
-        say(f"left out: {amount(summary.skipped, 'line')}, {_numbers(first, summary.skipped)}")
+        say(f"left out: {format_count(summary.skipped, 'line')}, {_format_line_numbers(first, summary.skipped)}")
         for skipped in summary.first_skipped[:3]:
             say("  " + skipped.problem.splitlines()[0])
         if out is not None:
             say(f"  all of them: {skipped_path(out)}")
 
 
-def _numbers(first: list[int], count: int) -> str:
+def _format_line_numbers(first: list[int], count: int) -> str:
     more = f" and {count - len(first):,} more" if count > len(first) else ""
     return f"line{'s' if count > 1 else ''} " + ", ".join(map(str, first)) + more

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import (
+from regard.cli.completion import choice_completer, model_completer
+from regard.cli.shared_options import (
     BatchTokens,
+    BeamWidth,
     Columns,
     Device,
     Fields,
     LengthPenalty,
-    Width,
-    columns_of,
-    fields_of,
-    given,
-    search_of,
+    drop_none,
+    make_search,
+    parse_columns,
+    parse_fields,
 )
-from regard.cli.completion import model_or, one_of
-from regard.cli.say import say
-from regard.cli.verb import Tasks, Verb
+from regard.cli.stderr import say
+from regard.cli.verb import TaskGroup, Verb
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
     from regard.search import Search
     from regard.text.alignments import Alignment, AlignmentScores
-    from regard.text.pairs import Found, Pair
+    from regard.text.pairs import Pair, PairOrSkipped
     from regard.translation import Translator
 
 NOTES = """
@@ -56,14 +56,18 @@ space parts.
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     evaluate = typer.Typer(
-        name="evaluate", cls=Tasks, help="Measure a model on your data.", no_args_is_help=True, rich_markup_mode="rich"
+        name="evaluate",
+        cls=TaskGroup,
+        help="Measure a model on your data.",
+        no_args_is_help=True,
+        rich_markup_mode="rich",
     )
-    evaluate.callback()(_of_tasks)
+    evaluate.callback()(_group_callback)
     evaluate.command("translate", cls=Verb, epilog=NOTES)(translate)
     app.add_typer(evaluate)
 
 
-def _of_tasks() -> None:
+def _group_callback() -> None:
     """Measure a model on your data."""
 
 
@@ -74,7 +78,7 @@ def translate(
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="FOLDER", help="A model's folder.", show_default=False, autocompletion=model_or()
+            "--model", metavar="FOLDER", help="A model's folder.", show_default=False, autocompletion=model_completer()
         ),
     ] = None,
     hypotheses: Annotated[
@@ -85,7 +89,7 @@ def translate(
     target: Annotated[str | None, typer.Option("--target", help="Language of the target.", show_default=False)] = None,
     columns: Columns = None,
     fields: Fields = None,
-    beam: Width = None,
+    beam: BeamWidth = None,
     length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
     tokenize: Annotated[
@@ -101,47 +105,47 @@ def translate(
             "--gold-format",
             help="pharaoh, talp or naacl; else seen.",
             show_default=False,
-            autocompletion=one_of(("pharaoh", "talp", "naacl")),
+            autocompletion=choice_completer(("pharaoh", "talp", "naacl")),
         ),
     ] = None,
     gold_first: Annotated[
         int | None, typer.Option("--gold-first", help="Number of its first word: 0 or 1.", show_default=False)
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", help="text or json.", autocompletion=one_of(("text", "json")))
+        str, typer.Option("--format", help="text or json.", autocompletion=choice_completer(("text", "json")))
     ] = "text",
     device: Device = None,
 ) -> None:
     """BLEU and chrF of translations, and the error rate of alignments."""
-    from regard.text.pairs import Pair, Where
-    from regard.text.pairs.told import told
-    from regard.train.allocator import keep_memory
+    from regard.text.pairs import Pair, PairFormat
+    from regard.text.pairs.read_and_report import read_and_report
+    from regard.train.allocator import keep_freed_memory
     from regard.translation import Scorer, Translator
 
-    searching = given({"width": beam, "length_penalty": length_penalty})
-    loading = given({"device": device, "tokens": batch_tokens})
-    of_gold = given({"form": gold_format, "first": gold_first})
+    searching = drop_none({"width": beam, "length_penalty": length_penalty})
+    loading = drop_none({"device": device, "tokens": batch_tokens})
+    of_gold = drop_none({"form": gold_format, "first": gold_first})
     _check(model, hypotheses, gold, form)
-    _check_used(model, gold, {"--beam": beam, "--length-penalty": length_penalty}, loading, of_gold)
-    search = search_of(searching)
-    keep_memory()
+    _check_unused_options(model, gold, {"--beam": beam, "--length-penalty": length_penalty}, loading, of_gold)
+    search = make_search(searching)
+    keep_freed_memory()
     translator = None if model is None else Translator.load(model, **loading)
     if translator is not None:
         source, target = source or translator.model.languages[0], target or translator.model.languages[1]
-    where = Where(source, target, columns=columns_of(columns), fields=fields_of(fields))
-    found = told(data, where, say)
+    where = PairFormat(source, target, columns=parse_columns(columns), fields=parse_fields(fields))
+    found = read_and_report(data, where, say)
     pairs = [one for one in found if isinstance(one, Pair)]
     # What is wrong with the rest is said before anything is translated, which may take hours.
     scorer = Scorer([pair.target for pair in pairs], language=target, tokenize=tokenize, lowercase=lowercase)
     wanted = None
     if translator is not None:
         translator.check_all([pair.source for pair in pairs], [f"the source in {pair.place}" for pair in pairs])
-        wanted = None if gold is None else _wanted(translator, found, gold, of_gold)
-    texts = _hypotheses(hypotheses, found) if translator is None else _translated(translator, pairs, search)
+        wanted = None if gold is None else _read_gold_alignments(translator, found, gold, of_gold)
+    texts = _read_hypotheses(hypotheses, found) if translator is None else _translate_pairs(translator, pairs, search)
     measured: dict[str, Any] = asdict(scorer.score(texts))
     if translator is not None and wanted is not None:
-        measured |= {"alignment": asdict(_aligned(translator, wanted))}
-    print(json.dumps(measured, indent=2) if form == "json" else _text(measured))
+        measured |= {"alignment": asdict(_score_alignments(translator, wanted))}
+    print(json.dumps(measured, indent=2) if form == "json" else _format_scores(measured))
 
 
 def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: str) -> None:
@@ -160,12 +164,12 @@ def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: 
         raise OptionError("unknown format", expected="text or json", got=form, do="choose one of them")
 
 
-def _check_used(
+def _check_unused_options(
     model: str | None, gold: Path | None, of_search: dict[str, Any], of_model: dict[str, Any], of_gold: dict[str, Any]
 ) -> None:
     """Raise OptionError for options of a model where none translates, and of gold links where none are read."""
     names = {"device": "--device", "tokens": "--batch-tokens", "form": "--gold-format", "first": "--gold-first"}
-    without_model = [*given(of_search), *(names[name] for name in of_model)] if model is None else []
+    without_model = [*drop_none(of_search), *(names[name] for name in of_model)] if model is None else []
     without_gold = [names[name] for name in of_gold] if gold is None else []
     for idle, needed in ((without_model, "--model"), (without_gold, "--gold")):
         if idle:
@@ -177,20 +181,20 @@ def _check_used(
             )
 
 
-def _translated(translator: Translator, pairs: Sequence[Pair], search: Search) -> list[str]:
-    from regard.cli.progress import counting
+def _translate_pairs(translator: Translator, pairs: Sequence[Pair], search: Search) -> list[str]:
+    from regard.cli.progress import count_progress
 
     names = [f"the source in {pair.place}" for pair in pairs]
     texts = []
-    with counting(len(pairs), "sentences") as advance:
+    with count_progress(len(pairs), "sentences") as advance:
         for found in translator.stream((pair.source for pair in pairs), search=search, names=names):
             texts.append(found.text)
             advance(len(texts))
     return texts
 
 
-def _wanted(
-    translator: Translator, found: Sequence[Found], gold: Path, options: dict[str, Any]
+def _read_gold_alignments(
+    translator: Translator, found: Sequence[PairOrSkipped], gold: Path, options: dict[str, Any]
 ) -> list[tuple[Pair, Alignment]]:
     """The pairs that people aligned, and how, from a file with an alignment for each pair, left out or not.
 
@@ -225,7 +229,7 @@ def _wanted(
     return kept
 
 
-def _aligned(translator: Translator, wanted: Sequence[tuple[Pair, Alignment]]) -> AlignmentScores:
+def _score_alignments(translator: Translator, wanted: Sequence[tuple[Pair, Alignment]]) -> AlignmentScores:
     """How near the model's links are to those of people."""
     from regard.text.alignments import alignment_scores
     from regard.text.words import token_spans
@@ -234,7 +238,7 @@ def _aligned(translator: Translator, wanted: Sequence[tuple[Pair, Alignment]]) -
     return alignment_scores([one.token_alignment for one in aligned], [links for _, links in wanted])
 
 
-def _hypotheses(path: Path | None, found: Sequence[Found]) -> list[str]:
+def _read_hypotheses(path: Path | None, found: Sequence[PairOrSkipped]) -> list[str]:
     """The translations of the pairs, from a file with a line for each, or for each that was not left out."""
     from regard.text.pairs import Pair
 
@@ -252,10 +256,10 @@ def _hypotheses(path: Path | None, found: Sequence[Found]) -> list[str]:
 
 def _read_lines(path: Path | None) -> list[str]:
     """The lines of a file of translations. Raises DataError for one that cannot be read."""
-    from regard.text.lines import Source
+    from regard.text.line_reader import LineReader
 
     texts = []
-    with closing(Source(str(path))) as source:
+    with closing(LineReader(str(path))) as source:
         for line in source:
             if line.problem is not None:
                 raise line.problem
@@ -263,7 +267,7 @@ def _read_lines(path: Path | None) -> list[str]:
     return texts
 
 
-def _text(found: dict[str, Any]) -> str:
+def _format_scores(found: dict[str, Any]) -> str:
     lines = [
         f"BLEU {found['bleu']:.2f}   {found['bleu_signature']}",
         f"chrF {found['chrf']:.2f}   {found['chrf_signature']}",

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from regard.cli.completion import model_or, one_of
-from regard.cli.say import say
+from regard.cli.completion import choice_completer, model_completer
+from regard.cli.stderr import say
 from regard.cli.verb import Verb
 from regard.errors import check_choice
 
@@ -34,7 +34,7 @@ def export(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A folder that `regard train translate` wrote.", autocompletion=model_or()
+            metavar="MODEL", help="A folder that `regard train translate` wrote.", autocompletion=model_completer()
         ),
     ],
     form: Annotated[
@@ -44,7 +44,7 @@ def export(
             metavar="FORMAT",
             help="ctranslate2, marian or pegasus.",
             show_default=False,
-            autocompletion=one_of(("ctranslate2", "marian", "pegasus")),
+            autocompletion=choice_completer(("ctranslate2", "marian", "pegasus")),
         ),
     ],
     out: Annotated[
@@ -52,13 +52,13 @@ def export(
     ],
 ) -> None:
     """Write a trained translator in the form that another program reads, to compute what it did."""
-    from regard.models.checkpoint_writer import check_new
+    from regard.models.checkpoint_writer import check_not_exists
     from regard.translation import Translator
     from regard.translation.export import FORMS
     from regard.translation.export import export as exported
 
     check_choice("form of export", form, FORMS)
-    check_new(out.expanduser())  # before a model is loaded, which may take long
+    check_not_exists(out.expanduser())  # before a model is loaded, which may take long
     translator = Translator.load(model)
     exported(translator.model, (translator.source, translator.target), out, form=form)
     say(f"{out}: written for {form}")

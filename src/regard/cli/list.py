@@ -21,7 +21,7 @@ def list_mechanisms(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
     """List the attention mechanisms (equation, paper, cost, masks), and the implementations on this machine."""
-    mechanisms, implementations = _mechanisms(), _implementations()
+    mechanisms, implementations = _mechanism_rows(), _implementation_rows()
     if as_json:
         import json
 
@@ -34,7 +34,7 @@ def list_mechanisms(
     _print_table(rows, ("impl", "available", "details"), of_implementations)
 
 
-def _mechanisms() -> list[Row]:
+def _mechanism_rows() -> list[Row]:
     """A row for each mechanism of the catalogue."""
     from regard.catalogue import catalogue
 
@@ -53,13 +53,13 @@ def _mechanisms() -> list[Row]:
     ]
 
 
-def _implementations() -> list[Row]:
+def _implementation_rows() -> list[Row]:
     """A row for each implementation; ``details`` says what it computes with, or why it is missing."""
     from regard.kernels.select import BACKENDS
 
     rows: list[Row] = []
     for impl in BACKENDS.values():
-        reason = impl.unavailable()
+        reason = impl.unavailable_reason()
         details = impl.details() if reason is None else reason
         rows.append({"impl": impl.name, "available": reason is None, "details": details})
     return rows
@@ -69,7 +69,7 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str], caption: str) -> N
     from rich import box
     from rich.table import Table
 
-    from regard.cli.pipe import PipedConsole
+    from regard.cli.broken_pipe import PipedConsole
 
     table = Table(box=box.SIMPLE_HEAD, caption=caption)
     for column in columns:

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from regard.text.lines import Line, Source
+    from regard.text.line_reader import Line, LineReader
 
 
 @contextmanager
-def reading(lines: Source | list[Line]) -> Iterator[Callable[[int], None]]:
+def line_progress(lines: LineReader | list[Line]) -> Iterator[Callable[[int], None]]:
     """A bar for lines that are read: by bytes of a file, by lines where the size is not known.
 
     What it gives is called with the number of lines that are done.
     """
     source = None if isinstance(lines, list) else lines
-    with _bar("lines", len(lines) if isinstance(lines, list) else lines.size) as update:
+    with _progress_bar("lines", len(lines) if isinstance(lines, list) else lines.size) as update:
 
         def advance(done: int) -> None:
             update(done if source is None or source.size is None else source.position, done)
@@ -26,21 +26,21 @@ def reading(lines: Source | list[Line]) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def counting(total: int, things: str) -> Iterator[Callable[[int], None]]:
+def count_progress(total: int, things: str) -> Iterator[Callable[[int], None]]:
     """A bar for so many things. What it gives is called with the number that is done."""
-    with _bar(things, total) as update:
+    with _progress_bar(things, total) as update:
         yield lambda done: update(done, done)
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def indeterminate_progress(what: str) -> Iterator[None]:
     """A progress bar without a count, for work whose parts cannot be counted."""
-    with _bar("", None, what=what):
+    with _progress_bar("", None, what=what):
         yield
 
 
 @contextmanager
-def _bar(things: str, total: int | None, *, what: str = "") -> Iterator[Callable[[int, int], None]]:
+def _progress_bar(things: str, total: int | None, *, what: str = "") -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

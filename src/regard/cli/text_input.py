@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from regard.errors import OptionError
 
 if TYPE_CHECKING:
-    from regard.text.lines import Line, Source
+    from regard.text.line_reader import Line, LineReader
 
 
-def check_texts(texts: list[str], data: str | None, field: str | None) -> None:
+def check_text_options(texts: list[str], data: str | None, field: str | None) -> None:
     """Raise OptionError for options that contradict each other, or where there is nothing to read."""
     if texts and data is not None:
         raise OptionError(
@@ -23,7 +23,7 @@ def check_texts(texts: list[str], data: str | None, field: str | None) -> None:
         raise OptionError(
             "--field is about lines of JSON", expected="--data FILE", got="texts as arguments", do="leave out --field"
         )
-    if not texts and data is None and from_terminal():
+    if not texts and data is None and is_stdin_terminal():
         raise OptionError(
             "there is no text",
             expected="texts, --data FILE, or standard input from a pipe",
@@ -32,20 +32,20 @@ def check_texts(texts: list[str], data: str | None, field: str | None) -> None:
         )
 
 
-def from_terminal() -> bool:
+def is_stdin_terminal() -> bool:
     """Whether standard input is a terminal, so that nothing comes from it unless a person types."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 @contextmanager
-def open_texts(texts: list[str], data: str | None, field: str | None) -> Iterator[Source | list[Line]]:
-    """The lines. Raises what ``check_texts`` does, and DataError for a file that cannot be read or is empty."""
-    from regard.text.lines import Source, arguments
+def open_texts(texts: list[str], data: str | None, field: str | None) -> Iterator[LineReader | list[Line]]:
+    """The lines. Raises what ``check_text_options`` does, and DataError for a file that cannot be read or is empty."""
+    from regard.text.line_reader import LineReader, lines_from_arguments
 
-    check_texts(texts, data, field)
+    check_text_options(texts, data, field)
     if texts:
-        yield list(arguments(texts))
+        yield list(lines_from_arguments(texts))
         return
-    with closing(Source("-" if data is None else data, field=field)) as source:
+    with closing(LineReader("-" if data is None else data, field=field)) as source:
         source.check_field()
         yield source

@@ -9,10 +9,19 @@ from typing import Annotated, Any
 
 import typer
 
-from regard.cli.asked import PRECISIONS, Columns, Fields, Overwrite, Resume, check_resume, columns_of, fields_of
-from regard.cli.completion import mechanism, model_or, one_of
-from regard.cli.say import say
-from regard.cli.verb import Tasks, Verb
+from regard.cli.completion import choice_completer, complete_mechanism, model_completer
+from regard.cli.shared_options import (
+    PRECISIONS,
+    Columns,
+    Fields,
+    Overwrite,
+    Resume,
+    check_resume,
+    parse_columns,
+    parse_fields,
+)
+from regard.cli.stderr import say
+from regard.cli.verb import TaskGroup, Verb
 from regard.errors import OptionError
 
 NOTES = """
@@ -48,14 +57,14 @@ translate ... on CPUs.
 def register(app: typer.Typer) -> None:
     """Adds the verb to the command."""
     train = typer.Typer(
-        name="train", cls=Tasks, help="Train a model from your data.", no_args_is_help=True, rich_markup_mode="rich"
+        name="train", cls=TaskGroup, help="Train a model from your data.", no_args_is_help=True, rich_markup_mode="rich"
     )
-    train.callback()(_of_tasks)  # with one command alone, typer would leave out its name
+    train.callback()(_group_callback)  # with one command alone, typer would leave out its name
     train.command("translate", cls=Verb, epilog=NOTES)(translate)
     app.add_typer(train)
 
 
-def _of_tasks() -> None:
+def _group_callback() -> None:
     """Train a model from your data."""
 
 
@@ -87,7 +96,7 @@ def translate(
             help="tiny, small, base or big (Transformers), gru or lstm, or a model's folder to go on from; else what "
             "suits the data.",
             show_default=False,
-            autocompletion=model_or(("tiny", "small", "base", "big", "gru", "lstm")),
+            autocompletion=model_completer(("tiny", "small", "base", "big", "gru", "lstm")),
         ),
     ] = None,
     attention: Annotated[
@@ -97,7 +106,7 @@ def translate(
             help="The attention mechanism, as `regard list` names them. Transformers: dot_product unless set; gru and "
             "lstm: additive, luong_dot, luong_general, luong_concat, local_p or none, additive unless set.",
             show_default=False,
-            autocompletion=mechanism,
+            autocompletion=complete_mechanism,
         ),
     ] = None,
     numbers: Annotated[
@@ -119,7 +128,7 @@ def translate(
             "--subwords",
             help="Subword algorithm: bpe or unigram; else bpe.",
             show_default=False,
-            autocompletion=one_of(("bpe", "unigram")),
+            autocompletion=choice_completer(("bpe", "unigram")),
         ),
     ] = None,
     sharing: Annotated[
@@ -128,7 +137,7 @@ def translate(
             "--sharing",
             help="Vocabulary of both languages: joint, separate or auto; else auto.",
             show_default=False,
-            autocompletion=one_of(("joint", "separate", "auto")),
+            autocompletion=choice_completer(("joint", "separate", "auto")),
         ),
     ] = None,
     most_tokens: Annotated[
@@ -148,7 +157,7 @@ def translate(
         typer.Option(
             "--schedule",
             help="Learning rate schedule: inverse_sqrt, cosine or constant.",
-            autocompletion=one_of(("inverse_sqrt", "cosine", "constant")),
+            autocompletion=choice_completer(("inverse_sqrt", "cosine", "constant")),
         ),
     ] = "inverse_sqrt",
     rate: Annotated[
@@ -167,7 +176,7 @@ def translate(
         typer.Option(
             "--dtype",
             help="Precision to compute in: float32, bfloat16, or auto, the one that is faster here.",
-            autocompletion=one_of((*PRECISIONS, "auto")),
+            autocompletion=choice_completer((*PRECISIONS, "auto")),
         ),
     ] = "auto",
     epochs: Annotated[int | None, typer.Option("--epochs", min=1, help="Maximum epochs.", show_default=False)] = None,
@@ -204,16 +213,16 @@ def translate(
 ) -> None:
     """Train a translator from pairs of sentences."""
     from regard.tasks.translation import TranslationRecipe, TranslationTask
-    from regard.text.pairs import Where
+    from regard.text.pairs import PairFormat
     from regard.train import Schedule, Settings, run
 
     check_resume(resume=resume, overwrite=overwrite)
     recipe = TranslationRecipe(
         data=tuple(data),
-        where=Where(source, target, columns=columns_of(columns), fields=fields_of(fields)),
+        where=PairFormat(source, target, columns=parse_columns(columns), fields=parse_fields(fields)),
         validation=tuple(valid or ()),
         model=model,
-        hyperparameters=_hyperparameters(numbers or []),
+        hyperparameters=_parse_hyperparameters(numbers or []),
         attention=attention,
         vocabulary=vocabulary,
         algorithm=algorithm,
@@ -248,7 +257,7 @@ def translate(
         say(f'try: regard translate --model {done.out} "..."')
 
 
-def _hyperparameters(given: list[str]) -> dict[str, Any]:
+def _parse_hyperparameters(given: list[str]) -> dict[str, Any]:
     """What --set says: name=value, as JSON where that can be read, else as text."""
     found: dict[str, Any] = {}
     for one in given:

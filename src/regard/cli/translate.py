@@ -9,38 +9,38 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from regard.cli.asked import (
+from regard.cli.completion import choice_completer, model_completer
+from regard.cli.interactive import check_interactive_options, run_interactive
+from regard.cli.output_file import check_output_file, open_output_file
+from regard.cli.progress import line_progress
+from regard.cli.shared_options import (
     BatchTokens,
+    BeamWidth,
     Data,
     Device,
     Field,
     LengthPenalty,
     Overwrite,
     Texts,
-    Width,
-    given,
-    search_of,
+    drop_none,
+    make_search,
 )
-from regard.cli.completion import model_or, one_of
-from regard.cli.conversation import check_conversation, converse
-from regard.cli.outgoing import check_outgoing, outgoing
-from regard.cli.progress import reading
-from regard.cli.say import say
-from regard.cli.text_input import check_texts, from_terminal, open_texts
-from regard.cli.translation_formats import FORMATS, remarks, written
+from regard.cli.stderr import say
+from regard.cli.text_input import check_text_options, is_stdin_terminal, open_texts
+from regard.cli.translation_formats import FORMATS, format_translation, remarks
 from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError, check_choice
 
 if TYPE_CHECKING:
     from regard.search import Search
-    from regard.text.lines import Line, Source
+    from regard.text.line_reader import Line, LineReader
     from regard.translation import Aligned, Translation, Translator
 
-_TOGETHER = 64
+_ALIGNMENT_BATCH = 64
 """Translations whose words are found at a time."""
-_SEED = 1
+_DEFAULT_SEED = 1
 """Decides what is drawn where no --seed is given."""
-_TOLD = 20
+_MAX_REMARKS = 20
 """Remarks on translations that are said one by one."""
 
 NOTES = """
@@ -82,7 +82,7 @@ def translate(
             metavar="FOLDER",
             help="A folder that `regard train translate` wrote.",
             show_default=False,
-            autocompletion=model_or(),
+            autocompletion=model_completer(),
         ),
     ] = "",
     data: Data = None,
@@ -92,10 +92,12 @@ def translate(
     ] = None,
     form: Annotated[
         str,
-        typer.Option("--format", metavar="FORMAT", help="text, tsv, jsonl or pharaoh.", autocompletion=one_of(FORMATS)),
+        typer.Option(
+            "--format", metavar="FORMAT", help="text, tsv, jsonl or pharaoh.", autocompletion=choice_completer(FORMATS)
+        ),
     ] = "text",
     field: Field = None,
-    beam: Width = None,
+    beam: BeamWidth = None,
     length_penalty: LengthPenalty = None,
     coverage_penalty: Annotated[
         float | None,
@@ -136,39 +138,39 @@ def translate(
     """Translate sentences."""
     texts = texts or []
     _check(form, best, model, out, overwrite=overwrite)
-    converses = not texts and data is None and from_terminal()
+    converses = not texts and data is None and is_stdin_terminal()
     if converses:
-        check_conversation(out, form, field, skip_bad=skip_bad)
+        check_interactive_options(out, form, field, skip_bad=skip_bad)
     else:
         _check_sentences(texts, data, field)
     searching = {
         "width": beam, "length_penalty": length_penalty, "coverage_penalty": coverage_penalty, "patience": patience,
     }  # fmt: skip
     drawing = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
-    search = _search(given(searching), given(drawing), sample=sample, best=best)
-    from regard.train.allocator import keep_memory
+    search = _choose_search(drop_none(searching), drop_none(drawing), sample=sample, best=best)
+    from regard.train.allocator import keep_freed_memory
     from regard.translation import Translator
 
-    keep_memory()
-    translator = Translator.load(model, device=device, **given({"tokens": batch_tokens}))
+    keep_freed_memory()
+    translator = Translator.load(model, device=device, **drop_none({"tokens": batch_tokens}))
     if form == "pharaoh":
         translator.check_attention()
     if converses:
-        converse(translator, search)
+        run_interactive(translator, search)
         return
-    with open_texts(texts, data, field) as lines, outgoing(out) as file:
+    with open_texts(texts, data, field) as lines, open_output_file(out) as file:
         number = remarked = 0
-        for some in _translated(translator, lines, search, form, skip_bad=skip_bad):
+        for some in _translate_lines(translator, lines, search, form, skip_bad=skip_bad):
             for found, words in some:
                 number += 1
-                file.write(written(found, words, number, form))
+                file.write(format_translation(found, words, number, form))
                 for remark in remarks(found.renderings[0]):
                     remarked += 1
-                    if remarked <= _TOLD:
+                    if remarked <= _MAX_REMARKS:
                         say(f"translation {number} {remark}")
             file.flush()  # whoever wrote these lines may wait for their translations before the next
-    if remarked > _TOLD:
-        say(f"{remarked - _TOLD:,} more remarks of this kind; --format jsonl has them all")
+    if remarked > _MAX_REMARKS:
+        say(f"{remarked - _MAX_REMARKS:,} more remarks of this kind; --format jsonl has them all")
     if out is not None:
         say(f"{out}: written")
 
@@ -189,10 +191,10 @@ def _check(form: str, best: int, model: str, out: Path | None, *, overwrite: boo
             got=f"--best {best}",
             do="add --format tsv",
         )
-    check_outgoing(out, overwrite=overwrite)
+    check_output_file(out, overwrite=overwrite)
 
 
-def _search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool, best: int) -> Search:
+def _choose_search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool, best: int) -> Search:
     """The strategy that options describe. Raises OptionError for one of another strategy."""
     from regard.search import Sampling
 
@@ -206,38 +208,40 @@ def _search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool,
             do=f"leave out {names}" if sample else f"add --sample, or leave out {names}",
         )
     if sample:
-        return Sampling(best=best, **{"seed": _SEED, **drawing})
-    return search_of(searching, best=best)
+        return Sampling(best=best, **{"seed": _DEFAULT_SEED, **drawing})
+    return make_search(searching, best=best)
 
 
 def _check_sentences(texts: list[str], data: str | None, field: str | None) -> None:
-    """Raise OptionError as ``check_texts``, and for a file whose lines are no sentences, as its name tells."""
+    """Raise OptionError as ``check_text_options``, and for a file whose lines are no sentences, as its name tells."""
     from regard.text.pairs.read import check_lines
 
-    check_texts(texts, data, field)
+    check_text_options(texts, data, field)
     if data not in (None, "-"):
         check_lines(Path(str(data)))
 
 
-def _translated(
-    translator: Translator, lines: Source | list[Line], search: Search, form: str, *, skip_bad: bool
+def _translate_lines(
+    translator: Translator, lines: LineReader | list[Line], search: Search, form: str, *, skip_bad: bool
 ) -> Iterator[Iterator[tuple[Translation, Aligned | None]]]:
     """The translations of the lines that have come, and so on, behind a bar that shows how far the file is read."""
-    from regard.text.lines import chunks
-    from regard.translation.translator import CHUNK
+    from regard.text.line_reader import chunk_lines
+    from regard.translation.translator import CHUNK_SENTENCES
 
     done = 0
-    with reading(lines) as advance:
-        for some in chunks(lines, CHUNK):
-            texts, problem = _usable(translator, some, skip_bad=skip_bad)
-            yield _with_words(translator, translator.translate(texts, search=search), form)
+    with line_progress(lines) as advance:
+        for some in chunk_lines(lines, CHUNK_SENTENCES):
+            texts, problem = _usable_texts(translator, some, skip_bad=skip_bad)
+            yield _add_alignments(translator, translator.translate(texts, search=search), form)
             if problem is not None:
                 raise problem
             done += len(some)
             advance(done)
 
 
-def _usable(translator: Translator, lines: Iterable[Line], *, skip_bad: bool) -> tuple[list[str], DataError | None]:
+def _usable_texts(
+    translator: Translator, lines: Iterable[Line], *, skip_bad: bool
+) -> tuple[list[str], DataError | None]:
     """The texts of lines, up to one that cannot be used, and what is wrong with it; or nothing as its text."""
     texts: list[str] = []
     for line in lines:
@@ -255,16 +259,16 @@ def _usable(translator: Translator, lines: Iterable[Line], *, skip_bad: bool) ->
     return texts, None
 
 
-def _with_words(
+def _add_alignments(
     translator: Translator, translated: Iterable[Translation], form: str
 ) -> Iterator[tuple[Translation, Aligned | None]]:
     """Each translation, with the words that its words were found by where the format tells them, some at a time."""
     from regard.text.words import token_spans, word_spans
 
     split = token_spans if form == "pharaoh" else word_spans
-    tells = form == "pharaoh" or (form == "jsonl" and translator.model.attends)
+    tells = form == "pharaoh" or (form == "jsonl" and translator.model.has_attention)
     rest = iter(translated)
-    while some := list(islice(rest, _TOGETHER)):
+    while some := list(islice(rest, _ALIGNMENT_BATCH)):
         told = [one for one in some if tells and one.renderings[0].ids]
         aligned = iter(translator.aligned_all([(one.source, one.renderings[0]) for one in told], split=split))
         for one in some:

@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from regard.translation import Aligned, Rendering, Translation
 
 FORMATS = ("text", "tsv", "jsonl", "pharaoh")
-_LEAST, _MOST = 0.05, 5
+_MIN_WEIGHT, _MAX_SOURCE_WORDS = 0.05, 5
 """Of the source words that a word was found by: the least weight that is told, and how many at most."""
 
 
-def written(found: Translation, words: Aligned | None, number: int, form: str) -> str:
+def format_translation(found: Translation, words: Aligned | None, number: int, form: str) -> str:
     """What is written of a translation, line ends included."""
     if form == "text":
-        return in_one_line(found.text) + "\n"
+        return to_one_line(found.text) + "\n"
     if form == "tsv":
-        return "".join(f"{number}\t{one.score:.4f}\t{in_one_line(one.text)}\n" for one in found.renderings)
+        return "".join(f"{number}\t{one.score:.4f}\t{to_one_line(one.text)}\n" for one in found.renderings)
     if form == "pharaoh":
         return ("" if words is None else words.token_alignment.text()) + "\n"
-    return json.dumps(_record(found, words), ensure_ascii=False) + "\n"
+    return json.dumps(_to_json_fields(found, words), ensure_ascii=False) + "\n"
 
 
 def remarks(rendering: Rendering) -> list[str]:
@@ -33,14 +33,14 @@ def remarks(rendering: Rendering) -> list[str]:
     return found
 
 
-def in_one_line(text: str) -> str:
+def to_one_line(text: str) -> str:
     """The text with each tab and each line's end a space: what a placeholder stands for may have them."""
-    from regard.text.breaks import BREAKS
+    from regard.text.line_separators import LINE_SEPARATORS
 
-    return re.sub(f"[{BREAKS}]", " ", text)
+    return re.sub(f"[{LINE_SEPARATORS}]", " ", text)
 
 
-def _record(found: Translation, words: Aligned | None) -> dict[str, Any]:
+def _to_json_fields(found: Translation, words: Aligned | None) -> dict[str, Any]:
     """All that is known of a translation."""
     renderings = [
         {
@@ -53,10 +53,10 @@ def _record(found: Translation, words: Aligned | None) -> dict[str, Any]:
         for one in found.renderings
     ]
     record: dict[str, Any] = {"source": found.source, "translations": renderings}
-    return record if words is None else record | {"words": _found_by(words)}
+    return record if words is None else record | {"words": _source_words_by_weight(words)}
 
 
-def _found_by(aligned: Aligned) -> list[dict[str, Any]]:
+def _source_words_by_weight(aligned: Aligned) -> list[dict[str, Any]]:
     """Each target word, and the source words it was found by, the heaviest first."""
     rows = []
     for word, weights in zip(aligned.target_words, aligned.weights, strict=True):
@@ -64,7 +64,7 @@ def _found_by(aligned: Aligned) -> list[dict[str, Any]]:
         known = [
             {"source": aligned.source_words[index], "index": index, "weight": round(weight, 4)}
             for index, weight in zip(order.tolist(), heaviest.tolist(), strict=True)
-            if weight >= _LEAST
+            if weight >= _MIN_WEIGHT
         ]
-        rows.append({"word": word, "found_by": known[:_MOST]})
+        rows.append({"word": word, "found_by": known[:_MAX_SOURCE_WORDS]})
     return rows

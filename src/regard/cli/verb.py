@@ -20,24 +20,24 @@ class Verb(TyperCommand):
         super().__init__(*arguments, **options)
         self._has_arguments = any(one.param_type_name == "argument" for one in self.params)
         self.allow_extra_args = not self._has_arguments  # they are refused here, with a word on options
-        untyped_flags(self.params)
+        hide_flag_types(self.params)
 
     def get_help_option(self, ctx: Any) -> Any:
         """``--help``, which shows no type either."""
         option = super().get_help_option(ctx)
-        untyped_flags([option])
+        hide_flag_types([option])
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the options. Raises OptionError for a second file where one is read, and for stray words."""
         if not ctx.resilient_parsing:  # as a shell asks how a line may go on
-            self._refuse_repeated(ctx, args)
+            self._check_single_data(ctx, args)
         rest = super().parse_args(ctx, args)
         if rest and not self._has_arguments and not ctx.resilient_parsing:
-            raise self._unexpected(rest)
+            raise self._stray_words_error(rest)
         return rest
 
-    def _refuse_repeated(self, ctx: Any, args: list[str]) -> None:
+    def _check_single_data(self, ctx: Any, args: list[str]) -> None:
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         files = sum(isinstance(one, TyperOption) and "--data" in one.opts and not one.multiple for one in order)
         if files > 1:
@@ -48,7 +48,7 @@ class Verb(TyperCommand):
                 do="join them: cat a.txt b.txt | regard ... --data -",
             )
 
-    def _unexpected(self, words: list[str]) -> OptionError:
+    def _stray_words_error(self, words: list[str]) -> OptionError:
         """Words without an option are most often the second of two files."""
         of_files = any("--data" in one.opts for one in self.params)
         return OptionError(
@@ -59,17 +59,17 @@ class Verb(TyperCommand):
         )
 
 
-class Tasks(TyperGroup):
+class TaskGroup(TyperGroup):
     """A verb that has a command for each task."""
 
     def get_params(self, ctx: Any) -> Any:
         """The options before the task."""
         found = super().get_params(ctx)
-        untyped_flags(found)
+        hide_flag_types(found)
         return found
 
 
-def untyped_flags(parameters: list[Any]) -> None:
+def hide_flag_types(parameters: list[Any]) -> None:
     """Show no type of flags: ``--overwrite`` takes no value, so that "<bool>" beside it misleads."""
     for one in parameters:
         if getattr(one, "is_flag", False):

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from regard.cli.asked import READER, Data, Field, Overwrite, Reader, Truncate
-from regard.cli.progress import counting, working
-from regard.cli.text_input import check_texts, open_texts
+from regard.cli.progress import count_progress, indeterminate_progress
+from regard.cli.shared_options import DEFAULT_MODEL, Data, Field, ModelName, Overwrite, Truncate
+from regard.cli.text_input import check_text_options, open_texts
 from regard.cli.verb import Verb
 from regard.errors import DataError, OptionError
 
 if TYPE_CHECKING:
-    from regard.text.lines import Line
+    from regard.text.line_reader import Line
     from regard.view.reading import PairReading, Reading
 
-MOST_TEXTS = 200
+MAX_TEXTS = 200
 """Texts that are shown at most: a page holds every head of each of them, some 250 kB a sentence."""
 
 EXAMPLES = """
@@ -76,7 +76,7 @@ def view(
             show_default=False,
         ),
     ] = None,
-    model: Reader = None,
+    model: ModelName = None,
     truncate: Truncate = False,
     overwrite: Overwrite = False,
     open_page: Annotated[
@@ -89,20 +89,20 @@ def view(
 
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere.
     """
-    from regard.view.page import refuse_output
+    from regard.view.page import check_output_path
 
     path = Path("attention.html") if open_page and out is None else out
     if path is not None:
-        refuse_output(path, overwrite=overwrite)
+        check_output_path(path, overwrite=overwrite)
     if source or target:
-        _refuse_beside_pairs(data, field, truncate=truncate)
-        name = _translator_of(texts or [], model)
-        readings: Sequence[Reading | PairReading] = _pairs(name, source or [], target or [])
+        _check_no_text_options(data, field, truncate=truncate)
+        name = _choose_translator(texts or [], model)
+        readings: Sequence[Reading | PairReading] = _read_pairs(name, source or [], target or [])
     else:
-        name = READER if model is None else model
-        named = _texts(texts or [], data, field)
+        name = DEFAULT_MODEL if model is None else model
+        named = _collect_texts(texts or [], data, field)
         _hint_at_quotes(texts or [])
-        readings = _readings(name, named, truncate=truncate)
+        readings = _read_texts(name, named, truncate=truncate)
     _show(readings, name, path, overwrite=overwrite, open_page=open_page)
 
 
@@ -110,14 +110,14 @@ def _show(
     readings: Sequence[Reading | PairReading], model: str, path: Path | None, *, overwrite: bool, open_page: bool
 ) -> None:
     """The page first: the reader of our output may leave before its end (``| head``), and the page is to be there."""
-    from regard.cli.pipe import PipedConsole
+    from regard.cli.broken_pipe import PipedConsole
+    from regard.view.escape_text import escape_text
     from regard.view.page import write_page
     from regard.view.terminal import print_readings
-    from regard.view.visible import visible
 
     written = None
     if path is not None:
-        with working("writing the page"):
+        with indeterminate_progress("writing the page"):
             written = write_page(readings, path, model=model, overwrite=overwrite)
     console = PipedConsole(highlight=False, markup=False)
     print_readings(readings, console)
@@ -125,36 +125,36 @@ def _show(
         console.print("For the page with every layer and head, add: -o attention.html", style="dim")
         return
     console.print(
-        f"Page: {visible(str(written))} ({written.stat().st_size / 1000:,.0f} kB); open it in any browser.",
+        f"Page: {escape_text(str(written))} ({written.stat().st_size / 1000:,.0f} kB); open it in any browser.",
         soft_wrap=True,
     )
     if open_page:
         typer.launch(str(written))
 
 
-def _readings(model: str, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:
+def _read_texts(model: str, named: list[tuple[str, str]], *, truncate: bool) -> list[Reading]:
     from regard.models import EncoderDecoder, load
     from regard.view.read import read
 
     loaded = load(model)
     if isinstance(loaded, EncoderDecoder):
-        raise _translator_without_source(model)
+        raise _missing_source_error(model)
     readings = []
-    with counting(len(named), "texts") as advance:
+    with count_progress(len(named), "texts") as advance:
         for name, text in named:
             readings.append(read(loaded, text, truncate=truncate, name=name))
             advance(len(readings))
     return readings
 
 
-def _pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReading]:
+def _read_pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReading]:
     from regard.models import EncoderDecoder
-    from regard.models.load import TRANSLATOR, folder_of, load
+    from regard.models.load import TRANSLATOR, load, resolve_folder
     from regard.translation import Translator
     from regard.view.read_pair import read_pair
 
     _check_pairs(sources, targets)
-    loaded = load(folder_of(model, TRANSLATOR))
+    loaded = load(resolve_folder(model, TRANSLATOR))
     if not isinstance(loaded, EncoderDecoder):
         raise OptionError(
             f"{model} reads texts and does not translate, so it has no --source",
@@ -167,7 +167,7 @@ def _pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReadi
     given: Sequence[str | None] = targets or [None] * len(sources)
     names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
     readings = []
-    with counting(len(sources), "translations") as advance:
+    with count_progress(len(sources), "translations") as advance:
         for number, (source, target) in enumerate(zip(sources, given, strict=True), start=1):
             named = {"source_name": names[0].format(number), "target_name": names[1].format(number)}
             readings.append(read_pair(translator, source, target, **named))
@@ -175,7 +175,7 @@ def _pairs(model: str, sources: list[str], targets: list[str]) -> list[PairReadi
     return readings
 
 
-def _translator_of(arguments: list[str], model: str | None) -> str:
+def _choose_translator(arguments: list[str], model: str | None) -> str:
     """The translator's folder: the argument or ``--model``. Raises OptionError unless exactly one was given."""
     named = [*arguments, *([] if model is None else [model])]
     if len(named) != 1:
@@ -205,7 +205,7 @@ def _check_pairs(sources: list[str], targets: list[str]) -> None:
                 )
 
 
-def _refuse_beside_pairs(data: str | None, field: str | None, *, truncate: bool) -> None:
+def _check_no_text_options(data: str | None, field: str | None, *, truncate: bool) -> None:
     given = {"--data": data is not None, "--field": field is not None, "--truncate": truncate}
     named = [option for option, is_given in given.items() if is_given]
     if named:
@@ -217,7 +217,7 @@ def _refuse_beside_pairs(data: str | None, field: str | None, *, truncate: bool)
         )
 
 
-def _translator_without_source(model: str) -> OptionError:
+def _missing_source_error(model: str) -> OptionError:
     return OptionError(
         f"{model} translates, and there is no --source",
         expected="--source, and --target where the translation is given",
@@ -226,13 +226,13 @@ def _translator_without_source(model: str) -> OptionError:
     )
 
 
-def _texts(arguments: list[str], data: str | None, field: str | None) -> list[tuple[str, str]]:
+def _collect_texts(arguments: list[str], data: str | None, field: str | None) -> list[tuple[str, str]]:
     """The name and text of each argument, or of each line that is not blank.
 
     Raises DataError where an argument is empty, a line cannot be read, or there is no text at all; OptionError for
     more texts than can be shown.
     """
-    check_texts(arguments, data, field)
+    check_text_options(arguments, data, field)
     if len(arguments) == 1 and _is_model_folder(arguments[0]):
         raise OptionError(
             f"{arguments[0]} is a model's folder, and there is no text",
@@ -241,8 +241,8 @@ def _texts(arguments: list[str], data: str | None, field: str | None) -> list[tu
             do=f'regard view {arguments[0]} --source "...", or regard view "..." --model {arguments[0]}',
         )
     with open_texts(arguments, data, field) as lines:
-        given = map(_checked, lines)
-        found = list(islice((one for one in given if arguments or one[1].strip()), MOST_TEXTS + 1))
+        given = map(_name_and_text, lines)
+        found = list(islice((one for one in given if arguments or one[1].strip()), MAX_TEXTS + 1))
     for name, text in found:
         if not text.strip():
             raise DataError(f"{name} is empty", expected="some words", got=repr(text), do="give a text in quotes")
@@ -253,12 +253,12 @@ def _texts(arguments: list[str], data: str | None, field: str | None) -> list[tu
             got="only blank lines",
             do='try: regard view "I ate an apple."',
         )
-    if len(found) > MOST_TEXTS:
+    if len(found) > MAX_TEXTS:
         file = "FILE" if data in (None, "-") else data
         raise OptionError(
             "there are too many texts to look at",
-            expected=f"at most {MOST_TEXTS}",
-            got=f"more than {MOST_TEXTS}",
+            expected=f"at most {MAX_TEXTS}",
+            got=f"more than {MAX_TEXTS}",
             do=f"view some of them: head -n 20 {file} | regard view; vectors of any number: regard embed --data {file}",
         )
     return found
@@ -274,13 +274,13 @@ def _is_model_folder(text: str) -> bool:
 def _hint_at_quotes(texts: list[str]) -> None:
     """A sentence without quotes reaches us as many words; languages without spaces are not meant."""
     if len(texts) > 1 and all(text.isascii() and len(text.split()) == 1 for text in texts):
-        from regard.view.visible import visible
+        from regard.view.escape_text import escape_text
 
-        sentence = visible(" ".join(texts))
+        sentence = escape_text(" ".join(texts))
         print(f'These are {len(texts)} texts of one word. One sentence? Quote it: "{sentence}"', file=sys.stderr)
 
 
-def _checked(line: Line) -> tuple[str, str]:
+def _name_and_text(line: Line) -> tuple[str, str]:
     if line.problem is not None:
         raise line.problem
     return line.name, line.text

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 
-def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+def disable_autocast(device: torch.device) -> AbstractContextManager[object]:
     """A context in which autocast is not in force on a device."""
     if torch.amp.is_autocast_available(device.type):
         return torch.autocast(device.type, enabled=False)

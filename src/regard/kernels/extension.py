@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-_BUILD = (
+_BUILD_HINT = (
     "install a wheel of regard for this Python and system, or build it: `pip install .` in a clone, with a compiler"
 )
 _INTERFACE = 1
@@ -29,7 +29,7 @@ def _check_interface(found: int) -> None:
         )
 
 
-def _reason(error: ImportError) -> str:
+def _load_failure(error: ImportError) -> str:
     """What is wrong with the extension, as far as its file tells."""
     files = sorted(file.name for file in Path(__file__).parent.glob("_native*") if file.suffix in (".so", ".pyd"))
     own = [file for file in files if file.removeprefix("_native") in EXTENSION_SUFFIXES]
@@ -41,17 +41,17 @@ def _reason(error: ImportError) -> str:
     return "its extension was not built"
 
 
-missing: str | None = None
+missing_reason: str | None = None
 """Why there is no extension; None if there is."""
 try:
     from regard.kernels import _native as native
 
     _check_interface(getattr(native, "interface", 0))  # there was a time without numbers
 except ImportError as error:
-    missing = _reason(error)
+    missing_reason = _load_failure(error)
     native = None  # type: ignore[assignment]
 
-__all__ = ["missing", "native", "warn_once"]
+__all__ = ["missing_reason", "native", "warn_once"]
 
 
 def warn_once() -> None:
@@ -62,8 +62,10 @@ def warn_once() -> None:
 
 @cache
 def _warn() -> None:
-    if missing is not None:
-        message = f"regard's own kernels are missing: {missing}. Torch computes instead, slower. To do: {_BUILD}"
+    if missing_reason is not None:
+        message = (
+            f"regard's own kernels are missing: {missing_reason}. Torch computes instead, slower. To do: {_BUILD_HINT}"
+        )
     elif native.openmp() is None:
         message = (
             "regard's own kernels compute on one thread: torch has loaded no OpenMP runtime to share threads with. "

@@ -8,11 +8,11 @@ from typing import Any, TypeAlias, final
 
 from regard.kernels.request import Request
 
-Reason: TypeAlias = Callable[[Request], str | None]
+RefusalCheck: TypeAlias = Callable[[Request], str | None]
 """Of a request: one clause that says why not, or None."""
 
 
-def _never(request: Request) -> None:
+def _no_reason(request: Request) -> None:
     del request
 
 
@@ -31,8 +31,8 @@ class Implementation:
 
     name: str
     compute: Callable[..., Any]
-    refuses: Reason = _never
-    passed_over: Reason = _never
+    refuses: RefusalCheck = _no_reason
+    auto_skips: RefusalCheck = _no_reason
     merit: str = ""
 
 
@@ -41,10 +41,10 @@ class Implementation:
 class Backend:
     """What implementations of one name compute with on this machine.
 
-    ``unavailable()`` says why they can compute nothing here, whatever the request; None if they can. ``details()`` says
-    what they compute with, for people, where they can.
+    ``unavailable_reason()`` says why they can compute nothing here, whatever the request; None if they can.
+    ``details()`` says what they compute with, for people, where they can.
     """
 
     name: str
-    unavailable: Callable[[], str | None]
+    unavailable_reason: Callable[[], str | None]
     details: Callable[[], str]

@@ -39,7 +39,7 @@ class Request:
         return self.query.shape[1] // self.key.shape[1]
 
     @property
-    def key_of_all_heads(self) -> Tensor:
+    def repeated_key(self) -> Tensor:
         """Keys (batch, heads, keys, head_dim), one head for each of queries."""
         return self.key if self.group == 1 else self.key.repeat_interleave(self.group, dim=1)
 
@@ -49,32 +49,32 @@ class Request:
         return self.query.device
 
     @property
-    def with_moderate_scale(self) -> Request:
-        """The same request, its scale as ``moderate_scale`` has it.
+    def with_rebalanced_scale(self) -> Request:
+        """The same request, its scale as ``rebalance_scale`` has it.
 
         float16 has too few exponents to take a power of two: it is widened to float32, and then so is the result.
         """
-        if is_moderate(self.scale):
+        if is_scale_in_range(self.scale):
             return self
         query, key, value = self.query, self.key, self.value
         if query.dtype == torch.float16:
             query, key, value = query.float(), key.float(), value.float()
-        query, scale = moderate_scale(query, self.scale)
+        query, scale = rebalance_scale(query, self.scale)
         return replace(self, query=query, key=key, value=value, scale=scale)
 
 
-def is_moderate(scale: float) -> bool:
+def is_scale_in_range(scale: float) -> bool:
     """Whether a scale is 0, or between 2^-64 and 2^64 in size."""
     return scale == 0 or 2.0**-64 <= abs(scale) <= 2.0**64
 
 
-def moderate_scale(query: Tensor, scale: float) -> tuple[Tensor, float]:
+def rebalance_scale(query: Tensor, scale: float) -> tuple[Tensor, float]:
     """Query and scale with the same product, and a scale between 2^-64 and 2^64 in size.
 
     Kernels multiply by the scale in float32, where 3e38 log2 e is infinite and 1e-46 is 0. A power of two goes to the
     query instead, which is exact.
     """
-    if is_moderate(scale):
+    if is_scale_in_range(scale):
         return query, scale
     exponent = math.frexp(scale)[1]
     power = exponent - 64 if exponent > 0 else exponent + 64

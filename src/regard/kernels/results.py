@@ -11,7 +11,7 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def empty_by_token(like: Tensor, length: int, width: int) -> Tensor:
+def empty_token_major(like: Tensor, length: int, width: int) -> Tensor:
     """An empty tensor (batch, heads, length, width), batch, heads and dtype as in ``like``.
 
     It is stored as (batch, length, heads, width): joining the heads again, as every layer does, then copies nothing.

@@ -20,24 +20,26 @@ from typing import Literal, TypeAlias
 
 from regard.errors import RefusedError, check_choice
 from regard.kernels.implementation import Backend, Implementation
-from regard.kernels.implementations import flex, hidden_layer, native, reference, sdpa
+from regard.kernels.implementations import flex, mlp_score, native, reference, sdpa
 from regard.kernels.request import Request
 
-Operation: TypeAlias = Literal["attention", "observe", "hidden layer"]
+Operation: TypeAlias = Literal["attention", "observe", "mlp score"]
 
 
-def _keeps_weights(name: str) -> Implementation:
+def _make_unobservable(name: str) -> Implementation:
     """Stands among those that observe, for one that cannot."""
     reason = f"{name} keeps the weights to itself and reports no statistics of them"
     return Implementation(name, compute=lambda: None, refuses=lambda request: reason)
 
 
-_TABLE: Mapping[Operation, tuple[Implementation, ...]] = {
+_IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "attention": (native.ATTENTION, sdpa.ATTENTION, flex.ATTENTION, reference.ATTENTION),
-    "observe": (native.OBSERVE, _keeps_weights("sdpa"), _keeps_weights("flex"), reference.OBSERVE),
-    "hidden layer": (hidden_layer.NATIVE, hidden_layer.REFERENCE),
+    "observe": (native.OBSERVE, _make_unobservable("sdpa"), _make_unobservable("flex"), reference.OBSERVE),
+    "mlp score": (mlp_score.NATIVE, mlp_score.REFERENCE),
 }
-_BY_NAME = {operation: {one.name: one for one in implementations} for operation, implementations in _TABLE.items()}
+_IMPLEMENTATIONS_BY_NAME = {
+    operation: {one.name: one for one in implementations} for operation, implementations in _IMPLEMENTATIONS.items()
+}
 
 BACKENDS: Mapping[str, Backend] = {
     one.name: one for one in (module.BACKEND for module in (native, sdpa, flex, reference))
@@ -58,17 +60,17 @@ class Choice:
         return "\n".join(lines)
 
 
-def names_of(operation: Operation) -> tuple[str, ...]:
+def impl_names(operation: Operation) -> tuple[str, ...]:
     """What ``impl=`` may name for an operation, beside "auto"."""
-    return tuple(_BY_NAME[operation])
+    return tuple(_IMPLEMENTATIONS_BY_NAME[operation])
 
 
-def choose(operation: Operation, request: Request) -> Choice:
+def explain_choice(operation: Operation, request: Request) -> Choice:
     """The choice of "auto" for a request, and why not the others."""
-    taken = _first(operation, request)
+    taken = _select_auto(operation, request)
     reasons = {
-        one.name: one.refuses(request) or one.passed_over(request) or f"{taken.name} comes first"
-        for one in _TABLE[operation]
+        one.name: one.refuses(request) or one.auto_skips(request) or f"{taken.name} comes first"
+        for one in _IMPLEMENTATIONS[operation]
     }
     return Choice(taken.name, reasons | {taken.name: taken.merit})
 
@@ -79,9 +81,9 @@ def select(operation: Operation, name: str, request: Request) -> Implementation:
     Raises OptionError for an unknown name, RefusedError where the named one cannot.
     """
     if isinstance(name, str) and name == "auto":
-        return _first(operation, request)
-    check_choice("impl", name, ("auto", *_BY_NAME[operation]))
-    chosen = _BY_NAME[operation][name]
+        return _select_auto(operation, request)
+    check_choice("impl", name, ("auto", *_IMPLEMENTATIONS_BY_NAME[operation]))
+    chosen = _IMPLEMENTATIONS_BY_NAME[operation][name]
     reason = chosen.refuses(request)
     if reason is not None:
         raise RefusedError(
@@ -102,9 +104,9 @@ def describe(request: Request) -> str:
     )
 
 
-def _first(operation: Operation, request: Request) -> Implementation:
+def _select_auto(operation: Operation, request: Request) -> Implementation:
     """The implementation that "auto" takes. The reference, which is the last, refuses nothing."""
-    for one in _TABLE[operation]:
-        if one.refuses(request) is None and one.passed_over(request) is None:
+    for one in _IMPLEMENTATIONS[operation]:
+        if one.refuses(request) is None and one.auto_skips(request) is None:
             return one
-    return _TABLE[operation][-1]
+    return _IMPLEMENTATIONS[operation][-1]

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from regard.errors import OptionError
-from regard.kernels.extension import missing, native, warn_once
+from regard.kernels.extension import missing_reason, native, warn_once
 from regard.kernels.tracing import in_functorch
 
-LARGEST_HEAD = 256
+MAX_HEAD_DIM = 256
 """Of head_dim and value_dim, what the kernels take at most."""
 
 
@@ -44,8 +44,8 @@ def unsupported_reason(*tensors: Tensor) -> str | None:
     on_cpu = tensors[0].is_cpu
     if on_cpu:
         warn_once()
-    if missing is not None:
-        return missing
+    if missing_reason is not None:
+        return missing_reason
     check_isa()
     if not on_cpu:
         return f"native runs on a CPU, and the tensors are on {tensors[0].device}"

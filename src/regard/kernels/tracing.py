@@ -41,7 +41,7 @@ def in_functorch() -> bool:
     return _has_transform() or forward_ad._current_level >= 0
 
 
-def in_one_gradient() -> bool:
+def in_single_grad_transform() -> bool:
     """Whether one ``grad``, ``vjp`` or ``jacrev`` of torch.func is around the call, and nothing else is."""
     if torch.compiler.is_compiling() or forward_ad._current_level >= 0:
         return False

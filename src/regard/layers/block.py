@@ -83,11 +83,11 @@ class SharedEntries(Protocol):
     Such rows attend as several queries of one entry: the beams of a sentence look at the sentence, for example.
     """
 
-    def queries(self, rows: Shaped[Tensor, "rows 1 width"]) -> Shaped[Tensor, "entries queries width"]:
+    def rows_to_queries(self, rows: Shaped[Tensor, "rows 1 width"]) -> Shaped[Tensor, "entries queries width"]:
         """The rows as the queries of their entries; an entry with fewer rows than another is filled up."""
         ...
 
-    def rows(self, queries: Shaped[Tensor, "entries queries width"]) -> Shaped[Tensor, "rows 1 width"]:
+    def queries_to_rows(self, queries: Shaped[Tensor, "entries queries width"]) -> Shaped[Tensor, "rows 1 width"]:
         """The inverse of ``queries``."""
         ...
 
@@ -174,7 +174,7 @@ class DecoderBlock(nn.Module):
         token of such rows.
         """
         if memory is not None and self.cross_attention is None:
-            raise _no_cross_attention(memory)
+            raise _no_cross_attention_error(memory)
         if cache is not None and not isinstance(cache, DecoderCache):
             raise OptionError(
                 "this is no cache of a decoder block",
@@ -197,16 +197,16 @@ class DecoderBlock(nn.Module):
             output, own = self.attention(inner, mask=mask, cache=own)
             return output
 
-        tokens = self.attention_residual(tokens, _by_entry(attend, own_shared))
+        tokens = self.attention_residual(tokens, _group_by_entry(attend, own_shared))
         if self.cross_attention is not None and self.cross_attention_residual is not None:
             if remembered is None:
-                remembered = self.cross_attention.project_memory(_needed(memory))
+                remembered = self.cross_attention.project_memory(_require_memory(memory))
             known, cross = remembered, self.cross_attention
 
             def look(inner: Tensor) -> Tensor:
                 return cross.attend_memory(inner, known, mask=memory_mask, offset=offset)
 
-            tokens = self.cross_attention_residual(tokens, _by_entry(look, memory_shared))
+            tokens = self.cross_attention_residual(tokens, _group_by_entry(look, memory_shared))
         tokens = self.feed_forward_residual(tokens, self.feed_forward)
         return tokens if cache is None else (tokens, DecoderCache(own, remembered))
 
@@ -217,14 +217,14 @@ class DecoderBlock(nn.Module):
         """
         if self.cross_attention is None:
             if memory is not None:
-                raise _no_cross_attention(memory)
+                raise _no_cross_attention_error(memory)
             return DecoderCache(self.attention.empty_cache())
-        return DecoderCache(self.attention.empty_cache(), self.cross_attention.project_memory(_needed(memory)))
+        return DecoderCache(self.attention.empty_cache(), self.cross_attention.project_memory(_require_memory(memory)))
 
 
-def _by_entry(attend: Callable[[Tensor], Tensor], shared: SharedEntries | None) -> Callable[[Tensor], Tensor]:
+def _group_by_entry(attend: Callable[[Tensor], Tensor], shared: SharedEntries | None) -> Callable[[Tensor], Tensor]:
     """``attend``, from rows that share entries of its cache."""
-    return attend if shared is None else lambda inner: shared.rows(attend(shared.queries(inner)))
+    return attend if shared is None else lambda inner: shared.queries_to_rows(attend(shared.rows_to_queries(inner)))
 
 
 def _check_shared(tokens: Tensor, cache: DecoderCache | None, attention: MultiHeadAttention | None) -> None:
@@ -264,7 +264,7 @@ def _check_positions(cache: DecoderCache, cross_attention: MultiHeadAttention | 
         )
 
 
-def _no_cross_attention(memory: Tensor) -> OptionError:
+def _no_cross_attention_error(memory: Tensor) -> OptionError:
     return OptionError(
         "this block has no cross-attention, and a memory was given",
         expected="memory=None",
@@ -307,8 +307,8 @@ def encoder_block(
             dropout=attention_dropout,
         ),
         feed_forward=FeedForward(width, inner, activation=activation, dropout=inner_dropout),
-        attention_residual=_residual(norm, width, epsilon, dropout),
-        feed_forward_residual=_residual(norm, width, epsilon, dropout),
+        attention_residual=_make_residual(norm, width, epsilon, dropout),
+        feed_forward_residual=_make_residual(norm, width, epsilon, dropout),
     )
 
 
@@ -348,20 +348,20 @@ def decoder_block(
         ),
         cross_attention=MultiHeadAttention(width, heads, dropout=attention_dropout) if cross_attention else None,
         feed_forward=FeedForward(width, inner, activation=activation, dropout=inner_dropout),
-        attention_residual=_residual(norm, width, epsilon, dropout),
-        cross_attention_residual=_residual(norm, width, epsilon, dropout) if cross_attention else None,
-        feed_forward_residual=_residual(norm, width, epsilon, dropout),
+        attention_residual=_make_residual(norm, width, epsilon, dropout),
+        cross_attention_residual=_make_residual(norm, width, epsilon, dropout) if cross_attention else None,
+        feed_forward_residual=_make_residual(norm, width, epsilon, dropout),
     )
 
 
-def _residual(norm: str, width: int, epsilon: float, dropout: float) -> Residual:
+def _make_residual(norm: str, width: int, epsilon: float, dropout: float) -> Residual:
     check_choice("norm", norm, _RESIDUALS)
     check_size("width", width)
     check_number("epsilon", epsilon, least=0.0)
     return _RESIDUALS[norm](nn.LayerNorm(width, eps=epsilon), dropout=dropout)
 
 
-def _needed(memory: Tensor | None) -> Tensor:
+def _require_memory(memory: Tensor | None) -> Tensor:
     if memory is None:
         raise OptionError(
             "this block attends to a memory, and none was given",

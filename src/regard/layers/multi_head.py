@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.catalogue import mechanism as mechanism_of
+from regard.catalogue import mechanism as make_mechanism
 from regard.contract import Frame
 from regard.errors import (
     LARGEST_SIZE,
@@ -29,14 +29,14 @@ from regard.errors import (
     check_kind,
     check_size,
     check_weights,
-    described,
+    short_repr,
 )
 from regard.kernels.autocast import is_in_autocast
 from regard.layers.projection import linear_activation
 from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import KeyValueCache
-from regard.mechanisms.state import State, wrong_state
+from regard.mechanisms.state import State, wrong_state_error
 from regard.positions.base import PairBias, Rotation
 from regard.validation import check_dropout, check_mask, check_tokens
 
@@ -98,7 +98,7 @@ class MultiHeadAttention(nn.Module):
         self.key_projection = nn.Linear(key_width, key_value_heads * self.head_dim, bias=bias)
         self.value_projection = nn.Linear(value_width, key_value_heads * self.head_dim, bias=bias)
         self.output_projection = nn.Linear(heads * self.head_dim, width, bias=bias)
-        self.mechanism = _mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
+        self.mechanism = _resolve_mechanism(mechanism, mechanism_options, heads, self.head_dim, dropout)
         self.position = position
         nn.Module.register_load_state_dict_pre_hook(self, _split_fused)
         self._init_weights()
@@ -154,17 +154,17 @@ class MultiHeadAttention(nn.Module):
         value = key if value is None else value
         check_mask(mask)
         if cache is not None and not isinstance(cache, State):
-            raise wrong_state(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
-        queries = self._heads_of(query, self.query_projection, "query")
-        keys = self._heads_of(key, self.key_projection, "key")
-        values = self._heads_of(value, self.value_projection, "value")
+            raise wrong_state_error(cache, type(self.mechanism.empty_state()), type(self.mechanism).__name__)
+        queries = self._project_heads(query, self.query_projection, "query")
+        keys = self._project_heads(key, self.key_projection, "key")
+        values = self._project_heads(value, self.value_projection, "value")
         known = (0,) if cache is None else cache.next_positions
         queries = self._rotate(queries, [Frame(query.shape[1], start + key.shape[1]).offset for start in known])
         keys = self._rotate(keys, known)
         if cache is None:
-            return self._mixed(queries, keys, values, mask)
+            return self._attend(queries, keys, values, mask)
         mixed, cache = self.mechanism.step(queries, keys, values, cache, mask, bias=self._bias)
-        return self._joined(mixed), cache
+        return self._merge_heads(mixed), cache
 
     def empty_cache(self) -> State:
         """What the layer knows before the first token, for ``cache=``: the empty state of its mechanism."""
@@ -172,8 +172,8 @@ class MultiHeadAttention(nn.Module):
 
     def project_memory(self, memory: Tensor) -> KeyValueCache:
         """Keys and values of ``memory`` (batch, keys, key_width), to be recalled at each step of decoding."""
-        keys = self._rotate(self._heads_of(memory, self.key_projection, "key"), (0,))
-        return KeyValueCache.empty().extended(keys, self._heads_of(memory, self.value_projection, "value"))
+        keys = self._rotate(self._project_heads(memory, self.key_projection, "key"), (0,))
+        return KeyValueCache.empty().extended(keys, self._project_heads(memory, self.value_projection, "value"))
 
     def attend_memory(
         self, query: Tensor, memory: KeyValueCache, *, mask: Mask | None = None, offset: int | None = None
@@ -186,10 +186,10 @@ class MultiHeadAttention(nn.Module):
         _check_cache(memory)
         if offset is not None:
             check_count("offset", offset, least=-LARGEST_SIZE, most=LARGEST_SIZE)
-        queries = self._heads_of(query, self.query_projection, "query")
+        queries = self._project_heads(query, self.query_projection, "query")
         start = Frame(query.shape[1], memory.length).offset if offset is None else offset
         queries = self._rotate(queries, (start,))
-        return self._mixed(queries, memory.key, memory.value, mask)
+        return self._attend(queries, memory.key, memory.value, mask)
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention, *, batch_first: bool | None = None) -> MultiHeadAttention:
@@ -222,7 +222,7 @@ class MultiHeadAttention(nn.Module):
             raise RefusedError(
                 "this nn.MultiheadAttention takes tokens (length, batch, width): batch_first=False, torch's default",
                 expected="tokens (batch, length, width), the only order there is here",
-                got=f"batch_first={module.batch_first if batch_first is None else described(batch_first)}",
+                got=f"batch_first={module.batch_first if batch_first is None else short_repr(batch_first)}",
                 do="from_torch(module, batch_first=True), and give calls tokens.transpose(0, 1)",
             )
         layer = cls(
@@ -237,7 +237,7 @@ class MultiHeadAttention(nn.Module):
         layer.load_state_dict(module.state_dict())
         return layer.train(module.training)
 
-    def _heads_of(self, tokens: Tensor, projection: nn.Linear, name: str) -> Tensor:
+    def _project_heads(self, tokens: Tensor, projection: nn.Linear, name: str) -> Tensor:
         """(batch, length, width) -> (batch, heads, length, head_dim)."""
         check_tokens(name, tokens, f"(batch, length, {projection.in_features})")
         if tokens.dim() != 3 or tokens.shape[-1] != projection.in_features:
@@ -280,15 +280,15 @@ class MultiHeadAttention(nn.Module):
         parts = zip(tokens.split(1), offsets, strict=True)
         return torch.cat([self.position(part, offset=offset) for part, offset in parts])
 
-    def _mixed(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
-        return self._joined(self.mechanism(query, key, value, mask, bias=self._bias))
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None) -> Tensor:
+        return self._merge_heads(self.mechanism(query, key, value, mask, bias=self._bias))
 
     @property
     def _bias(self) -> PairBias | None:
         """The position, where it is added to scores."""
         return self.position if isinstance(self.position, PairBias) else None
 
-    def _joined(self, heads: Tensor) -> Tensor:
+    def _merge_heads(self, heads: Tensor) -> Tensor:
         """(batch, heads, length, head_dim) -> (batch, length, width)."""
         return linear_activation(heads.transpose(1, 2).flatten(2), self.output_projection)
 
@@ -343,7 +343,7 @@ def _split_fused(module: MultiHeadAttention, state: dict[str, Any], prefix: str,
             state[prefix + name] = state.pop(prefix + theirs)
 
 
-def _mechanism(
+def _resolve_mechanism(
     mechanism: object, options: Mapping[str, Any] | None, heads: int, head_dim: int, dropout: float
 ) -> Mechanism:
     """The mechanism of a name, or the one that was given, which has its dropout and options already."""
@@ -355,18 +355,18 @@ def _mechanism(
             raise OptionError(
                 "mechanism_options holds what are no options of a mechanism",
                 expected=f"names of options, and none of {', '.join(sorted(taken))}, which the layer gives",
-                got=", ".join(map(described, given)),
+                got=", ".join(map(short_repr, given)),
                 do='for example {"window": 5}',
             )
         # A mechanism that forms no weights has no such option, and is asked for none.
-        return mechanism_of(
+        return make_mechanism(
             mechanism, heads=heads, head_dim=head_dim, **({"dropout": dropout} if dropout else {}), **given
         )
     if not isinstance(mechanism, Mechanism):
         raise OptionError(
             "mechanism is neither a name nor a mechanism",
             expected="a name in regard.catalogue(), or a module made by regard.mechanism(...)",
-            got=described(mechanism),
+            got=short_repr(mechanism),
             do='for example mechanism="dot_product"',
         )
     for name, value in (("dropout", dropout or None), ("mechanism_options", options)):

@@ -29,7 +29,7 @@ _TOKENS, _WIDTH, _INNER = 2048, 256, 1024
 _ROWS, _STEPS, _HIDDEN = 32, 4, 512
 """Sizes of the cells that are measured: some steps of a batch, in the usual recurrent model."""
 _TRIES = 6
-_PAYS = 0.8
+_MAX_TIME_RATIO = 0.8
 """The most of float32's time that bfloat16 may take to be chosen: casts take a part of what is gained."""
 
 
@@ -60,7 +60,7 @@ def precisions(device: torch.device, layer: str = "linear") -> Precisions:
         return Precisions(("float32",), "float32", (), "torch has no LSTM in bfloat16 for this processor")
     if device.type != "cpu" or not _has_bf16_products():
         return Precisions(PRECISIONS, "float32", ("bfloat16",), "this processor has no products of bfloat16")
-    return _compared(layer, *_seconds(layer))
+    return _compare(layer, *_measure_seconds(layer))
 
 
 def say_if_slower(precision: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
@@ -95,32 +95,32 @@ def _has_bf16_products() -> bool:
     return has and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def _compared(layer: str, of_float32: float, of_bfloat16: float) -> Precisions:
+def _compare(layer: str, of_float32: float, of_bfloat16: float) -> Precisions:
     """What follows from the seconds that both take."""
     share = of_bfloat16 / of_float32
     what = "a product" if layer == "linear" else f"a step of training the {layer.upper()}"
     reason = f"{what} in bfloat16 takes {share:.2f} of float32's time on this processor"
     return Precisions(
-        PRECISIONS, "bfloat16" if share <= _PAYS else "float32", ("bfloat16",) if share > 1 else (), reason
+        PRECISIONS, "bfloat16" if share <= _MAX_TIME_RATIO else "float32", ("bfloat16",) if share > 1 else (), reason
     )
 
 
 @cache
-def _seconds(layer: str) -> tuple[float, float]:
+def _measure_seconds(layer: str) -> tuple[float, float]:
     """The seconds that a layer takes in float32 and in bfloat16."""
-    make = _product if layer == "linear" else partial(_cells, layer)
+    make = _linear_call if layer == "linear" else partial(_training_call, layer)
     calls = [make(torch.float32), make(torch.bfloat16)]
     of_float32, of_bfloat16 = least_seconds(calls, tries=_TRIES)
     return of_float32, of_bfloat16
 
 
-def _product(dtype: torch.dtype) -> Callable[[], Tensor]:
+def _linear_call(dtype: torch.dtype) -> Callable[[], Tensor]:
     """A call that computes the product of a linear layer."""
     tokens, weight = torch.ones(_TOKENS, _WIDTH, dtype=dtype), torch.ones(_INNER, _WIDTH, dtype=dtype)
     return partial(nn.functional.linear, tokens, weight)
 
 
-def _cells(layer: str, dtype: torch.dtype) -> Callable[[], None]:
+def _training_call(layer: str, dtype: torch.dtype) -> Callable[[], None]:
     """A call that trains cells over a sequence, in one call and step by step, under autocast as a model does."""
     cells = (nn.LSTM if layer == "lstm" else nn.GRU)(_WIDTH, _HIDDEN, batch_first=True, device="cpu")
     weights, inputs = cells.all_weights[0], torch.ones(_ROWS, _STEPS, _WIDTH, device="cpu")

@@ -24,16 +24,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules import module as global_hooks
 
-from regard.errors import unknown
+from regard.errors import unknown_name_error
 from regard.interleaved_timing import least_seconds
 from regard.kernels.tracing import any_requires_grad, in_functorch, is_eager, is_eager_backward
 
-_LEAST_ROWS = {torch.float32: 16, torch.bfloat16: 2}
-_LEAST_PRODUCTS = 2**21
-_LEAST_ROWS_TRAINED = {torch.float32: 32}
-_LEAST_PRODUCTS_TRAINED = 2**23
+_MIN_ROWS = {torch.float32: 16, torch.bfloat16: 2}
+_MIN_PRODUCTS = 2**21
+_MIN_ROWS_TRAINED = {torch.float32: 32}
+_MIN_PRODUCTS_TRAINED = 2**23
 """Multiplications from which oneDNN is the faster; measured on AMD Zen 5 for widths from 64 to 4,096."""
-_OUTRUNS = 1.4
+_MIN_SPEEDUP = 1.4
 """Times as fast: on AMD Zen 5 oneDNN is about twice as fast as MKL, on an Intel Xeon of 2023 0.98 times."""
 
 
@@ -42,7 +42,7 @@ class Activation(NamedTuple):
     """A function of each number alone: torch's, and what oneDNN calls it (a name, and which form of it), if it does."""
 
     apply: Callable[[Tensor], Tensor]
-    fused: tuple[str, str] | None
+    onednn_name: tuple[str, str] | None
 
 
 ACTIVATIONS = {
@@ -59,50 +59,50 @@ ACTIVATIONS = {
 def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
     """``projection(tokens)``, then the activation of that name: (.., in) -> (.., out)."""
     form = ACTIVATIONS[activation]
-    if not _plain(projection) or not _worthwhile(tokens, projection, form) or _onednn() is None:
+    if not _is_plain_linear(projection) or not _should_use_onednn(tokens, projection, form) or _find_onednn() is None:
         return form.apply(projection(tokens))
     weight, bias = projection.weight, projection.bias
     if any_requires_grad(tokens, weight, bias):
-        return form.apply(_Linear.apply(tokens, weight, bias))  # type: ignore[no-untyped-call]
-    if form.fused is None:
+        return form.apply(_OneDNNLinear.apply(tokens, weight, bias))  # type: ignore[no-untyped-call]
+    if form.onednn_name is None:
         return form.apply(projection(tokens))
-    return _multiplied(tokens, weight, bias, *form.fused)
+    return _onednn_linear(tokens, weight, bias, *form.onednn_name)
 
 
 @final
-class _Linear(torch.autograd.Function):
+class _OneDNNLinear(torch.autograd.Function):
     """x W^T + b and its gradients, dx = dy W, dW = dy^T x and db = sum dy, by oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """The output."""
         ctx.save_for_backward(tokens, weight)
-        return _multiplied(tokens, weight, bias)
+        return _onednn_linear(tokens, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         """A gradient for each input; by torch where that is to be differentiated again."""
         (gradient,), (tokens, weight) = gradients, ctx.saved_tensors
-        multiplied = _multiplied if is_eager_backward(gradient) else functional.linear
+        multiplied = _onednn_linear if is_eager_backward(gradient) else functional.linear
         of_tokens, of_weight, of_bias = ctx.needs_input_grad
         inputs, outputs = tokens.reshape(-1, tokens.shape[-1]), gradient.reshape(-1, gradient.shape[-1]).contiguous()
         return (
             multiplied(outputs, weight.t()).view(tokens.shape) if of_tokens else None,
-            _product(outputs, inputs, multiplied) if of_weight else None,
+            _transposed_product(outputs, inputs, multiplied) if of_weight else None,
             outputs.sum(dim=0) if of_bias else None,
         )
 
 
-def _multiplied(
+def _onednn_linear(
     left: Tensor, right: Tensor, bias: Tensor | None = None, activation: str = "none", algorithm: str = ""
 ) -> Tensor:
     """activation(left right^T + bias), by oneDNN."""
-    onednn = _onednn()
+    onednn = _find_onednn()
     assert onednn is not None, "it is asked for before"
     return onednn(left, right, bias, activation, [], algorithm)
 
 
-def _product(left: Tensor, right: Tensor, multiplied: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+def _transposed_product(left: Tensor, right: Tensor, multiplied: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     """left^T right, the larger matrix laid out by oneDNN, which costs less than to transpose it first."""
     if left.shape[1] > right.shape[1]:
         return multiplied(right.t(), left.t()).t().contiguous()
@@ -110,7 +110,7 @@ def _product(left: Tensor, right: Tensor, multiplied: Callable[[Tensor, Tensor],
 
 
 @cache
-def _onednn() -> Callable[..., Tensor] | None:
+def _find_onednn() -> Callable[..., Tensor] | None:
     """oneDNN's linear layer, which torch has for its compiler; None where this torch or machine has it not."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():
         return None
@@ -122,31 +122,31 @@ def _onednn() -> Callable[..., Tensor] | None:
     return operator
 
 
-def library() -> str:
-    """What multiplies float32 here in linear layers that are trained, or without an activation: of ``libraries``."""
-    return "onednn" if _outruns_torch() else "torch"
+def matmul_library() -> str:
+    """The one of ``matmul_libraries`` that multiplies float32 in linear layers in training or without activation."""
+    return "onednn" if _is_onednn_faster() else "torch"
 
 
-def libraries() -> tuple[str, ...]:
+def matmul_libraries() -> tuple[str, ...]:
     """Those that there are here."""
-    return ("torch",) if _onednn() is None else ("onednn", "torch")
+    return ("torch",) if _find_onednn() is None else ("onednn", "torch")
 
 
 @cache
-def _outruns_torch() -> bool:
+def _is_onednn_faster() -> bool:
     """Whether oneDNN multiplies float32 faster than torch's own library: as REGARD_LINEAR says, else it is measured."""
-    onednn, named = _onednn(), os.environ.get("REGARD_LINEAR", "")
-    if named and named not in libraries():
-        raise unknown("library in the environment variable REGARD_LINEAR", named, libraries())
+    onednn, named = _find_onednn(), os.environ.get("REGARD_LINEAR", "")
+    if named and named not in matmul_libraries():
+        raise unknown_name_error("library in the environment variable REGARD_LINEAR", named, matmul_libraries())
     if onednn is None or named:
         return named == "onednn"
     left = torch.ones(512, 512)
     products = (partial(functional.linear, left, left), partial(onednn, left, left, None, "none", [], ""))
     of_torch, of_onednn = least_seconds(products, tries=8)
-    return of_torch > _OUTRUNS * of_onednn
+    return of_torch > _MIN_SPEEDUP * of_onednn
 
 
-def _plain(projection: nn.Module) -> TypeGuard[nn.Linear]:
+def _is_plain_linear(projection: nn.Module) -> TypeGuard[nn.Linear]:
     """Whether it is torch's own layer, and nobody listens to it: neither adapted nor quantised, hooked nor wrapped."""
     return (
         not torch.compiler.is_compiling()
@@ -159,13 +159,13 @@ def _plain(projection: nn.Module) -> TypeGuard[nn.Linear]:
     )
 
 
-def _worthwhile(tokens: Tensor, projection: nn.Linear, form: Activation) -> bool:
+def _should_use_onednn(tokens: Tensor, projection: nn.Linear, form: Activation) -> bool:
     """Whether oneDNN can compute it, and is the faster."""
     weight, bias = projection.weight, projection.bias
     trained = any_requires_grad(tokens, weight, bias)
     bare = trained or form is ACTIVATIONS["identity"]
-    least = (_LEAST_ROWS_TRAINED if trained else _LEAST_ROWS).get(tokens.dtype)
-    products = _LEAST_PRODUCTS_TRAINED if trained else _LEAST_PRODUCTS
+    least = (_MIN_ROWS_TRAINED if trained else _MIN_ROWS).get(tokens.dtype)
+    products = _MIN_PRODUCTS_TRAINED if trained else _MIN_PRODUCTS
     if least is None or tokens.dtype != weight.dtype or tokens.shape[-1:] != weight.shape[1:]:
         return False
     rows = tokens.numel() // max(1, tokens.shape[-1])
@@ -178,5 +178,5 @@ def _worthwhile(tokens: Tensor, projection: nn.Linear, form: Activation) -> bool
         and not torch.is_autocast_enabled("cpu")
         and bool(torch.backends.mkldnn.enabled)
         and (tokens.dtype != torch.bfloat16 or torch.ops.mkldnn._is_mkldnn_bf16_supported())
-        and (tokens.dtype != torch.float32 or not bare or _outruns_torch())
+        and (tokens.dtype != torch.float32 or not bare or _is_onednn_faster())
     )

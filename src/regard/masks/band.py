@@ -20,8 +20,8 @@ from jaxtyping import Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import LARGEST_COUNT, OptionError, check_choice, described
-from regard.masks.base import Mask, Rule, checked_frame
+from regard.errors import LARGEST_COUNT, OptionError, check_choice, short_repr
+from regard.masks.base import Mask, Rule, make_frame
 from regard.masks.tiles import TileGrid
 
 Align = Literal["end", "start"]
@@ -44,7 +44,7 @@ class Band(Mask):
                 raise OptionError(
                     f"a window's {side} side is a number of tokens",
                     expected="an integer of 0 or more, or None for unbounded",
-                    got=described(size),
+                    got=short_repr(size),
                     do="count the tokens a query may see on that side, itself left out",
                 )
             # No text is that long, and bounds are 64 bits wide, in which a position and a larger side do not add up.
@@ -69,7 +69,7 @@ class Band(Mask):
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
         del device
-        low, high = self.band(checked_frame(queries, keys))
+        low, high = self.band(make_frame(queries, keys))
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del batch, head
@@ -87,7 +87,7 @@ class Band(Mask):
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """From the smallest and largest distance in a tile."""
         low, high = self.band(grid.frame)
-        return grid.interval(grid.first_key - grid.last_query, grid.last_key - grid.first_query, low, high)
+        return grid.classify_interval(grid.first_key - grid.last_query, grid.last_key - grid.first_query, low, high)
 
 
 def causal(*, align: Align = "end") -> Mask:

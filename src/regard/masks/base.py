@@ -6,7 +6,7 @@ and key index; every other form follows from it and is built only when asked for
     dense(queries, keys)      bool, broadcastable to (batch, heads, queries, keys)
     tiles(queries, keys)      which tiles of the score matrix are empty, full or partial (``masks.tiles``)
     mask_mod(queries, keys)   the rule itself, in the form FlexAttention takes
-    lower(frame)              the cheapest of these forms for a kernel (``masks.lowered``)
+    lower(frame)              the cheapest of these forms for a kernel (``masks.kernel_mask``)
 
 Masks join by ``&``, ``|`` and ``~``. A mask of your own is a subclass with a ``mask_mod``; where it can tell empty
 and full tiles apart without looking at each cell it also overrides ``classify``, and is then as fast as the others.
@@ -25,9 +25,9 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame, check_length
-from regard.errors import DtypeError, OptionError, ShapeError, described
-from regard.masks.given import as_device, as_integers, on_device
-from regard.masks.lowered import Lowered
+from regard.errors import DtypeError, OptionError, ShapeError, short_repr
+from regard.masks.as_tensor import as_device, as_integers, to_device
+from regard.masks.kernel_mask import KernelMask
 from regard.masks.memo import Memo
 from regard.tensors import has_values, is_traced
 
@@ -38,8 +38,8 @@ Rule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(batch, head, query, key) index tensors that broadcast together -> bool of their common shape."""
 
 
-_FEW_QUERIES = 8  # for these a tile map takes longer to make than it saves
-_ONE_TILE = 64  # and in one tile there is nothing to skip
+_MAX_DENSE_QUERIES = 8  # for these a tile map takes longer to make than it saves
+_TILE_SIZE = 64  # and in one tile there is nothing to skip
 CPU = torch.device("cpu")
 """Where kernels take masks."""
 
@@ -60,7 +60,7 @@ class Mask(ABC):
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths, with its tensors on ``device``.
 
-        Raises ShapeError where the mask was made for other lengths; see ``checked_frame`` for what is no length.
+        Raises ShapeError where the mask was made for other lengths; see ``make_frame`` for what is no length.
         """
 
     def band(self, frame: Frame) -> tuple[int | None, int | None] | None:
@@ -68,7 +68,7 @@ class Mask(ABC):
         del frame
         return None
 
-    def lower(self, frame: Frame) -> Lowered:
+    def lower(self, frame: Frame) -> KernelMask:
         """The mask as a kernel takes it: by a band, an interval or a dense tensor if it is one, else by its tiles.
 
         Cells stand in for tiles where they are few, and where torch traces, since a tile map depends on data.
@@ -76,22 +76,22 @@ class Mask(ABC):
         lowered = self.lower_without_tiles(frame)
         return self.lower_to_tiles(frame) if lowered is None else lowered
 
-    def lower_to_tiles(self, frame: Frame, part: Mask | None = None, name: tuple[int, ...] = ()) -> Lowered:
+    def lower_to_tiles(self, frame: Frame, part: Mask | None = None, name: tuple[int, ...] = ()) -> KernelMask:
         """The mask, or a ``part`` of it that goes by ``name``, by its tiles or cells. Tile maps are kept here."""
         part = self if part is None else part
         # A trace is asked first: to compare its lengths would bind it to those that it was made with.
-        if is_traced() or frame.queries <= _FEW_QUERIES or max(frame.queries, frame.keys) <= _ONE_TILE:
-            return Lowered(dense=part.dense(frame.queries, frame.keys, device=CPU))
-        return Lowered(tiles=self._tile_map(part, name, frame, _ONE_TILE))
+        if is_traced() or frame.queries <= _MAX_DENSE_QUERIES or max(frame.queries, frame.keys) <= _TILE_SIZE:
+            return KernelMask(dense=part.dense(frame.queries, frame.keys, device=CPU))
+        return KernelMask(tiles=self._get_tile_map(part, name, frame, _TILE_SIZE))
 
-    def lower_without_tiles(self, frame: Frame) -> Lowered | None:
+    def lower_without_tiles(self, frame: Frame) -> KernelMask | None:
         """The mask as a kernel takes it if that costs nothing to make, else None."""
         band = self.band(frame)
-        return None if band is None else Lowered(low=band[0], high=band[1])
+        return None if band is None else KernelMask(low=band[0], high=band[1])
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """For each tile EMPTY, PARTIAL or FULL. PARTIAL may also mean "not known": such tiles are looked into."""
-        return grid.partial()
+        return grid.all_partial()
 
     def dense(
         self,
@@ -107,9 +107,9 @@ class Mask(ABC):
         tensors. Raises OptionError, DtypeError or ShapeError for lengths and rows that are none, DeviceError for a
         device that is none.
         """
-        checked_frame(queries, keys)
-        device = _device_of(self) if device is None and rows is None else as_device(device)
-        query = torch.arange(queries, device=device) if rows is None else _checked_rows(rows, queries, device)
+        make_frame(queries, keys)
+        device = _mask_device(self) if device is None and rows is None else as_device(device)
+        query = torch.arange(queries, device=device) if rows is None else _check_rows(rows, queries, device)
         device = query.device if device is None and rows is not None else device
         batch = torch.arange(1 if self.batch is None else self.batch, device=device)
         head = torch.arange(1 if self.heads is None else self.heads, device=device)
@@ -132,9 +132,9 @@ class Mask(ABC):
 
         Raises OptionError for lengths or a tile size that are none. A tile map depends on data: torch cannot trace it.
         """
-        return self._tile_map(self, (), checked_frame(queries, keys), tile).copied()
+        return self._get_tile_map(self, (), make_frame(queries, keys), tile).clone()
 
-    def _tile_map(self, part: Mask, name: tuple[int, ...], frame: Frame, tile: int) -> TileMap:
+    def _get_tile_map(self, part: Mask, name: tuple[int, ...], frame: Frame, tile: int) -> TileMap:
         """The tile map of this mask or of a part of it, kept here."""
         from regard.masks.tiles import build_tile_map, check_tile
 
@@ -142,7 +142,7 @@ class Mask(ABC):
         if is_traced():
             return build_tile_map(part, frame, tile)
         key = ("tiles", name, frame.queries, frame.keys, tile)
-        return self._memo.recall(key, lambda: build_tile_map(part, frame, tile))
+        return self._memo.get_or_compute(key, lambda: build_tile_map(part, frame, tile))
 
     @property
     def _memo(self) -> Memo:
@@ -168,14 +168,14 @@ class Mask(ABC):
         if self.batch is not None and self.batch != 1 and self.batch != batch:
             raise ShapeError(
                 "mask was made for another batch size",
-                expected=f"a mask for a batch of {described(batch)} (or one for all)",
+                expected=f"a mask for a batch of {short_repr(batch)} (or one for all)",
                 got=f"{self!r} for a batch of {self.batch}",
                 do="build the mask from the same batch as the query",
             )
         if self.heads is not None and self.heads != 1 and self.heads != heads:
             raise ShapeError(
                 "mask was made for another number of heads",
-                expected=f"a mask for {described(heads)} heads (or one for all)",
+                expected=f"a mask for {short_repr(heads)} heads (or one for all)",
                 got=f"{self!r} for {self.heads} heads",
                 do="give the mask one entry a query head, or 1 for all heads",
             )
@@ -186,20 +186,20 @@ class Mask(ABC):
         self.mask_mod(queries, keys)
 
     def __rand__(self, other: object) -> Mask:
-        return _mask(other, "&")
+        return _require_mask(other, "&")
 
     def __ror__(self, other: object) -> Mask:
-        return _mask(other, "|")
+        return _require_mask(other, "|")
 
     def __and__(self, other: Mask) -> Mask:
         from regard.masks.compose import And
 
-        return And.of(self, _mask(other, "&"))
+        return And.join(self, _require_mask(other, "&"))
 
     def __or__(self, other: Mask) -> Mask:
         from regard.masks.compose import Or
 
-        return Or.of(self, _mask(other, "|"))
+        return Or.join(self, _require_mask(other, "|"))
 
     def __invert__(self) -> Mask:
         from regard.masks.compose import Not
@@ -220,11 +220,11 @@ class Mask(ABC):
         if self is other:
             return True
         mine = self._identity() if type(self) is type(other) else None
-        return mine is not None and all(map(_same, mine, other._identity() or ()))
+        return mine is not None and all(map(_fields_equal, mine, other._identity() or ()))
 
     def __hash__(self) -> int:
         identity = self._identity()
-        return hash((type(self), id(self) if identity is None else tuple(map(_frozen, identity))))
+        return hash((type(self), id(self) if identity is None else tuple(map(_to_hashable, identity))))
 
     def _identity(self) -> tuple[object, ...] | None:
         """What makes two masks of a class equal: their fields; None where only being the same object does."""
@@ -232,24 +232,24 @@ class Mask(ABC):
         return None if fields is None else tuple(getattr(self, name) for name, field in fields.items() if field.compare)
 
 
-def checked_frame(queries: Any, keys: Any) -> Frame:
+def make_frame(queries: Any, keys: Any) -> Frame:
     """The frame of so many queries and keys. Raises OptionError for what is no number of them."""
     check_length("queries", queries)
     check_length("keys", keys)
     return Frame(queries, keys)
 
 
-def _device_of(mask: Mask) -> torch.device | None:
+def _mask_device(mask: Mask) -> torch.device | None:
     """Where the tensors of a mask lie, or those of its parts; None where it has none."""
     for field in vars(mask).values():
         for part in field if isinstance(field, tuple) else (field,):
-            device = part.device if isinstance(part, Tensor) else _device_of(part) if isinstance(part, Mask) else None
+            device = part.device if isinstance(part, Tensor) else _mask_device(part) if isinstance(part, Mask) else None
             if device is not None:
                 return device
     return None
 
 
-def _same(one: object, other: object) -> bool:
+def _fields_equal(one: object, other: object) -> bool:
     """Whether two fields of masks hold the same. Tensors without values do where they are one object."""
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return bool(one == other)
@@ -259,7 +259,7 @@ def _same(one: object, other: object) -> bool:
     return alike and torch.equal(one.cpu(), other.cpu())
 
 
-def _frozen(part: object) -> object:
+def _to_hashable(part: object) -> object:
     """A hashable stand-in for a mask's field, equal where the contents are."""
     if isinstance(part, Tensor):
         contents = part.detach().cpu().contiguous().numpy().tobytes() if has_values(part) else id(part)
@@ -267,12 +267,12 @@ def _frozen(part: object) -> object:
     return part
 
 
-def _checked_rows(rows: Any, queries: int, device: torch.device | None) -> Int[Tensor, " rows"]:
+def _check_rows(rows: Any, queries: int, device: torch.device | None) -> Int[Tensor, " rows"]:
     """Indices of queries. Raises DtypeError, ShapeError or OptionError for what is none."""
     expected = f"a list of integers from 0 to {queries - 1}"
     index = rows if isinstance(rows, Tensor) and rows.dtype == torch.long and rows.layout is torch.strided else None
     index = as_integers(rows, "rows", expected, "count queries from 0") if index is None else index
-    index = on_device(index, device)
+    index = to_device(index, device)
     if index.dim() != 1:
         raise ShapeError(
             "rows is no list", expected=expected, got=f"shape {tuple(index.shape)}", do="use rows.flatten()"
@@ -287,7 +287,7 @@ def _checked_rows(rows: Any, queries: int, device: torch.device | None) -> Int[T
     return index
 
 
-def _mask(other: object, sign: str) -> Mask:
+def _require_mask(other: object, sign: str) -> Mask:
     if isinstance(other, Mask):
         return other
     name = getattr(other, "__name__", "")

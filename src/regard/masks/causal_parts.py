@@ -27,7 +27,7 @@ class CausalParts:
     high: int | None
     keys: Mask | None
 
-    def shown(self, frame: Frame, device: torch.device) -> Bool[Tensor, "#batch #heads keys"] | None:
+    def visible_keys(self, frame: Frame, device: torch.device) -> Bool[Tensor, "#batch #heads keys"] | None:
         """True for the keys that are not hidden from every query; None where none is."""
         if self.keys is None:
             return None

@@ -14,7 +14,7 @@ from torch import Tensor
 from regard.contract import Frame
 from regard.errors import ShapeError
 from regard.masks.base import Mask, Rule
-from regard.masks.lowered import Lowered
+from regard.masks.kernel_mask import KernelMask
 from regard.masks.tiles import FULL, TileGrid
 
 
@@ -26,12 +26,12 @@ class And(Mask):
     parts: tuple[Mask, ...]
 
     @classmethod
-    def of(cls, left: Mask, right: Mask) -> And:
+    def join(cls, left: Mask, right: Mask) -> And:
         """Join two masks, flattening nested ones."""
-        return cls(_flat(cls, left) + _flat(cls, right))
+        return cls(_flatten(cls, left) + _flatten(cls, right))
 
     def __post_init__(self) -> None:
-        _describe(self, self.parts)
+        _set_axes_from_parts(self, self.parts)
 
     def __repr__(self) -> str:
         return " & ".join(f"({part!r})" if isinstance(part, Or) else repr(part) for part in self.parts)
@@ -52,9 +52,9 @@ class And(Mask):
             highs += [] if band[1] is None else [band[1]]
         return max(lows, default=None), min(highs, default=None)
 
-    def lower(self, frame: Frame) -> Lowered:
+    def lower(self, frame: Frame) -> KernelMask:
         """The meeting of the parts; those that need tiles are joined to one map, kept between calls."""
-        whole, rest = Lowered(), []
+        whole, rest = KernelMask(), []
         for place, part in enumerate(self.parts):
             lowered = part.lower_without_tiles(frame)
             if lowered is None:
@@ -83,12 +83,12 @@ class Or(Mask):
     parts: tuple[Mask, ...]
 
     @classmethod
-    def of(cls, left: Mask, right: Mask) -> Or:
+    def join(cls, left: Mask, right: Mask) -> Or:
         """Join two masks, flattening nested ones."""
-        return cls(_flat(cls, left) + _flat(cls, right))
+        return cls(_flatten(cls, left) + _flatten(cls, right))
 
     def __post_init__(self) -> None:
-        _describe(self, self.parts)
+        _set_axes_from_parts(self, self.parts)
 
     def __repr__(self) -> str:
         return " | ".join(f"({part!r})" if isinstance(part, And) else repr(part) for part in self.parts)
@@ -110,7 +110,7 @@ class Not(Mask):
     part: Mask
 
     def __post_init__(self) -> None:
-        _describe(self, (self.part,))
+        _set_axes_from_parts(self, (self.part,))
 
     def __repr__(self) -> str:
         return f"~({self.part!r})" if isinstance(self.part, And | Or) else f"~{self.part!r}"
@@ -125,7 +125,7 @@ class Not(Mask):
         return FULL - self.part.classify(grid)
 
 
-def _flat(kind: type[And] | type[Or], mask: Mask) -> tuple[Mask, ...]:
+def _flatten(kind: type[And] | type[Or], mask: Mask) -> tuple[Mask, ...]:
     return mask.parts if isinstance(mask, And | Or) and isinstance(mask, kind) else (mask,)
 
 
@@ -136,7 +136,7 @@ def _join(operation: Callable[[Tensor, Tensor], Tensor], rules: list[Rule]) -> R
     return rule
 
 
-def _describe(mask: Mask, parts: tuple[Mask, ...]) -> None:
+def _set_axes_from_parts(mask: Mask, parts: tuple[Mask, ...]) -> None:
     """Work out what the whole depends on from its parts. Raises ShapeError where sizes disagree."""
     for axis in ("batch", "heads"):
         sizes = {getattr(part, axis) for part in parts} - {None, 1}

@@ -18,10 +18,10 @@ from jaxtyping import Bool
 from torch import Tensor
 
 from regard.errors import DtypeError, OptionError, ShapeError, check_count, check_flag
+from regard.masks.as_tensor import as_tensor
 from regard.masks.band import causal
 from regard.masks.base import Mask
-from regard.masks.given import as_tensor
-from regard.masks.tensor import blocked, keep
+from regard.masks.dense_mask import blocked, keep
 from regard.tensors import has_values
 
 
@@ -46,14 +46,14 @@ def from_multihead_attention(attn_mask: Any = None, key_padding_mask: Any = None
                 )
             tensor = tensor.unflatten(0, (tensor.shape[0] // heads, heads))
         else:
-            _expect(tensor, 2, "attn_mask", "(queries, keys) or (batch * heads, queries, keys)")
-        parts.append(blocked(tensor) if tensor.dtype == torch.bool else keep(_allowed(tensor)))
+            _check_dim(tensor, 2, "attn_mask", "(queries, keys) or (batch * heads, queries, keys)")
+        parts.append(blocked(tensor) if tensor.dtype == torch.bool else keep(_additive_to_bool(tensor)))
     if key_padding_mask is not None:
         tensor = as_tensor(key_padding_mask, "key_padding_mask", "a bool or float tensor")
-        _expect(tensor, 2, "key_padding_mask", "(batch, keys)")
+        _check_dim(tensor, 2, "key_padding_mask", "(batch, keys)")
         tensor = tensor[:, None, None, :]
-        parts.append(blocked(tensor) if tensor.dtype == torch.bool else keep(_allowed(tensor)))
-    return _joined(parts, "attn_mask or key_padding_mask")
+        parts.append(blocked(tensor) if tensor.dtype == torch.bool else keep(_additive_to_bool(tensor)))
+    return _join_parts(parts, "attn_mask or key_padding_mask")
 
 
 def from_sdpa(attn_mask: Any = None, *, is_causal: bool = False) -> Mask:
@@ -66,8 +66,8 @@ def from_sdpa(attn_mask: Any = None, *, is_causal: bool = False) -> Mask:
     parts = [causal(align="start")] if is_causal else []
     if attn_mask is not None:
         tensor = as_tensor(attn_mask, "attn_mask", "a bool or float tensor")
-        parts.append(keep(tensor if tensor.dtype == torch.bool else _allowed(tensor)))
-    return _joined(parts, "attn_mask or is_causal")
+        parts.append(keep(tensor if tensor.dtype == torch.bool else _additive_to_bool(tensor)))
+    return _join_parts(parts, "attn_mask or is_causal")
 
 
 def from_transformers(attention_mask: Any) -> Mask:
@@ -78,9 +78,9 @@ def from_transformers(attention_mask: Any) -> Mask:
     """
     tensor = as_tensor(attention_mask, "attention_mask", "1 for tokens and 0 for padding")
     if tensor.dim() == 4:
-        return keep(tensor if tensor.dtype == torch.bool else _allowed(tensor))
-    _expect(tensor, 2, "attention_mask", "(batch, keys) or (batch, heads, queries, keys)")
-    numbers = _as_float64(tensor)
+        return keep(tensor if tensor.dtype == torch.bool else _additive_to_bool(tensor))
+    _check_dim(tensor, 2, "attention_mask", "(batch, keys) or (batch, heads, queries, keys)")
+    numbers = _to_float64(tensor)
     if has_values(numbers) and not bool(((numbers == 0) | (numbers == 1)).all()):
         raise OptionError(
             "a 2-d attention_mask holds 1 for tokens and 0 for padding",
@@ -91,7 +91,7 @@ def from_transformers(attention_mask: Any) -> Mask:
     return keep((numbers != 0)[:, None, None, :])
 
 
-def _allowed(additive: Tensor) -> Bool[Tensor, "..."]:
+def _additive_to_bool(additive: Tensor) -> Bool[Tensor, "..."]:
     """True where an additive mask adds nothing; refuses values that are neither 0 nor a ban."""
     if not additive.is_floating_point():
         raise DtypeError(
@@ -103,7 +103,7 @@ def _allowed(additive: Tensor) -> Bool[Tensor, "..."]:
     # A mask written in one dtype and cast to another bans with the first one's lowest value.
     lowest = [torch.finfo(dtype).min for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
     bans = torch.tensor([-torch.inf, *lowest], dtype=torch.float64, device=additive.device)
-    numbers = _as_float64(additive)
+    numbers = _to_float64(additive)
     free = numbers == 0
     strange = ~(torch.isin(numbers, bans) | free)
     if has_values(strange) and bool(strange.any()):
@@ -117,7 +117,7 @@ def _allowed(additive: Tensor) -> Bool[Tensor, "..."]:
     return free
 
 
-def _as_float64(tensor: Tensor) -> Tensor:
+def _to_float64(tensor: Tensor) -> Tensor:
     """In a dtype that has comparisons, which float8 has not. Raises DtypeError for complex numbers."""
     if tensor.is_complex():
         raise DtypeError(
@@ -126,7 +126,7 @@ def _as_float64(tensor: Tensor) -> Tensor:
     return tensor.double()
 
 
-def _expect(tensor: Tensor, dimensions: int, name: str, shape: str) -> None:
+def _check_dim(tensor: Tensor, dimensions: int, name: str, shape: str) -> None:
     if tensor.dim() != dimensions:
         raise ShapeError(
             f"{name} has another shape",
@@ -136,7 +136,7 @@ def _expect(tensor: Tensor, dimensions: int, name: str, shape: str) -> None:
         )
 
 
-def _joined(parts: list[Mask], needed: str) -> Mask:
+def _join_parts(parts: list[Mask], needed: str) -> Mask:
     if not parts:
         raise OptionError("no mask was given", expected=needed, got="none of them", do="pass mask=None for no mask")
     whole, *rest = parts

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from regard.contract import Frame
 from regard.errors import DtypeError, ShapeError
-from regard.masks.base import Mask, Rule, checked_frame
-from regard.masks.given import as_tensor, is_of_integers, on_device
+from regard.masks.as_tensor import as_tensor, is_integer_tensor, to_device
+from regard.masks.base import Mask, Rule, make_frame
 from regard.masks.tiles import TileGrid
 from regard.tensors import has_values
 
@@ -40,12 +40,12 @@ class Documents(Mask):
 
     def check_lengths(self, queries: int, keys: int) -> None:
         """Raise ShapeError where the ids have other lengths."""
-        self._of_queries(checked_frame(queries, keys))
+        self._resolve_query_ids(make_frame(queries, keys))
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths; raises ShapeError where the ids have others."""
-        query_ids = on_device(self._of_queries(checked_frame(queries, keys)), device)
-        ids = on_device(self.ids, device)
+        query_ids = to_device(self._resolve_query_ids(make_frame(queries, keys)), device)
+        ids = to_device(self.ids, device)
         one = ids.shape[0] == 1
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -57,15 +57,15 @@ class Documents(Mask):
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """From the smallest and largest id among a tile's queries and among its keys."""
-        of_queries = self._of_queries(grid.frame).cpu()
+        of_queries = self._resolve_query_ids(grid.frame).cpu()
         of_queries = of_queries[:, grid.first_row * grid.tile : grid.stop_row * grid.tile]
-        query_low, query_high = (side[:, None, :, None] for side in _bounds(of_queries, grid.tile))
-        key_low, key_high = (side[:, None, None, :] for side in _bounds(self.ids.cpu(), grid.tile))
+        query_low, query_high = (side[:, None, :, None] for side in _tile_bounds(of_queries, grid.tile))
+        key_low, key_high = (side[:, None, None, :] for side in _tile_bounds(self.ids.cpu(), grid.tile))
         apart = (query_high < key_low) | (key_high < query_low)
         alike = (query_low == key_high) & (query_high == key_low) & (query_low == query_high)
         return grid.codes(empty=apart, full=alike)
 
-    def _of_queries(self, frame: Frame) -> Int[Tensor, "batch queries"]:
+    def _resolve_query_ids(self, frame: Frame) -> Int[Tensor, "batch queries"]:
         given = frame.queries if self.query_ids is None else self.query_ids.shape[1]
         too_many = self.query_ids is None and frame.queries > frame.keys
         if self.ids.shape[1] != frame.keys or given != frame.queries or too_many:
@@ -75,7 +75,7 @@ class Documents(Mask):
                 got=f"{self.ids.shape[1]} ids of keys, {given} of queries",
                 do="give one id a key; where queries are another sequence, give theirs as query_ids",
             )
-        return on_device(self.ids, None)[:, frame.offset :] if self.query_ids is None else self.query_ids
+        return to_device(self.ids, None)[:, frame.offset :] if self.query_ids is None else self.query_ids
 
 
 def documents(
@@ -88,7 +88,7 @@ def documents(
     ``ids`` (batch, keys) or (keys,) integers, of the keys. Queries are the last of them, or have ``query_ids``
     of their own where they are another sequence (cross-attention over packed pairs).
     """
-    first, *rest = (_ids(side) for side in ((ids,) if query_ids is None else (ids, query_ids)))
+    first, *rest = (_ids_to_tensor(side) for side in ((ids,) if query_ids is None else (ids, query_ids)))
     if rest and rest[0].shape[0] != first.shape[0]:
         raise ShapeError(
             "document ids of queries and keys have different batch sizes",
@@ -99,9 +99,9 @@ def documents(
     return Documents(first, rest[0] if rest else None)
 
 
-def _ids(given: Any) -> Int[Tensor, "batch tokens"]:
+def _ids_to_tensor(given: Any) -> Int[Tensor, "batch tokens"]:
     tensor = as_tensor(given, "ids", "integers, one a token")
-    if not is_of_integers(tensor):
+    if not is_integer_tensor(tensor):
         raise DtypeError(
             "document ids are integers",
             expected="an integer dtype",
@@ -118,7 +118,7 @@ def _ids(given: Any) -> Int[Tensor, "batch tokens"]:
     return torch.atleast_2d(tensor).long()  # of uint64 the upper half turns negative, and stays apart from the others
 
 
-def _bounds(ids: Tensor, tile: int) -> tuple[Tensor, Tensor]:
+def _tile_bounds(ids: Tensor, tile: int) -> tuple[Tensor, Tensor]:
     """Smallest and largest id in each tile, (batch, tiles) each."""
     tail = ids.shape[0], -ids.shape[1] % tile
     # Not by functional.pad, whose value is a double: it cannot hold these two, and torch 2.15 refuses them.

@@ -17,9 +17,9 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import OptionError, ShapeError, described
-from regard.masks.base import Mask, Rule, checked_frame
-from regard.masks.given import as_tensor, is_of_integers, on_device
+from regard.errors import OptionError, ShapeError, short_repr
+from regard.masks.as_tensor import as_tensor, is_integer_tensor, to_device
+from regard.masks.base import Mask, Rule, make_frame
 from regard.masks.tiles import TileGrid
 from regard.tensors import has_values
 
@@ -41,7 +41,7 @@ class GlobalTokens(Mask):
 
     def __repr__(self) -> str:
         if self.positions is None or not has_values(self.positions):
-            return f"global_tokens({_kind_of(self.flags if self.positions is None else self.positions)})"
+            return f"global_tokens({_dtype_and_shape(self.flags if self.positions is None else self.positions)})"
         shown = [str(position) for position in self.positions[:9].tolist()]
         return f"global_tokens([{', '.join(shown[:8] + (['...'] if len(shown) > 8 else []))}])"
 
@@ -50,7 +50,7 @@ class GlobalTokens(Mask):
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
-        of_queries, of_keys = (on_device(side, device) for side in self._sides(checked_frame(queries, keys)))
+        of_queries, of_keys = (to_device(side, device) for side in self._query_and_key_flags(make_frame(queries, keys)))
         one = of_keys.shape[0] == 1
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -62,24 +62,24 @@ class GlobalTokens(Mask):
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """Empty where no token of the tile is global; full where all of one side are."""
-        of_queries, of_keys = (side.cpu() for side in self._sides(grid.frame))
+        of_queries, of_keys = (side.cpu() for side in self._query_and_key_flags(grid.frame))
         of_queries = of_queries[:, grid.first_row * grid.tile : grid.stop_row * grid.tile]
-        query_any, query_all = (side[:, None, :, None] for side in _any_all(of_queries, grid.tile))
-        key_any, key_all = (side[:, None, None, :] for side in _any_all(of_keys, grid.tile))
+        query_any, query_all = (side[:, None, :, None] for side in _any_all_per_tile(of_queries, grid.tile))
+        key_any, key_all = (side[:, None, None, :] for side in _any_all_per_tile(of_keys, grid.tile))
         return grid.codes(empty=~(query_any | key_any), full=query_all | key_all)
 
-    def _sides(self, frame: Frame) -> tuple[Bool[Tensor, "batch queries"], Bool[Tensor, "batch keys"]]:
-        of_keys = self._of_keys(frame.keys)
+    def _query_and_key_flags(self, frame: Frame) -> tuple[Bool[Tensor, "batch queries"], Bool[Tensor, "batch keys"]]:
+        of_keys = self._key_flags(frame.keys)
         before = max(0, -frame.offset)  # queries that stand before key 0
         of_queries = torch.nn.functional.pad(of_keys[:, max(0, frame.offset) :], (before, 0))
         return of_queries, of_keys
 
-    def _of_keys(self, keys: int) -> Bool[Tensor, "batch keys"]:
+    def _key_flags(self, keys: int) -> Bool[Tensor, "batch keys"]:
         if self.positions is None:
             assert self.flags is not None
-            flags = on_device(self.flags, None)
+            flags = to_device(self.flags, None)
             return torch.nn.functional.pad(flags, (0, max(0, keys - flags.shape[1])))[:, :keys]
-        positions = on_device(self.positions, None)
+        positions = to_device(self.positions, None)
         flags = torch.zeros(keys + 1, dtype=torch.bool, device=positions.device)  # the last: of all beyond
         return flags.index_fill(0, positions.clamp(max=keys), True)[None, :keys]
 
@@ -99,23 +99,23 @@ def global_tokens(positions: Sequence[int] | Int[Tensor, " tokens"] | Bool[Tenso
                 do="mark each token",
             )
         return GlobalTokens(None, torch.atleast_2d(tensor))
-    whole = tensor.long() if is_of_integers(tensor) else None
+    whole = tensor.long() if is_integer_tensor(tensor) else None
     if whole is None or whole.dim() != 1 or (has_values(whole) and bool((whole < 0).any())):
         raise OptionError(
             "global tokens are given by position",
             expected="a list of indices of 0 or more, or a bool tensor (batch, length)",
-            got=described(positions),
+            got=short_repr(positions),
             do="count from the start of the sequence: global_tokens([0])",
         )
     return GlobalTokens(whole.unique() if has_values(whole) else whole, None)
 
 
-def _kind_of(tensor: Tensor | None) -> str:
+def _dtype_and_shape(tensor: Tensor | None) -> str:
     assert tensor is not None
     return f"{str(tensor.dtype).removeprefix('torch.')} {tuple(tensor.shape)}"
 
 
-def _any_all(flags: Tensor, tile: int) -> tuple[Tensor, Tensor]:
+def _any_all_per_tile(flags: Tensor, tile: int) -> tuple[Tensor, Tensor]:
     """Whether any, and whether all, of each tile's tokens are global; (batch, tiles) each."""
     tail = -flags.shape[1] % tile
     some = torch.nn.functional.pad(flags, (0, tail)).unflatten(1, (-1, tile)).any(2)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 Result = TypeVar("Result")
 
-RESULTS_KEPT = 8  # a step of decoding has lengths of its own, so results would pile up
-BYTES_KEPT = 64 << 20  # besides the latest result
+MAX_RESULTS = 8  # a step of decoding has lengths of its own, so results would pile up
+MAX_BYTES = 64 << 20  # besides the latest result
 
 
 @final
@@ -33,7 +33,7 @@ class Memo:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def recall(self, key: Hashable, make: Callable[[], Result]) -> Result:
+    def get_or_compute(self, key: Hashable, make: Callable[[], Result]) -> Result:
         """The result kept under ``key``; else that of ``make``, which is then kept.
 
         Threads that miss at the same time make it several times, and any of the equal results is kept.
@@ -47,29 +47,29 @@ class Memo:
                 return result
         with torch.inference_mode(False):
             result = make()
-        if all(map(_is_ordinary, tensors_of(result))):
-            self._entries = _fitting(((key, result), *(entry for entry in self._entries if entry[0] != key)))
+        if all(map(_is_reusable, result_tensors(result))):
+            self._entries = _evict(((key, result), *(entry for entry in self._entries if entry[0] != key)))
         return result
 
 
-def tensors_of(result: object) -> Iterable[Tensor]:
+def result_tensors(result: object) -> Iterable[Tensor]:
     """The tensors of a result: itself, or its fields."""
     parts = [result] if isinstance(result, Tensor) else vars(result).values()
     return [part for part in parts if isinstance(part, Tensor)]
 
 
-def _is_ordinary(tensor: Tensor) -> bool:
+def _is_reusable(tensor: Tensor) -> bool:
     """Whether any later call may use it: no subclass (which a trace makes), none of inference mode or torch.func."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     return type(tensor) is Tensor and not wrapped and not tensor.is_inference()
 
 
-def _fitting(entries: tuple[tuple[Hashable, Any], ...]) -> tuple[tuple[Hashable, Any], ...]:
+def _evict(entries: tuple[tuple[Hashable, Any], ...]) -> tuple[tuple[Hashable, Any], ...]:
     """The latest, and of those before it as many as may be kept."""
-    latest, *older = entries[:RESULTS_KEPT]
-    kept, left = [latest], BYTES_KEPT
+    latest, *older = entries[:MAX_RESULTS]
+    kept, left = [latest], MAX_BYTES
     for entry in older:
-        left -= sum(tensor.nbytes for tensor in tensors_of(entry[1]))
+        left -= sum(tensor.nbytes for tensor in result_tensors(entry[1]))
         if left < 0:
             break
         kept.append(entry)

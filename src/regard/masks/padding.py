@@ -17,10 +17,10 @@ from torch import Tensor
 
 from regard.contract import Frame, check_length
 from regard.errors import DtypeError, OptionError, ShapeError, check_choice, check_count
-from regard.masks.base import CPU, Mask, Rule, checked_frame
-from regard.masks.given import as_integers, as_tensor, is_of_integers, on_device
-from regard.masks.lowered import Lowered
-from regard.masks.tensor import keep
+from regard.masks.as_tensor import as_integers, as_tensor, is_integer_tensor, to_device
+from regard.masks.base import CPU, Mask, Rule, make_frame
+from regard.masks.dense_mask import keep
+from regard.masks.kernel_mask import KernelMask
 from regard.masks.tiles import TileGrid
 from regard.tensors import has_values, is_traced
 
@@ -42,12 +42,12 @@ class Padding(Mask):
 
     def __repr__(self) -> str:
         side = "" if self.side == "right" else f", side={self.side!r}"
-        return f"padding({_short(self.lengths)}{side})"
+        return f"padding({_lengths_repr(self.lengths)}{side})"
 
-    def lower_without_tiles(self, frame: Frame) -> Lowered:
+    def lower_without_tiles(self, frame: Frame) -> KernelMask:
         """An interval of keys for each batch entry."""
-        lengths = on_device(self.lengths, CPU)
-        return Lowered(stop=lengths) if self.side == "right" else Lowered(start=frame.keys - lengths)
+        lengths = to_device(self.lengths, CPU)
+        return KernelMask(stop=lengths) if self.side == "right" else KernelMask(start=frame.keys - lengths)
 
     def check_lengths(self, queries: int, keys: int) -> None:
         """Raise ShapeError where an entry is longer than the keys. Not in a trace: it would be of that length."""
@@ -63,9 +63,9 @@ class Padding(Mask):
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
-        checked_frame(queries, keys)
+        make_frame(queries, keys)
         self.check_lengths(queries, keys)
-        lengths, one = on_device(self.lengths, device), self.batch is None
+        lengths, one = to_device(self.lengths, device), self.batch is None
 
         def right(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
             del head, query
@@ -81,8 +81,8 @@ class Padding(Mask):
         """From the first and last key of a tile."""
         lengths = self.lengths.cpu()[:, None, None, None]
         if self.side == "right":
-            return grid.interval(grid.first_key, grid.last_key, None, lengths - 1)
-        return grid.interval(grid.first_key, grid.last_key, grid.frame.keys - lengths, None)
+            return grid.classify_interval(grid.first_key, grid.last_key, None, lengths - 1)
+        return grid.classify_interval(grid.first_key, grid.last_key, grid.frame.keys - lengths, None)
 
 
 def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["right", "left"] = "right") -> Mask:
@@ -99,7 +99,7 @@ def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["ri
             got=f"shape {tuple(tensor.shape)}",
             do="for a padded id matrix use masks.padding_of(ids, pad_id)",
         )
-    if not is_of_integers(tensor):
+    if not is_integer_tensor(tensor):
         raise DtypeError(
             "padding takes whole numbers of tokens",
             expected="integers",
@@ -114,7 +114,7 @@ def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["ri
         raise OptionError(
             "a length is negative",
             expected="0 or more",
-            got=_short(tensor),
+            got=_lengths_repr(tensor),
             do="count the tokens of each batch entry",
         )
     return Padding(tensor, side, longest)
@@ -134,7 +134,7 @@ def padding_of(ids: Tensor | Sequence[Sequence[int]], pad_id: int) -> Mask:
     return keep((ids != int(pad_id))[:, None, None, :])
 
 
-def _short(lengths: Tensor) -> str:
+def _lengths_repr(lengths: Tensor) -> str:
     if not has_values(lengths):
         return f"{lengths.shape[0]} lengths"
     values = [str(length) for length in lengths[:9].tolist()]

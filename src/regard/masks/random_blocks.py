@@ -16,8 +16,8 @@ from jaxtyping import Bool, Int8
 from torch import Tensor
 
 from regard.errors import check_count
-from regard.masks.base import Mask, Rule, checked_frame
-from regard.masks.given import on_device
+from regard.masks.as_tensor import to_device
+from regard.masks.base import Mask, Rule, make_frame
 from regard.masks.tiles import TileGrid
 from regard.tensors import is_traced
 
@@ -41,8 +41,8 @@ class RandomBlocks(Mask):
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
-        frame = checked_frame(queries, keys)
-        drawn, offset = on_device(self._draw(keys), device), frame.offset
+        frame = make_frame(queries, keys)
+        drawn, offset = to_device(self._draw(keys), device), frame.offset
         block, one = self.block, self.heads is None
 
         def rule(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class RandomBlocks(Mask):
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """From the number of drawn blocks among those a tile touches (a table of running sums)."""
         if grid.frame.keys == 0:
-            return grid.partial()
+            return grid.all_partial()
         drawn = self._draw(grid.frame.keys)
         sums = torch.nn.functional.pad(drawn.long().cumsum(1).cumsum(2), (1, 0, 1, 0))
         low = (grid.first_query + grid.frame.offset).clamp(min=0).flatten() // self.block
@@ -74,7 +74,7 @@ class RandomBlocks(Mask):
         heads = 1 if self.heads is None else self.heads
         if is_traced() or torch._C._functorch.peek_interpreter_stack() is not None:  # which refuses random numbers
             return torch.ops.regard.random_blocks.default(heads, blocks, self.count, self.seed)
-        return self._memo.recall(("draw", blocks), lambda: draw(heads, blocks, self.count, self.seed))
+        return self._memo.get_or_compute(("draw", blocks), lambda: draw(heads, blocks, self.count, self.seed))
 
 
 def random_blocks(count: int, *, block: int = 64, seed: int = 0, heads: int | None = None) -> Mask:
@@ -97,7 +97,7 @@ def draw(heads: int, blocks: int, count: int, seed: int) -> Bool[Tensor, "heads 
     return torch.zeros(order.shape, dtype=torch.bool, device="cpu").scatter_(2, chosen, True)
 
 
-def _draw_of_a_trace(heads: int, blocks: int, count: int, seed: int) -> Tensor:
+def _fake_draw(heads: int, blocks: int, count: int, seed: int) -> Tensor:
     """The draw, yet to be filled: all that a trace needs to know."""
     del count, seed
     return torch.empty(heads, blocks, blocks, dtype=torch.bool, device="cpu")
@@ -109,4 +109,4 @@ _LIBRARY.define(
     "random_blocks(SymInt heads, SymInt blocks, SymInt count, int seed) -> Tensor", tags=torch.Tag.pt2_compliant_tag
 )
 _LIBRARY.impl("random_blocks", draw, "CompositeExplicitAutograd")
-torch.library.register_fake("regard::random_blocks", _draw_of_a_trace, lib=_LIBRARY)
+torch.library.register_fake("regard::random_blocks", _fake_draw, lib=_LIBRARY)

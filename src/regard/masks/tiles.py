@@ -20,14 +20,14 @@ from jaxtyping import Bool, Int, Int8
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.errors import OptionError, described
+from regard.errors import OptionError, short_repr
 
 if TYPE_CHECKING:
     from regard.masks.base import Mask, Rule
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
-_WORD = 64
-_LARGEST = 4096  # side of a tile: looking into one takes memory for all its cells
+_WORD_BITS = 64
+_MAX_TILE = 4096  # side of a tile: looking into one takes memory for all its cells
 _TILES_AT_ONCE = 1 << 21  # tiles classified in one step: bounds the memory of the search
 _CELLS_AT_ONCE = 1 << 22  # cells looked into in one step
 
@@ -64,12 +64,12 @@ class TileGrid:
         """Index of each tile's last key."""
         return (self.first_key + self.tile - 1).clamp(max=self.frame.keys - 1)
 
-    def partial(self) -> Int8[Tensor, "1 1 query_tiles key_tiles"]:
+    def all_partial(self) -> Int8[Tensor, "1 1 query_tiles key_tiles"]:
         """Every tile PARTIAL: nothing is known."""
         shape = (1, 1, self.first_query.shape[0], self.first_key.shape[1])
         return torch.full(shape, PARTIAL, dtype=torch.int8, device="cpu")
 
-    def interval(
+    def classify_interval(
         self, smallest: Tensor, largest: Tensor, low: Tensor | int | None, high: Tensor | int | None
     ) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
         """Tiles in which a quantity spans [smallest, largest], for the rule ``low <= quantity <= high``.
@@ -133,7 +133,7 @@ class TileMap:
         """Share of tiles that are not empty: the work left, against dense."""
         return self.bitmap.numel() / max(1, sum(self.counts.values()))
 
-    def copied(self) -> TileMap:
+    def clone(self) -> TileMap:
         """With tensors of its own: what is kept for later calls is not given away."""
         parts = {name: getattr(self, name).clone() for name in ("row_start", "key_tile", "bitmap", "bitmaps")}
         return replace(self, **parts)
@@ -149,7 +149,7 @@ class TileMap:
 
     def dense(self) -> Bool[Tensor, "batch heads queries keys"]:
         """The mask the map stands for, cell by cell; for checks."""
-        bits = (self.bitmaps[..., None] >> torch.arange(_WORD, device="cpu")) & 1
+        bits = (self.bitmaps[..., None] >> torch.arange(_WORD_BITS, device="cpu")) & 1
         full = torch.ones(1, self.tile, self.tile, dtype=torch.bool, device="cpu")
         cells = torch.cat([bits.flatten(2).bool(), full])
         groups = self.batch * self.heads
@@ -165,11 +165,15 @@ class TileMap:
 
 def check_tile(tile: object) -> None:
     """Raise OptionError for a tile size that is not a multiple of 64, or too large to look into."""
-    if isinstance(tile, bool) or not isinstance(tile, Integral) or int(tile) not in range(_WORD, _LARGEST + 1, _WORD):
+    if (
+        isinstance(tile, bool)
+        or not isinstance(tile, Integral)
+        or int(tile) not in range(_WORD_BITS, _MAX_TILE + 1, _WORD_BITS)
+    ):
         raise OptionError(
             "wrong tile size",
-            expected=f"a positive multiple of 64, at most {_LARGEST}",
-            got=described(tile),
+            expected=f"a positive multiple of 64, at most {_MAX_TILE}",
+            got=short_repr(tile),
             do="use tile=64",
         )
 
@@ -189,7 +193,7 @@ def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
     for first in range(0, query_tiles, step):
         grid = TileGrid(frame, tile, first, min(first + step, query_tiles))
         codes = mask.classify(grid).expand(batch, heads, -1, -1)
-        index, bitmap, bitmaps = _look_into(rule, grid, codes)
+        index, bitmap, bitmaps = _resolve_partial_tiles(rule, grid, codes)
         group, row, column = index
         flat = (group * query_tiles + row) * key_tiles + column
         found.append((flat, torch.where(bitmap < 0, bitmap, bitmap + known)))
@@ -197,7 +201,9 @@ def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
         known += bitmaps.shape[0]
     flat = torch.cat([part[0] for part in found]) if found else torch.zeros(0, dtype=torch.long, device="cpu")
     bitmap = torch.cat([part[1] for part in found]) if found else torch.zeros(0, dtype=torch.long, device="cpu")
-    distinct = torch.cat(patterns) if patterns else torch.zeros(0, tile, tile // _WORD, dtype=torch.long, device="cpu")
+    distinct = (
+        torch.cat(patterns) if patterns else torch.zeros(0, tile, tile // _WORD_BITS, dtype=torch.long, device="cpu")
+    )
     if distinct.shape[0]:
         distinct, renamed = torch.unique(distinct, dim=0, return_inverse=True)
         bitmap = torch.where(bitmap < 0, bitmap, renamed[bitmap.clamp(min=0)])
@@ -219,7 +225,7 @@ def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
     )
 
 
-def _look_into(
+def _resolve_partial_tiles(
     rule: Rule, grid: TileGrid, codes: Int8[Tensor, "batch heads query_tiles key_tiles"]
 ) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor, Tensor]:
     """Resolve PARTIAL tiles cell by cell.
@@ -234,11 +240,11 @@ def _look_into(
     patterns: list[Tensor] = []
     known = 0
     for part in unsure.split(max(1, _CELLS_AT_ONCE // tile**2)):
-        cells, exists = _cells(rule, grid, part)
+        cells, exists = _evaluate_cells(rule, grid, part)
         full = (cells | ~exists).flatten(1).all(1)
         some = cells.flatten(1).any(1)
         mixed = some & ~full
-        bitmaps, number = torch.unique(_pack(cells[mixed]), dim=0, return_inverse=True)
+        bitmaps, number = torch.unique(_pack_bits(cells[mixed]), dim=0, return_inverse=True)
         numbering = torch.full((part.shape[0],), -1, device="cpu")
         numbering[mixed] = number + known
         kept.append(part[some])
@@ -248,11 +254,11 @@ def _look_into(
     entries = torch.cat(kept)
     group = entries[:, 0] * heads + entries[:, 1]
     row = entries[:, 2] + grid.first_row
-    empty = torch.zeros(0, tile, tile // _WORD, dtype=torch.long, device="cpu")
+    empty = torch.zeros(0, tile, tile // _WORD_BITS, dtype=torch.long, device="cpu")
     return (group, row, entries[:, 3]), torch.cat(numbers), torch.cat([empty, *patterns])
 
 
-def _cells(
+def _evaluate_cells(
     rule: Rule, grid: TileGrid, part: Int[Tensor, "tiles 4"]
 ) -> tuple[Bool[Tensor, "tiles tile tile"], Bool[Tensor, "tiles tile tile"]]:
     """The mask's cells in some tiles, False beyond the matrix's edge; and which cells exist at all."""
@@ -266,7 +272,7 @@ def _cells(
     return rule(batch, head, query, key).expand_as(exists) & exists, exists
 
 
-def _pack(cells: Bool[Tensor, "tiles tile tile"]) -> Int[Tensor, "tiles tile words"]:
+def _pack_bits(cells: Bool[Tensor, "tiles tile tile"]) -> Int[Tensor, "tiles tile words"]:
     """Bits to 64-bit words, lowest bit first."""
     octets = np.packbits(cells.numpy(), axis=2, bitorder="little")
     return torch.from_numpy(octets.view("<i8").astype(np.int64, copy=False))

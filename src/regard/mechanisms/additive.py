@@ -14,14 +14,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.mechanisms.by_head import by_head
-from regard.mechanisms.hidden_layer import HiddenLayer
+from regard.mechanisms.mlp_score import MLPScoreMechanism
+from regard.mechanisms.per_head_linear import per_head_linear
 
 
 @final
 @explain_arguments
-class Additive(HiddenLayer):
-    """Bahdanau's score. ``HiddenLayer`` says what the options mean."""
+class Additive(MLPScoreMechanism):
+    """Bahdanau's score. ``MLPScoreMechanism`` says what the options mean."""
 
     def __init__(
         self,
@@ -37,13 +37,15 @@ class Additive(HiddenLayer):
         self.key_weight = nn.Parameter(torch.randn(heads, self.inner, head_dim) * head_dim**-0.5)
         self.score_vector = nn.Parameter(torch.randn(heads, self.inner) * self.inner**-0.5)
 
-    def of_query(self, query: Float[Tensor, "batch heads rows head_dim"]) -> Float[Tensor, "batch heads rows inner"]:
+    def project_query(
+        self, query: Float[Tensor, "batch heads rows head_dim"]
+    ) -> Float[Tensor, "batch heads rows inner"]:
         """W_q q."""
-        return by_head(query, self.query_weight.to(query))
+        return per_head_linear(query, self.query_weight.to(query))
 
-    def of_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
+    def project_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
         """W_k k."""
-        return by_head(key, self.key_weight.to(key))
+        return per_head_linear(key, self.key_weight.to(key))
 
     @property
     def vector(self) -> Float[Tensor, "heads inner"]:

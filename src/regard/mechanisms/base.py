@@ -33,10 +33,10 @@ from regard.kernels.select import describe
 from regard.masks.base import Mask
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.paged_cache import PagedCache
-from regard.mechanisms.state import State, wrong_state
+from regard.mechanisms.state import State, wrong_state_error
 from regard.mechanisms.steps import Steps
 from regard.mechanisms.weights import observe_by_weights, weights_by_gradient
-from regard.validation import check_dropout, check_tokens, check_top, checked, query_rows
+from regard.validation import check_dropout, check_tokens, check_top, make_request, query_rows
 
 
 @explain_arguments
@@ -87,7 +87,7 @@ class Mechanism(nn.Module, ABC):
 
         Raises as ``regard.attention`` does, and RefusedError for what the mechanism has no form for.
         """
-        return self.attend(self.request(query, key, value, mask, bias))
+        return self.attend(self.make_request(query, key, value, mask, bias))
 
     def weights(
         self,
@@ -99,7 +99,7 @@ class Mechanism(nn.Module, ABC):
         rows: Sequence[int] | Tensor | None = None,
     ) -> Tensor:
         """Exact weights (batch, heads, rows, keys) of the queries ``rows``; of all queries if None. Before dropout."""
-        request = self.request(query, key, no_values(key), mask, bias)
+        request = self.make_request(query, key, empty_values(key), mask, bias)
         asked = query_rows(rows, query.shape[2], query.device)
         return self.row_weights(request, request.frame.all_rows(query.device) if asked is None else asked)
 
@@ -129,7 +129,7 @@ class Mechanism(nn.Module, ABC):
 
         The entropy is None where the weights are no distribution, and lse where there are no scores.
         """
-        request = self.request(query, key, value, mask, bias)
+        request = self.make_request(query, key, value, mask, bias)
         check_top(top, request.frame.keys)
         asked = query_rows(rows, request.frame.queries, request.device)
         return observe_by_weights(
@@ -161,14 +161,14 @@ class Mechanism(nn.Module, ABC):
         Raises OptionError for a state of another kind.
         """
         if isinstance(state, PagedCache):
-            return self._step_in_pages(query, key, value, state, mask, bias)
+            return self._step_paged(query, key, value, state, mask, bias)
         if not isinstance(state, KeyValueCache):
-            raise wrong_state(state, KeyValueCache, type(self).__name__)
+            raise wrong_state_error(state, KeyValueCache, type(self).__name__)
         state = state.extended(key, value)
         output: Tensor = self(query, state.key, state.value, mask, bias=bias)
         return output, state
 
-    def _step_in_pages(
+    def _step_paged(
         self, query: Tensor, key: Tensor, value: Tensor, state: PagedCache, mask: Mask | None, bias: Bias | None
     ) -> tuple[Tensor, State]:
         """``step`` for sequences of different lengths: one after the other."""
@@ -178,12 +178,12 @@ class Mechanism(nn.Module, ABC):
         ]
         return torch.cat(outputs) if outputs else value.new_zeros(*query.shape[:3], value.shape[3]), state
 
-    def request(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: Bias | None) -> Request:
+    def make_request(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: Bias | None) -> Request:
         """A call, its arguments checked against each other and against the mechanism.
 
         Raises ShapeError, DtypeError, DeviceError, OptionError, and RefusedError for what ``refuses`` names.
         """
-        request = checked(query, key, value, mask=mask, bias=bias, scale=self.scale, dropout=self.active_dropout)
+        request = make_request(query, key, value, mask=mask, bias=bias, scale=self.scale, dropout=self.active_dropout)
         if query.shape[1] != self.heads or query.shape[3] != self.head_dim:
             raise ShapeError(
                 f"query does not fit {type(self).__name__}",
@@ -193,10 +193,10 @@ class Mechanism(nn.Module, ABC):
             )
         reason = self.refuses(request)
         if reason is not None:
-            raise self.refused(reason, request)
+            raise self.refusal_error(reason, request)
         return request
 
-    def refused(self, reason: str, request: Request) -> RefusedError:
+    def refusal_error(self, reason: str, request: Request) -> RefusedError:
         """The error for a call that there is no form for."""
         return RefusedError(
             f"{type(self).__name__} refuses: {reason}",
@@ -216,7 +216,7 @@ class Mechanism(nn.Module, ABC):
 
 
 @explain_arguments
-def no_values(key: Tensor) -> Tensor:
+def empty_values(key: Tensor) -> Tensor:
     """Values (batch, key_heads, keys, 0), for a call that asks for weights alone."""
     check_tokens("key", key, "(batch, key_heads, keys, head_dim)")
     return key[..., :0] if key.dim() else key
@@ -234,7 +234,7 @@ class ScoredMechanism(Mechanism):
         """The scores of some queries, in the dtype of ``query``."""
 
     @final
-    def problem(self, request: Request) -> reference_attention.Problem:
+    def make_problem(self, request: Request) -> reference_attention.ScoreProblem:
         """The call in the form that plain torch computes."""
         return reference_attention.make_problem(
             self.score,
@@ -244,16 +244,18 @@ class ScoredMechanism(Mechanism):
             mask=request.mask,
             bias=request.bias,
             scale=self.scale,
-            trained=tuple(self.parameters()),
+            score_parameters=tuple(self.parameters()),
         )
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output, in plain torch."""
-        return reference_attention.attend(self.problem(request), dropout=request.dropout, dtype=request.query.dtype)
+        return reference_attention.compute_output(
+            self.make_problem(request), dropout=request.dropout, dtype=request.query.dtype
+        )
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """The softmax of the scores of some queries."""
-        return reference_attention.weights_of(self.problem(request), rows)
+        return reference_attention.compute_weights(self.make_problem(request), rows)
 
     def observe(
         self,
@@ -267,7 +269,7 @@ class ScoredMechanism(Mechanism):
         rows: Sequence[int] | Tensor | None = None,
     ) -> Observation:
         """Output and statistics of the weights, before dropout."""
-        request = self.request(query, key, value, mask, bias)
+        request = self.make_request(query, key, value, mask, bias)
         check_top(top, request.frame.keys)
         asked = query_rows(rows, request.frame.queries, request.device)
-        return reference_observe.observe(self.problem(request), top=top, rows=asked, dtype=query.dtype)
+        return reference_observe.observe(self.make_problem(request), top=top, rows=asked, dtype=query.dtype)

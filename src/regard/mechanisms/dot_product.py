@@ -15,7 +15,7 @@ from regard.arguments import explain_arguments
 from regard.contract import Observation
 from regard.errors import check_choice
 from regard.kernels.request import Bias, Request
-from regard.kernels.select import names_of, select
+from regard.kernels.select import impl_names, select
 from regard.masks.base import Mask
 from regard.mechanisms.base import ScoredMechanism
 from regard.mechanisms.paged_cache import PagedCache
@@ -32,7 +32,7 @@ class DotProduct(ScoredMechanism):
     ``scale=None`` is 1/sqrt(head_dim). ``impl`` is the implementation, as for ``regard.attention``.
     """
 
-    implementations: ClassVar[tuple[str, ...]] = names_of("attention")
+    implementations: ClassVar[tuple[str, ...]] = impl_names("attention")
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class DotProduct(ScoredMechanism):
 
     def steps(self, request: Request) -> Steps:
         """The dot product, scaled."""
-        return Steps(request.query, request.key_of_all_heads, request.mask, scale=self.factor)
+        return Steps(request.query, request.repeated_key, request.mask, scale=self.factor)
 
     def observe(
         self,
@@ -85,7 +85,7 @@ class DotProduct(ScoredMechanism):
 
         Raises RefusedError where it was named and keeps its weights to itself, as "sdpa" and "flex" do.
         """
-        request = self.request(query, key, value, mask, bias)
+        request = self.make_request(query, key, value, mask, bias)
         check_top(top, request.frame.keys)
         asked = query_rows(rows, request.frame.queries, request.device)
         return select("observe", self.impl, request).compute(request, top, asked)

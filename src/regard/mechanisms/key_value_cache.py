@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from regard.errors import OptionError, ShapeError, described
+from regard.errors import OptionError, ShapeError, short_repr
 from regard.mechanisms.state import State
 from regard.validation import check_tokens
 
@@ -27,13 +27,13 @@ from regard.validation import check_tokens
 class _Storage:
     """Room for keys and values, of which some tokens are written.
 
-    ``unclaimed`` holds the number of tokens written, until a cache of that length takes it out to write behind them.
-    Taking a key out of a dict is one step: of several threads one gets it, and the others copy.
+    ``unclaimed_lengths`` holds the number of tokens written, until a cache of that length takes it out to write behind
+    them. Taking a key out of a dict is one step: of several threads one gets it, and the others copy.
     """
 
     key: Tensor
     value: Tensor
-    unclaimed: dict[int, bool]
+    unclaimed_lengths: dict[int, bool]
 
 
 @final
@@ -52,12 +52,12 @@ class KeyValueCache(State):
     @property
     def key(self) -> Float[Tensor, "batch key_heads length head_dim"]:
         """The keys, as a view of the storage."""
-        return self._filled().key[:, :, : self.length]
+        return self._require_storage().key[:, :, : self.length]
 
     @property
     def value(self) -> Float[Tensor, "batch key_heads length value_dim"]:
         """The values, as a view of the storage."""
-        return self._filled().value[:, :, : self.length]
+        return self._require_storage().value[:, :, : self.length]
 
     def extended(self, key: Tensor, value: Tensor) -> KeyValueCache:
         """A cache with more tokens at the end. Raises ShapeError where they do not fit those before."""
@@ -67,19 +67,19 @@ class KeyValueCache(State):
         length = self.length + key.shape[2]
         if self._storage is None or self.length == 0:
             return KeyValueCache(length, _Storage(key, value, {length: True}))
-        _check(self.key, key)
-        _check(self.value, value)
+        _check_fits(self.key, key)
+        _check_fits(self.value, value)
         if torch.is_grad_enabled():
             # Writing in place would change tensors that the backward pass needs, be it for the query's gradient only.
             whole = (torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2))
             return KeyValueCache(length, _Storage(*whole, {length: True}))
         storage = self._storage
         frozen = storage.key.is_inference() and not torch.is_inference_mode_enabled()
-        if frozen or storage.key.shape[2] < length or not storage.unclaimed.pop(self.length, False):
-            storage = _Storage(_room(self.key, length), _room(self.value, length), {})
+        if frozen or storage.key.shape[2] < length or not storage.unclaimed_lengths.pop(self.length, False):
+            storage = _Storage(_copy_with_room(self.key, length), _copy_with_room(self.value, length), {})
         storage.key[:, :, self.length : length] = key
         storage.value[:, :, self.length : length] = value
-        storage.unclaimed[length] = True
+        storage.unclaimed_lengths[length] = True
         return KeyValueCache(length, storage)
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> KeyValueCache:
@@ -90,7 +90,7 @@ class KeyValueCache(State):
         key, value = (take_rows(side, entries) for side in (self._storage.key, self._storage.value))
         return KeyValueCache(self.length, _Storage(key, value, {self.length: True}))
 
-    def _filled(self) -> _Storage:
+    def _require_storage(self) -> _Storage:
         if self._storage is None:
             raise ShapeError(
                 "the cache is empty",
@@ -111,12 +111,12 @@ def take_rows(rows: Tensor, entries: object) -> Tensor:
         raise OptionError(
             "entries names rows that are not there",
             expected=f"a tensor (entries,) of integers, each from 0 to {rows.shape[0] - 1}, on {rows.device}",
-            got=described(entries),
+            got=short_repr(entries),
             do="torch.tensor([0, 2]) keeps the rows 0 and 2, counted from 0",
         ) from error
 
 
-def _room(tensor: Tensor, length: int) -> Tensor:
+def _copy_with_room(tensor: Tensor, length: int) -> Tensor:
     """A copy with room for twice ``length`` tokens."""
     room = tensor.new_empty(*tensor.shape[:2], 2 * length, tensor.shape[3])
     room[:, :, : tensor.shape[2]] = tensor
@@ -133,7 +133,7 @@ def _check_pair(key: Tensor, value: Tensor) -> None:
         )
 
 
-def _check(before: Tensor, new: Tensor) -> None:
+def _check_fits(before: Tensor, new: Tensor) -> None:
     same = (before.shape[0], before.shape[1], before.shape[3]) == (new.shape[0], new.shape[1], new.shape[3])
     if not same or before.dtype != new.dtype or before.device != new.device:
         raise ShapeError(

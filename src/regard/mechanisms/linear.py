@@ -24,20 +24,20 @@ from torch import Tensor
 from regard.arguments import explain_arguments
 from regard.contract import Frame
 from regard.errors import DtypeError, ShapeError
-from regard.kernels.autocast import without_autocast
+from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Bias, Request
 from regard.kernels.results import accumulation_dtype
 from regard.masks.base import Mask
 from regard.masks.causal_parts import causal_parts
 from regard.mechanisms.base import Mechanism
 from regard.mechanisms.key_value_cache import take_rows
-from regard.mechanisms.state import State, wrong_state
+from regard.mechanisms.state import State, wrong_state_error
 from regard.validation import check_mask
 
 _CHUNK = 64
-_LARGEST = {torch.float32: 2.0**40, torch.float64: 2.0**300}
+_MAX_INPUT = {torch.float32: 2.0**40, torch.float64: 2.0**300}
 """Tokens beyond these are handled as those that are not finite: products of three would overflow."""
-_SMALLEST = 2.0**-100
+_MIN_FEATURE = 2.0**-100
 """The least that phi gives: where every feature of every key were 0 there would be no mean."""
 
 
@@ -50,8 +50,8 @@ class LinearState(State):
 
     length: int = 0
     sums: Tensor | None = None
-    broken: Tensor | None = None
-    shown: Tensor | None = None
+    has_nonfinite: Tensor | None = None
+    has_visible_key: Tensor | None = None
 
     def check(self, request: Request) -> None:
         """Raise ShapeError unless a request continues what was summed."""
@@ -75,12 +75,13 @@ class LinearState(State):
     def reordered(self, entries: Int[Tensor, " batch"]) -> LinearState:
         """A state of the given batch entries, in that order."""
         sums, broken, shown = (
-            None if part is None else take_rows(part, entries) for part in (self.sums, self.broken, self.shown)
+            None if part is None else take_rows(part, entries)
+            for part in (self.sums, self.has_nonfinite, self.has_visible_key)
         )
         return LinearState(self.length, sums, broken, shown)
 
 
-class _Tokens(NamedTuple):
+class _PreparedTokens(NamedTuple):
     """phi of queries and keys, values with a 1 behind them, all finite; hidden keys are 0."""
 
     query: Float[Tensor, "batch heads queries head_dim"]
@@ -88,7 +89,7 @@ class _Tokens(NamedTuple):
     value: Float[Tensor, "batch heads keys value_and_one"]
     bad_query: Bool[Tensor, "batch heads queries"]
     bad_key: Bool[Tensor, "batch heads keys"]
-    shown: Bool[Tensor, "batch heads keys"]
+    visible_keys: Bool[Tensor, "batch heads keys"]
 
 
 @final
@@ -111,9 +112,9 @@ class Linear(Mechanism):
         """The output; half precision is computed in float32 and rounded once."""
         parts = causal_parts(request.mask, request.frame)
         assert parts is not None
-        with without_autocast(request.device):
-            tokens = _tokens(request, parts.shown(request.frame, request.device))
-            return _output(tokens, LinearState(), parts.high).to(request.query.dtype)
+        with disable_autocast(request.device):
+            tokens = _prepare_tokens(request, parts.visible_keys(request.frame, request.device))
+            return _compute_output(tokens, LinearState(), parts.high).to(request.query.dtype)
 
     def empty_state(self) -> LinearState:
         """Sums of no token."""
@@ -135,8 +136,8 @@ class Linear(Mechanism):
         is hidden was settled when it was summed. Raises RefusedError for a mask that ends before the new keys.
         """
         if not isinstance(state, LinearState):
-            raise wrong_state(state, LinearState, type(self).__name__)
-        request = self.request(query, key, value, None, bias)
+            raise wrong_state_error(state, LinearState, type(self).__name__)
+        request = self.make_request(query, key, value, None, bias)
         state.check(request)
         known, frame = state.length, Frame(query.shape[2], state.length + key.shape[2])
         if mask is not None:
@@ -144,15 +145,17 @@ class Linear(Mechanism):
             mask.check(query.shape[0], self.heads, frame.queries, frame.keys)
         parts = causal_parts(mask, frame)
         if parts is None or (parts.high is not None and parts.high < known):
-            raise self.refused("earlier keys are summed already, so a mask is causal, hides new keys, or both", request)
-        shown = parts.shown(frame, request.device)
-        with without_autocast(request.device):
-            tokens = _tokens(request, None if shown is None else shown[..., known:])
-            output = _output(tokens, state, None if parts.high is None else parts.high - known)
-            return output.to(query.dtype), _after(tokens, state)
+            raise self.refusal_error(
+                "earlier keys are summed already, so a mask is causal, hides new keys, or both", request
+            )
+        shown = parts.visible_keys(frame, request.device)
+        with disable_autocast(request.device):
+            tokens = _prepare_tokens(request, None if shown is None else shown[..., known:])
+            output = _compute_output(tokens, state, None if parts.high is None else parts.high - known)
+            return output.to(query.dtype), _update_state(tokens, state)
 
 
-def _tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _Tokens:
+def _prepare_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _PreparedTokens:
     """What is multiplied. phi of a query is divided by its largest number, which the quotient does not notice."""
     dtype, group = accumulation_dtype(request.query.dtype), request.group
     query = request.query.to(dtype)
@@ -162,27 +165,29 @@ def _tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) 
     query = query.masked_fill(bad_query[..., None], 0.0)
     logarithms = torch.where(query > 0, query.clamp(min=0.0).log1p(), query)
     key = key.masked_fill(bad_key[..., None], 0.0)
-    features = torch.where(key > 0, key + 1.0, key.clamp(max=0.0).exp()).clamp(min=_SMALLEST)
+    features = torch.where(key > 0, key + 1.0, key.clamp(max=0.0).exp()).clamp(min=_MIN_FEATURE)
     kept = (shown & ~bad_key)[..., None]
     value = torch.nn.functional.pad(value.masked_fill(~kept, 0.0), (0, 1), value=1.0)
-    return _Tokens(
+    return _PreparedTokens(
         query=(logarithms - logarithms.detach().amax(-1, keepdim=True)).exp(),
         key=features.masked_fill(~kept, 0.0),
         value=value,
         bad_query=bad_query,
         bad_key=bad_key & shown,
-        shown=shown,
+        visible_keys=shown,
     )
 
 
 def _is_moderate(tokens: Float[Tensor, "batch heads length size"]) -> Bool[Tensor, "batch heads length"]:
     """Which tokens are finite, and small enough that sums of their products are."""
-    return (tokens.abs() < _LARGEST[tokens.dtype]).all(-1)
+    return (tokens.abs() < _MAX_INPUT[tokens.dtype]).all(-1)
 
 
-def _output(tokens: _Tokens, state: LinearState, high: int | None) -> Float[Tensor, "batch heads queries value_dim"]:
+def _compute_output(
+    tokens: _PreparedTokens, state: LinearState, high: int | None
+) -> Float[Tensor, "batch heads queries value_dim"]:
     """The quotient; ``high`` is the last new key that query 0 sees, None where all queries see all keys."""
-    sums, broken, shown = _for_all(tokens, state) if high is None else _causally(tokens, state, high)
+    sums, broken, shown = _sum_all_keys(tokens, state) if high is None else _sum_causal_keys(tokens, state, high)
     # A query that sees nothing has 0/0, which is computed as 0/1 so that its gradients are 0 too.
     means = sums[..., :-1] / sums[..., -1:].masked_fill(~shown[..., None], 1.0)
     bad = (tokens.bad_query | broken) & shown
@@ -194,41 +199,43 @@ _Sums: TypeAlias = tuple[Tensor, Tensor, Tensor]
 finite, and whether it sees one (batch, heads, queries)."""
 
 
-def _for_all(tokens: _Tokens, state: LinearState) -> _Sums:
+def _sum_all_keys(tokens: _PreparedTokens, state: LinearState) -> _Sums:
     """Every query sees every key that is shown."""
-    after = _after(tokens, state)
+    after = _update_state(tokens, state)
     assert after.sums is not None
-    assert after.broken is not None
-    assert after.shown is not None
+    assert after.has_nonfinite is not None
+    assert after.has_visible_key is not None
     queries = tokens.query.shape[2]
-    broken, shown = (flag[..., None].expand(*flag.shape, queries) for flag in (after.broken, after.shown))
+    broken, shown = (
+        flag[..., None].expand(*flag.shape, queries) for flag in (after.has_nonfinite, after.has_visible_key)
+    )
     return tokens.query @ after.sums, broken, shown
 
 
-def _after(tokens: _Tokens, state: LinearState) -> LinearState:
+def _update_state(tokens: _PreparedTokens, state: LinearState) -> LinearState:
     """The state with these tokens too."""
-    sums, broken, shown = tokens.key.mT @ tokens.value, tokens.bad_key.any(-1), tokens.shown.any(-1)
+    sums, broken, shown = tokens.key.mT @ tokens.value, tokens.bad_key.any(-1), tokens.visible_keys.any(-1)
     length = state.length + tokens.key.shape[2]
-    if state.sums is None or state.broken is None or state.shown is None:
+    if state.sums is None or state.has_nonfinite is None or state.has_visible_key is None:
         return LinearState(length, sums, broken, shown)
-    return LinearState(length, state.sums + sums, state.broken | broken, state.shown | shown)
+    return LinearState(length, state.sums + sums, state.has_nonfinite | broken, state.has_visible_key | shown)
 
 
-def _causally(tokens: _Tokens, state: LinearState, high: int) -> _Sums:
+def _sum_causal_keys(tokens: _PreparedTokens, state: LinearState, high: int) -> _Sums:
     """Query i sees the keys up to i + high: those before ``high`` belong to the state, the others are in step."""
     queries, first = tokens.query.shape[2], min(max(high, 0), tokens.key.shape[2])
-    before = _after(
+    before = _update_state(
         tokens._replace(
             key=tokens.key[:, :, :first],
             value=tokens.value[:, :, :first],
             bad_key=tokens.bad_key[..., :first],
-            shown=tokens.shown[..., :first],
+            visible_keys=tokens.visible_keys[..., :first],
         ),
         state,
     )
     assert before.sums is not None
-    assert before.broken is not None
-    assert before.shown is not None
+    assert before.has_nonfinite is not None
+    assert before.has_visible_key is not None
 
     def in_step(side: Tensor) -> Tensor:
         """One key for each query, the last that it sees, in chunks: (batch, heads, chunks, chunk, ...)."""
@@ -245,6 +252,6 @@ def _causally(tokens: _Tokens, state: LinearState, high: int) -> _Sums:
     sums = (query @ key.mT).tril() @ value + query @ earlier
     broken, shown = (
         (in_step(flags).flatten(2, 3)[..., :queries].cumsum(-1) > 0) | known[..., None]
-        for flags, known in ((tokens.bad_key, before.broken), (tokens.shown, before.shown))
+        for flags, known in ((tokens.bad_key, before.has_nonfinite), (tokens.visible_keys, before.has_visible_key))
     )
     return sums.flatten(2, 3)[:, :, :queries], broken, shown

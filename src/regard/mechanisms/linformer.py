@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
 from regard.errors import check_size, check_weights
-from regard.kernels.autocast import without_autocast
+from regard.kernels.autocast import disable_autocast
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.kernels.select import select
@@ -74,17 +74,17 @@ class Linformer(Mechanism):
     def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
         parts, dtype = causal_parts(request.mask, request.frame), accumulation_dtype(request.query.dtype)
         assert parts is not None
-        shown = parts.shown(request.frame, request.device)
+        shown = parts.visible_keys(request.frame, request.device)
         group = 1 if shown is None or shown.shape[1] == 1 else request.group
         key, value = (side.to(dtype).repeat_interleave(group, dim=1) for side in (request.key, request.value))
         bad = ~(key.isfinite().all(-1) & value.isfinite().all(-1))
         kept = ~bad if shown is None else ~bad & shown
-        with without_autocast(request.device):
+        with disable_autocast(request.device):
             projected = replace(
                 request,
                 query=request.query.to(dtype),
-                key=self._projected(self.key_projection, key, kept),
-                value=self._projected(self.value_projection, value, kept),
+                key=self._project(self.key_projection, key, kept),
+                value=self._project(self.value_projection, value, kept),
                 mask=None,
             )
             output = select("attention", impl, projected).compute(projected)
@@ -104,7 +104,7 @@ class Linformer(Mechanism):
             return super().row_weights(request, rows)
         return weights_by_gradient(partial(self._attend, impl="reference"), request, rows)
 
-    def _projected(
+    def _project(
         self,
         weight: Float[Tensor, "projected length"],
         tokens: Float[Tensor, "batch key_heads keys size"],

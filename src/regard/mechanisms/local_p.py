@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from regard import masks
 from regard.arguments import explain_arguments
 from regard.errors import check_size
-from regard.kernels.autocast import without_autocast
-from regard.kernels.reference.attention import Problem, full_precision, weights_of
+from regard.kernels.autocast import disable_autocast
+from regard.kernels.reference.attention import ScoreProblem, compute_weights, full_precision
 from regard.kernels.request import Request
 from regard.kernels.results import accumulation_dtype
 from regard.masks import Mask
 from regard.mechanisms.base import Mechanism
-from regard.mechanisms.by_head import by_head
 from regard.mechanisms.luong import LuongGeneral
+from regard.mechanisms.per_head_linear import per_head_linear
 from regard.mechanisms.steps import Gaussian, Steps
 
 
@@ -53,10 +53,10 @@ class LocalPredictive(Mechanism):
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output."""
         distances = self._distances(request)
-        problem = self.align.problem(self._in_window(request, distances))
+        problem = self.align.make_problem(self._restrict_to_window(request, distances))
         rows = problem.frame.all_rows(request.device)
         with full_precision(problem):
-            weights, broken = _weighed(problem, rows, self._gaussian(distances))
+            weights, broken = _gaussian_weights(problem, rows, self._gaussian(distances))
             empty = (weights == 0.0).all(-1)
             output = problem.mix(nn.functional.dropout(weights, request.dropout), empty, rows)
             return output.masked_fill(broken.any(-1, keepdim=True), torch.nan).to(request.query.dtype)
@@ -64,24 +64,24 @@ class LocalPredictive(Mechanism):
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """The weights a_t of some queries."""
         distances = self._distances(request)
-        problem = self.align.problem(self._in_window(request, distances))
-        weights, broken = _weighed(problem, rows, self._gaussian(distances)[:, :, rows])
+        problem = self.align.make_problem(self._restrict_to_window(request, distances))
+        weights, broken = _gaussian_weights(problem, rows, self._gaussian(distances)[:, :, rows])
         return weights.masked_fill(broken, torch.nan)
 
     def steps(self, request: Request) -> Steps:
         """Those of the alignment in the window, under the Gaussian."""
-        narrowed = self._in_window(request, self._distances(request))
+        narrowed = self._restrict_to_window(request, self._distances(request))
         centre = self.positions(request.query, request.key, request.mask)[..., 0]
         return replace(self.align.steps(narrowed), gate=Gaussian(centre, self.window / 2))
 
     def positions(self, query: Tensor, key: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch heads queries 1"]:
         """p_t of every query; not rounded."""
-        with without_autocast(query.device):
+        with disable_autocast(query.device):
             # A query that is not finite is kept out: its row would make the weights' gradients NaN.
             query = torch.where(query.isfinite().all(-1, keepdim=True), query, 0.0).to(accumulation_dtype(query.dtype))
-            hidden = torch.tanh(by_head(query, self.position_weight.to(query)))
-            share = torch.sigmoid(by_head(hidden, self.position_vector.to(query)[:, None]))
-            return share * (key.shape[2] if mask is None else _shown(mask, query, key))
+            hidden = torch.tanh(per_head_linear(query, self.position_weight.to(query)))
+            share = torch.sigmoid(per_head_linear(hidden, self.position_vector.to(query)[:, None]))
+            return share * (key.shape[2] if mask is None else _count_visible_keys(mask, query, key))
 
     def _distances(self, request: Request) -> Float[Tensor, "batch heads queries keys"]:
         """s - p_t."""
@@ -92,7 +92,7 @@ class LocalPredictive(Mechanism):
         """exp(-(s - p_t)^2 / (2 sigma^2))."""
         return torch.exp(-(distances**2) / (2 * (self.window / 2) ** 2))
 
-    def _in_window(self, request: Request, distances: Float[Tensor, "batch heads queries keys"]) -> Request:
+    def _restrict_to_window(self, request: Request, distances: Float[Tensor, "batch heads queries keys"]) -> Request:
         """The request with its mask narrowed to the window of each query."""
         window = masks.keep(distances.detach().abs() <= self.window)
         return replace(request, mask=window if request.mask is None else request.mask & window)
@@ -102,19 +102,19 @@ class LocalPredictive(Mechanism):
         return f"{super().extra_repr()}, window={self.window}"
 
 
-def _weighed(
-    problem: Problem, rows: Tensor, gaussian: Float[Tensor, "batch heads rows keys"]
+def _gaussian_weights(
+    problem: ScoreProblem, rows: Tensor, gaussian: Float[Tensor, "batch heads rows keys"]
 ) -> tuple[Float[Tensor, "batch heads rows keys"], Bool[Tensor, "batch heads rows keys"]]:
     """align(h_t, s) times the Gaussian; and where it is NaN, with 0 in its place so that gradients are not.
 
     Weights of hidden keys are 0 already; setting them stops gradients, which a huge value could have made Inf.
     """
-    align, allowed = weights_of(problem, rows), problem.allowed(rows)
+    align, allowed = compute_weights(problem, rows), problem.dense_mask(rows)
     weights = align.masked_fill(align.isnan(), 0.0) * gaussian
     return weights if allowed is None else weights.masked_fill(~allowed, 0.0), align.isnan()
 
 
-def _shown(mask: Mask, query: Tensor, key: Tensor) -> Tensor:
+def _count_visible_keys(mask: Mask, query: Tensor, key: Tensor) -> Tensor:
     """How many keys each query may see: (batch or 1, heads or 1, queries or 1, 1)."""
     allowed = mask.dense(query.shape[2], key.shape[2], device=query.device)
     return allowed.expand(*allowed.shape[:3], key.shape[2]).sum(-1, keepdim=True)

@@ -21,8 +21,8 @@ from regard.errors import check_weights
 from regard.kernels.request import Request
 from regard.kernels.select import select
 from regard.mechanisms.base import ScoredMechanism
-from regard.mechanisms.by_head import by_head
-from regard.mechanisms.hidden_layer import HiddenLayer
+from regard.mechanisms.mlp_score import MLPScoreMechanism
+from regard.mechanisms.per_head_linear import per_head_linear
 from regard.mechanisms.steps import Steps
 from regard.positions.base import DistanceBias, PairBias
 
@@ -46,7 +46,7 @@ class LuongDot(ScoredMechanism):
 
     def steps(self, request: Request) -> Steps:
         """The dot product."""
-        return Steps(request.query, request.key_of_all_heads, request.mask)
+        return Steps(request.query, request.repeated_key, request.mask)
 
 
 @final
@@ -65,7 +65,7 @@ class LuongGeneral(ScoredMechanism):
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
         """q W . k; NaN where q W overflowed, which is kept out of the product: 0 times it would be NaN in gradients."""
-        projected = by_head(query, self.weight.to(query).mT)
+        projected = per_head_linear(query, self.weight.to(query).mT)
         bad = ~projected.detach().isfinite().all(-1, keepdim=True)
         return (projected.masked_fill(bad, 0.0) @ key.transpose(-2, -1)).masked_fill(bad, torch.nan)
 
@@ -76,20 +76,22 @@ class LuongGeneral(ScoredMechanism):
         query = request.query
         # A query that is not finite is kept out of the product: its row would make the weight's gradient NaN.
         bad = ~query.isfinite().all(-1, keepdim=True)
-        projected = by_head(query.masked_fill(bad, 0.0), self.weight.to(query).mT).masked_fill(bad, torch.nan).to(query)
+        projected = (
+            per_head_linear(query.masked_fill(bad, 0.0), self.weight.to(query).mT).masked_fill(bad, torch.nan).to(query)
+        )
         request = replace(request, query=projected)
         return select("attention", "auto", request).compute(request)
 
     def steps(self, request: Request) -> Steps:
         """The dot product of q W."""
-        query = by_head(request.query, self.weight.to(request.query).mT)
-        return Steps(query, request.key_of_all_heads, request.mask)
+        query = per_head_linear(request.query, self.weight.to(request.query).mT)
+        return Steps(query, request.repeated_key, request.mask)
 
 
 @final
 @explain_arguments
-class LuongConcat(HiddenLayer):
-    """A hidden layer over query and key side by side. ``HiddenLayer`` says what the options mean."""
+class LuongConcat(MLPScoreMechanism):
+    """A hidden layer over query and key side by side. ``MLPScoreMechanism`` says what the options mean."""
 
     def __init__(
         self,
@@ -104,13 +106,15 @@ class LuongConcat(HiddenLayer):
         self.weight = nn.Parameter(torch.randn(heads, self.inner, 2 * head_dim) * (2 * head_dim) ** -0.5)
         self.score_vector = nn.Parameter(torch.randn(heads, self.inner) * self.inner**-0.5)
 
-    def of_query(self, query: Float[Tensor, "batch heads rows head_dim"]) -> Float[Tensor, "batch heads rows inner"]:
+    def project_query(
+        self, query: Float[Tensor, "batch heads rows head_dim"]
+    ) -> Float[Tensor, "batch heads rows inner"]:
         """W_1 q."""
-        return by_head(query, self.weight[..., : self.head_dim].to(query))
+        return per_head_linear(query, self.weight[..., : self.head_dim].to(query))
 
-    def of_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
+    def project_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
         """W_2 k."""
-        return by_head(key, self.weight[..., self.head_dim :].to(key))
+        return per_head_linear(key, self.weight[..., self.head_dim :].to(key))
 
     @property
     def vector(self) -> Float[Tensor, "heads inner"]:

@@ -17,8 +17,8 @@ from typing import Any, final
 import torch
 
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, RefusedError, check_count, check_size, check_weights, described
-from regard.validation import FLOATS, device_of
+from regard.errors import DtypeError, RefusedError, check_count, check_size, check_weights, short_repr
+from regard.validation import FLOATS, resolve_device
 
 
 @final
@@ -58,15 +58,15 @@ class PagePool:
             raise DtypeError(
                 "attention needs floating-point tensors",
                 expected=", ".join(str(known) for known in FLOATS),
-                got=described(dtype),
+                got=short_repr(dtype),
                 do="make the pool with the dtype of the layer",
             )
-        device = device_of(device)
+        device = resolve_device(device)
         self.page_size, self.limit = page_size, limit
         with torch.inference_mode(False):
             self.key = torch.empty(0, key_heads, page_size, head_dim, dtype=dtype, device=device)
             self.value = torch.empty(0, key_heads, page_size, value_dim, dtype=dtype, device=device)
-        self._free: list[int] = []
+        self._free_indices: list[int] = []
         self.lock = RLock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class PagePool:
     @property
     def free(self) -> int:
         """How many of them no cache holds."""
-        return len(self._free)
+        return len(self._free_indices)
 
     def take(self, count: int) -> list[Page]:
         """``count`` free pages. Raises RefusedError beyond ``limit``, or where there is no memory for them."""
@@ -96,11 +96,11 @@ class PagePool:
         with self.lock:
             if count > self.free:  # which another thread may only raise
                 self._grow(self.pages + count - self.free)
-            return [Page(self, self._free.pop()) for _ in range(count)]
+            return [Page(self, self._free_indices.pop()) for _ in range(count)]
 
     def release(self, index: int) -> None:
         """A page that no cache holds any more. Called wherever Python collects, so it takes no lock."""
-        self._free.append(index)
+        self._free_indices.append(index)
 
     def copy(self, source: Page, target: Page, tokens: int) -> None:
         """The first tokens of a page to another."""
@@ -121,12 +121,12 @@ class PagePool:
         pages = max(16, 2 * before, wanted)
         pages = pages if self.limit is None else min(pages, self.limit)
         with torch.inference_mode(False):
-            key, value = self._room(self.key, pages), self._room(self.value, pages)
+            key, value = self._allocate(self.key, pages), self._allocate(self.value, pages)
             key[:before], value[:before] = self.key, self.value
         self.key, self.value = key, value
-        self._free.extend(range(pages - 1, before - 1, -1))
+        self._free_indices.extend(range(pages - 1, before - 1, -1))
 
-    def _room(self, side: torch.Tensor, pages: int) -> torch.Tensor:
+    def _allocate(self, side: torch.Tensor, pages: int) -> torch.Tensor:
         """Memory for so many pages of keys or values."""
         try:
             return side.new_empty(pages, *side.shape[1:])
@@ -141,12 +141,12 @@ class PagePool:
 
 @final
 class Page:
-    """One page of a pool, held by the caches that refer to it; ``used`` tokens of it are written."""
+    """One page of a pool, held by the caches that refer to it; ``num_written`` tokens of it are written."""
 
-    __slots__ = ("index", "pool", "used")
+    __slots__ = ("index", "num_written", "pool")
 
     def __init__(self, pool: PagePool, index: int) -> None:
-        self.pool, self.index, self.used = pool, index, 0
+        self.pool, self.index, self.num_written = pool, index, 0
 
     def __del__(self) -> None:
         self.pool.release(self.index)

@@ -39,10 +39,10 @@ from regard.errors import (
     check_choice,
     check_count,
     check_kind,
-    described,
+    short_repr,
 )
 from regard.kernels.operators import paged_attention_op
-from regard.kernels.select import names_of
+from regard.kernels.select import impl_names
 from regard.masks.band import Band
 from regard.masks.base import Mask
 from regard.mechanisms.page_pool import Page, PagePool
@@ -59,7 +59,7 @@ class PagedCache(State):
     pool: PagePool
     lengths: tuple[int, ...]
     _pages: tuple[tuple[Page, ...], ...] = field(repr=False)
-    _table: Int[Tensor, "batch most_pages"] = field(repr=False)  # the pages' numbers
+    _page_table: Int[Tensor, "batch most_pages"] = field(repr=False)  # the pages' numbers
     length: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -99,11 +99,11 @@ class PagedCache(State):
         Raises ShapeError, DtypeError, DeviceError where they do not fit the pool, OptionError for ``lengths`` that are
         not there, RefusedError where the pool is full or gradients are asked for.
         """
-        self._check(key, value)
-        added = _counts(lengths, self.batch, key.shape[2])
+        self._check_tokens(key, value)
+        added = _parse_lengths(lengths, self.batch, key.shape[2])
         # No other thread finds the same last page unwritten, or moves the pool's memory, before the tokens are there.
         with torch.no_grad(), self.pool.lock:
-            room = self._room(added)
+            room = self._reserve_pages(added)
             room._write(key, value, self.lengths)
         return room
 
@@ -112,10 +112,10 @@ class PagedCache(State):
 
         Raises OptionError for a sequence that is not there.
         """
-        chosen = self._checked(entries)
+        chosen = self._check_entries(entries)
         lengths = tuple(self.lengths[entry] for entry in chosen)
         pages = tuple(self._pages[entry] for entry in chosen)
-        return PagedCache(self.pool, lengths, pages, self._table[torch.tensor(chosen, dtype=torch.long)])
+        return PagedCache(self.pool, lengths, pages, self._page_table[torch.tensor(chosen, dtype=torch.long)])
 
     def joined(self, other: PagedCache) -> PagedCache:
         """A cache of this one's sequences and then the other's, copying nothing. Both must share a pool.
@@ -130,8 +130,8 @@ class PagedCache(State):
                 got=f"{self.pool!r} and {other.pool!r}",
                 do="extend a cache of this pool with the other's tokens",
             )
-        columns = max(self._table.shape[1], other._table.shape[1])
-        table = torch.cat([_widened(cache._table, columns) for cache in (self, other)])
+        columns = max(self._page_table.shape[1], other._page_table.shape[1])
+        table = torch.cat([_pad_page_table(cache._page_table, columns) for cache in (self, other)])
         return PagedCache(self.pool, self.lengths + other.lengths, self._pages + other._pages, table)
 
     def tokens(self, entry: int) -> tuple[Tensor, Tensor]:
@@ -139,7 +139,7 @@ class PagedCache(State):
 
         Raises OptionError for a sequence that is not there.
         """
-        self._checked([entry])
+        self._check_entries([entry])
         index = torch.tensor([page.index for page in self._pages[entry]], dtype=torch.long)
         key, value = (
             side[index.to(side.device)].transpose(0, 1).flatten(1, 2)[None, :, : self.lengths[entry]]
@@ -170,11 +170,11 @@ class PagedCache(State):
         self._check_query(query)
         check_mask(mask)
         check_scale(scale)
-        check_choice("impl", impl, ("auto", *names_of("attention")))
+        check_choice("impl", impl, ("auto", *impl_names("attention")))
         if impl in ("auto", "native"):
-            reason = paged_attention_op.refuses(query, self._located()) or _refuses(mask)
+            reason = paged_attention_op.refuses(query, self._make_paged()) or _unsupported_mask_reason(mask)
             if reason is None:
-                return self._by_kernel(query, mask, scale)
+                return self._attend_in_kernel(query, mask, scale)
             if impl == "native":
                 raise RefusedError(
                     f"impl 'native' refuses: {reason}",
@@ -182,27 +182,27 @@ class PagedCache(State):
                     got=f"query {tuple(query.shape)} on {query.device}, mask {mask!r}",
                     do='use impl="auto"',
                 )
-        return self._by_sequence(query, mask, scale, impl)
+        return self._attend_per_sequence(query, mask, scale, impl)
 
-    def _checked(self, entries: object) -> list[int]:
+    def _check_entries(self, entries: object) -> list[int]:
         """Sequences by their number. Raise OptionError for one that is not there."""
-        chosen = _integers(entries)
+        chosen = _to_integers(entries)
         if chosen is None or not all(-self.batch <= entry < self.batch for entry in chosen):
             raise OptionError(
                 "there are no such sequences",
                 expected=f"integers from {-self.batch} to {self.batch - 1}",
-                got=described(entries),
+                got=short_repr(entries),
                 do="count sequences from 0",
             )
         return chosen
 
-    def _by_kernel(self, query: Tensor, mask: Mask | None, scale: float | None) -> Tensor:
+    def _attend_in_kernel(self, query: Tensor, mask: Mask | None, scale: float | None) -> Tensor:
         left, right = (mask.left, mask.right) if isinstance(mask, Band) else (None, None)
         factor = query.shape[3] ** -0.5 if scale is None else float(scale)
         low = None if left is None else -left
-        return paged_attention_op.attend(query, self._located(), scale=factor, low=low, high=right)
+        return paged_attention_op.paged_attention(query, self._make_paged(), scale=factor, low=low, high=right)
 
-    def _by_sequence(self, query: Tensor, mask: Mask | None, scale: float | None, impl: str) -> Tensor:
+    def _attend_per_sequence(self, query: Tensor, mask: Mask | None, scale: float | None, impl: str) -> Tensor:
         outputs = [
             attention(query[entry : entry + 1], *self.tokens(entry), mask=mask, scale=scale, impl=impl)
             for entry in range(self.batch)
@@ -211,12 +211,12 @@ class PagedCache(State):
             return query.new_zeros(*query.shape[:3], self.pool.value.shape[3])
         return torch.cat(outputs)
 
-    def _located(self) -> paged_attention_op.Paged:
-        return paged_attention_op.Paged(
-            self.pool.key, self.pool.value, self._table, torch.tensor(self.lengths, dtype=torch.long)
+    def _make_paged(self) -> paged_attention_op.PagedKeysValues:
+        return paged_attention_op.PagedKeysValues(
+            self.pool.key, self.pool.value, self._page_table, torch.tensor(self.lengths, dtype=torch.long)
         )
 
-    def _room(self, added: list[int]) -> PagedCache:
+    def _reserve_pages(self, added: list[int]) -> PagedCache:
         """A cache with pages for the tokens to come. A last page that another branch writes on is copied."""
         size, pages = self.pool.page_size, list(self._pages)
         lengths = tuple(map(sum, zip(self.lengths, added, strict=True)))
@@ -226,7 +226,7 @@ class PagedCache(State):
             if not added[entry] or length % size == 0:
                 continue
             last = pages[entry][-1]
-            if last.used != length % size or last in going_on:
+            if last.num_written != length % size or last in going_on:
                 parted[entry] = last
             going_on.add(last)
         kept = [len(pages[entry]) - (entry in parted) for entry in range(self.batch)]
@@ -238,9 +238,9 @@ class PagedCache(State):
             if entry in parted:
                 self.pool.copy(parted[entry], new[0], self.lengths[entry] % size)
         if not any(wanted):
-            return PagedCache(self.pool, lengths, self._pages, self._table)
+            return PagedCache(self.pool, lengths, self._pages, self._page_table)
         places = [(entry, kept[entry] + number) for entry in range(self.batch) for number in range(wanted[entry])]
-        table = _widened(self._table, max(map(len, pages))).clone()
+        table = _pad_page_table(self._page_table, max(map(len, pages))).clone()
         rows, columns = torch.tensor(places).T
         numbers = [pages[entry][column].index for entry, column in places]
         table[rows, columns] = torch.tensor(numbers, dtype=torch.int32)
@@ -253,20 +253,20 @@ class PagedCache(State):
             if length == known:
                 continue  # another branch may have written on in its last page
             for number in range(known // size, -(-length // size)):
-                pages[number].used = min(length - number * size, size)
+                pages[number].num_written = min(length - number * size, size)
         position = torch.arange(key.shape[2]) + torch.tensor(before, dtype=torch.long)[:, None]
         own = position < torch.tensor(self.lengths, dtype=torch.long)[:, None]
         entry, position = own.nonzero()[:, 0], position[own]
-        page = self._table[entry, position // size].long()
+        page = self._page_table[entry, position // size].long()
         own, page, row = (index.to(self.pool.key.device) for index in (own, page, position % size))
         self.pool.key[page, :, row] = key.transpose(1, 2)[own]
         self.pool.value[page, :, row] = value.transpose(1, 2)[own]
 
-    def _check(self, key: Tensor, value: Tensor) -> None:
+    def _check_tokens(self, key: Tensor, value: Tensor) -> None:
         """Raise unless new tokens fit the pool."""
         for name, tensor, pages in (("key", key, self.pool.key), ("value", value, self.pool.value)):
             wanted = f"({self.batch}, {pages.shape[1]}, new, {pages.shape[3]})"
-            _check_kind(name, tensor, pages)
+            _check_dtype_and_device(name, tensor, pages)
             if tensor.dim() != 4 or tensor.shape != (self.batch, pages.shape[1], key.shape[2], pages.shape[3]):
                 raise ShapeError(
                     f"{name} does not fit the paged cache",
@@ -285,7 +285,7 @@ class PagedCache(State):
     def _check_query(self, query: Tensor) -> None:
         """Raise unless a query fits the pool."""
         pages = self.pool.key
-        _check_kind("query", query, pages)
+        _check_dtype_and_device("query", query, pages)
         if (
             query.dim() != 4
             or (query.shape[0], query.shape[3]) != (self.batch, pages.shape[3])
@@ -300,7 +300,7 @@ class PagedCache(State):
             )
 
 
-def _check_kind(name: str, tensor: Tensor, pages: Tensor) -> None:
+def _check_dtype_and_device(name: str, tensor: Tensor, pages: Tensor) -> None:
     check_tensor(name, tensor, "a torch.Tensor")
     if tensor.dtype != pages.dtype:
         raise DtypeError(
@@ -318,22 +318,22 @@ def _check_kind(name: str, tensor: Tensor, pages: Tensor) -> None:
         )
 
 
-def _counts(lengths: Sequence[int] | Tensor | None, batch: int, new: int) -> list[int]:
+def _parse_lengths(lengths: Sequence[int] | Tensor | None, batch: int, new: int) -> list[int]:
     """How many new tokens each sequence has."""
     if lengths is None:
         return [new] * batch
-    counts = _integers(lengths)
+    counts = _to_integers(lengths)
     if counts is None or len(counts) != batch or not all(0 <= count <= new for count in counts):
         raise OptionError(
             "lengths says how many of the new tokens are a sequence's own",
             expected=f"{batch} integers from 0 to {new}",
-            got=described(lengths),
+            got=short_repr(lengths),
             do="leave it out where all are",
         )
     return counts
 
 
-def _integers(numbers: object) -> list[int] | None:
+def _to_integers(numbers: object) -> list[int] | None:
     """The integers of a list, or of a tensor of one dimension; None where it is none."""
     if isinstance(numbers, Tensor) and (not is_dense(numbers) or numbers.is_meta):
         return None
@@ -345,12 +345,12 @@ def _integers(numbers: object) -> list[int] | None:
     return [int(number) for number in listed]
 
 
-def _widened(table: Tensor, columns: int) -> Tensor:
+def _pad_page_table(table: Tensor, columns: int) -> Tensor:
     """The table with room for as many pages a sequence; what is named there is never read."""
     return torch.nn.functional.pad(table, (0, columns - table.shape[1]))
 
 
-def _refuses(mask: Mask | None) -> str | None:
+def _unsupported_mask_reason(mask: Mask | None) -> str | None:
     """Why a mask cannot be used in the pages; None if it can."""
     if mask is None or (isinstance(mask, Band) and mask.align == "end"):
         return None

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import OptionError, described
+from regard.errors import OptionError, short_repr
 
 
 class State(ABC):
@@ -31,11 +31,11 @@ class State(ABC):
         """A state of the given batch entries, in that order: what beam search keeps. OptionError for others."""
 
 
-def wrong_state(state: object, wanted: type[State], mechanism: str) -> OptionError:
+def wrong_state_error(state: object, wanted: type[State], mechanism: str) -> OptionError:
     """The error for a state that is not of this mechanism's kind."""
     return OptionError(
         f"this is no state of {mechanism}",
         expected=f"a {wanted.__name__}: mechanism.empty_state(), or what an earlier step returned",
-        got=type(state).__name__ if isinstance(state, State) else described(state),
+        got=type(state).__name__ if isinstance(state, State) else short_repr(state),
         do="start with the empty state of the mechanism or layer that takes the steps",
     )

@@ -26,7 +26,7 @@ Attend: TypeAlias = Callable[[Request], Tensor]
 RowWeights: TypeAlias = Callable[[Request, Tensor], Tensor]
 """A request and indices of queries (rows) -> their weights (batch, heads, rows, keys)."""
 
-_CHANNELS = 64
+_ROWS_PER_PASS = 64
 """Rows that share a backward pass: a head_dim that every mechanism and kernel takes."""
 
 
@@ -40,12 +40,12 @@ def weights_by_gradient(
     """
     batch, heads, _, _ = request.query.shape
     dtype = torch.float64 if request.query.dtype == torch.float64 else torch.float32
-    request = replace(request, key=request.key_of_all_heads, dropout=0.0)
-    parts = [_some_weights(attend, request, some, dtype) for some in rows.split(_CHANNELS)]
+    request = replace(request, key=request.repeated_key, dropout=0.0)
+    parts = [_differentiate_rows(attend, request, some, dtype) for some in rows.split(_ROWS_PER_PASS)]
     return torch.cat(parts, dim=2) if parts else request.query.new_zeros(batch, heads, 0, request.frame.keys)
 
 
-def _some_weights(
+def _differentiate_rows(
     attend: Attend, request: Request, rows: Int[Tensor, " rows"], dtype: torch.dtype
 ) -> Float[Tensor, "batch heads rows keys"]:
     """One backward pass."""
@@ -62,7 +62,7 @@ def _some_weights(
         output = attend(replace(request, query=query, key=key, value=value))
         own = output[:, :, rows, torch.arange(rows.shape[0], device=rows.device)]
         (gradient,) = torch.autograd.grad(own.sum(), value, create_graph=differentiable, materialize_grads=True)
-    allowed = _allowed(request, rows)
+    allowed = _dense_mask_rows(request, rows)
     broken = own.detach().isnan()[..., None]
     return gradient.transpose(2, 3).masked_fill(broken if allowed is None else broken & allowed, torch.nan)
 
@@ -84,14 +84,14 @@ def observe_by_weights(
     request = replace(request, dropout=0.0)
     batch, heads, _, _ = request.query.shape
     keys, received, parts = request.frame.keys, None, []
-    for some in request.frame.all_rows(request.device).split(_CHANNELS):
+    for some in request.frame.all_rows(request.device).split(_ROWS_PER_PASS):
         weights = row_weights(request, some)
         total = weights.sum(2)
         received = total if received is None else received + total
-        parts.append((_entropy(weights), *_largest(weights, _allowed(request, some), top)))
+        parts.append((_entropy(weights), *_top_weights(weights, _dense_mask_rows(request, some), top)))
     if received is None:
         like = request.query.new_zeros(batch, heads, 0, keys)
-        received, parts = like.sum(2), [(_entropy(like), *_largest(like, None, top))]
+        received, parts = like.sum(2), [(_entropy(like), *_top_weights(like, None, top))]
     entropies, top_keys, top_weights = (torch.cat(column, dim=2) for column in zip(*parts, strict=True))
     return Observation(
         output=attend(request),
@@ -104,7 +104,7 @@ def observe_by_weights(
     )
 
 
-def _allowed(request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
+def _dense_mask_rows(request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
     """The mask for some queries."""
     if request.mask is None:
         return None
@@ -116,7 +116,7 @@ def _entropy(weights: Float[Tensor, "batch heads rows keys"]) -> Float[Tensor, "
     return (weights * -weights.masked_fill(weights <= 0, 1.0).log()).sum(-1)
 
 
-def _largest(
+def _top_weights(
     weights: Float[Tensor, "batch heads rows keys"],
     allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None,
     top: int,

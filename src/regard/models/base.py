@@ -176,7 +176,7 @@ class EncoderDecoder(Decoder, ABC):
         return None
 
     @property
-    def attends(self) -> bool:
+    def has_attention(self) -> bool:
         """Whether the target looks at the source by attention, so that there are ``cross_attention_weights``."""
         return True
 

@@ -35,7 +35,7 @@ from regard.masks import Mask
 from regard.models import checkpoint_reader, checkpoint_writer
 from regard.models.base import Encoder
 from regard.models.check_token_ids import check_token_ids
-from regard.models.config_file import MOST_LAYERS, ConfigFile
+from regard.models.config_file import MAX_LAYERS, ConfigFile
 from regard.models.weight_names import Row, WeightNames
 from regard.positions import Learned
 from regard.text import Pooling
@@ -70,7 +70,7 @@ WEIGHT_NAMES = WeightNames(
         Row("pooler.dense", "pooler"),
     ),
     prefix="bert.",
-    ignored=(r"embeddings\.(position|token_type)_ids",),
+    ignored_patterns=(r"embeddings\.(position|token_type)_ids",),
     heads=("cls.", "classifier.", "qa_outputs."),
 )
 """Names in Hugging Face files, and in this model."""
@@ -104,7 +104,7 @@ class BertConfig:
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width", "heads", "inner", "max_length", "segments"):
             check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MOST_LAYERS)
+        check_count("layers", self.layers, most=MAX_LAYERS)
         check_weights(vocabulary=self.vocabulary, width=self.width)
         check_count("pad_id", self.pad_id, least=0, most=self.vocabulary - 1)
         for name in ("dropout", "attention_dropout"):
@@ -204,7 +204,7 @@ class Bert(Encoder):
         self.segments = nn.Embedding(config.segments, config.width)
         self.norm = nn.LayerNorm(config.width, eps=config.epsilon)
         self.dropout = Dropout(config.dropout)
-        self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))
+        self.layers = nn.ModuleList(_make_layer(config) for _ in range(config.layers))
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
         self._init_weights()
 
@@ -256,17 +256,17 @@ class Bert(Encoder):
         hyperparameters = BertConfig.from_hugging_face(config)
         has_pooler = any(name.startswith("pooler.") for name in origins)
         checkpoint_reader.check_layers(hyperparameters.layers, origins, "layers")
-        with checkpoint_reader.without_memory():
+        with checkpoint_reader.init_on_meta():
             model = cls(replace(hyperparameters, pooler=has_pooler))
-        checkpoint_reader.fill(model, origins, dtype)
-        model.tokenizer = checkpoint_reader.tokenizer_of(
+        checkpoint_reader.load_weights(model, origins, dtype)
+        model.tokenizer = checkpoint_reader.read_tokenizer(
             folder,
-            pad_id=config.optional("pad_token_id"),
+            pad_id=config.optional_integer("pad_token_id"),
             limit=hyperparameters.max_length,
             vocabulary=hyperparameters.vocabulary,
         )
         model.pooling = Pooling.read(folder)
-        model.notes = checkpoint_reader.notes_of(folder, left_out)
+        model.notes = checkpoint_reader.loading_notes(folder, left_out)
         return model.eval()
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
@@ -284,7 +284,10 @@ class Bert(Encoder):
         if self.pooling is not None and not self.pooling.others:
             files |= self.pooling.files(self.config.width, self.config.max_length)
         checkpoint_writer.write_folder(
-            checkpoint_writer.as_folder(folder), files, WEIGHT_NAMES.to_file(self.state_dict()), overwrite=overwrite
+            checkpoint_writer.to_folder_path(folder),
+            files,
+            WEIGHT_NAMES.to_file(self.state_dict()),
+            overwrite=overwrite,
         )
 
     def _embed(self, ids: Tensor, segments: Tensor | None) -> Tensor:
@@ -316,7 +319,7 @@ class Bert(Encoder):
         nn.init.normal_(self.positions.weight, std=float(self.config.deviation))
 
 
-def _layer(config: BertConfig) -> EncoderBlock:
+def _make_layer(config: BertConfig) -> EncoderBlock:
     """One layer. The published code drops attention weights, not the feed-forward's inner layer."""
     return EncoderBlock(
         attention=MultiHeadAttention(config.width, config.heads, dropout=config.attention_dropout),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import DtypeError, OptionError, ShapeError, described
+from regard.errors import DtypeError, OptionError, ShapeError, short_repr
 from regard.tensors import check_dense, is_dense
 
 
@@ -17,10 +17,10 @@ def check_step(tokens: object, state: Any, kind: type[Any], size: int) -> None:
         raise OptionError(
             "this is no state of decoding of this model",
             expected=f"a {kind.__name__}: what model.start(source) gave, or the step before",
-            got=described(state),
+            got=short_repr(state),
             do="state = model.start(source), then logits, state = model.step(tokens, state)",
         )
-    rows: int = len(state.groups.of)
+    rows: int = len(state.groups.group_ids)
     if isinstance(tokens, Tensor) and is_dense(tokens) and tokens.shape != (rows,):
         raise ShapeError(
             "tokens do not fit the state",
@@ -38,7 +38,7 @@ def check_token_ids(name: str, indices: object, size: int) -> None:
         raise DtypeError(
             "a model reads token ids",
             expected="ids (batch, length), a tensor of integers",
-            got=described(indices),
+            got=short_repr(indices),
             do="batch = model.tokenizer.encode(texts); model(batch.ids, mask=batch.mask)",
         )
     check_dense(name, indices)

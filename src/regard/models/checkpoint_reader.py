@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 
 from regard.errors import CheckpointError
 from regard.models.config_file import read_json_object
-from regard.models.weight_names import Origin, Stored, listed
+from regard.models.weight_names import Origin, StoredTensor, abbreviate_names
 from regard.text import Tokenizer
 
 WEIGHTS = "model.safetensors"
@@ -31,29 +31,29 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _log = logging.getLogger("regard")
 
 
-def stored_tensors(folder: Path) -> dict[str, Stored]:
+def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     """Every tensor of a model folder, from the headers alone.
 
     Of ``model.safetensors``, or of the files its index names. Raises CheckpointError where there are none, or a file is
     damaged or missing.
     """
     if (folder / WEIGHTS).exists():
-        return {tensor.name: tensor for tensor in _header(folder / WEIGHTS)}
+        return {tensor.name: tensor for tensor in _read_header(folder / WEIGHTS)}
     if (folder / INDEX).exists():
-        return _sharded(folder)
+        return _read_index(folder)
     pickles = sorted({path.name for pattern in _PICKLES for path in folder.glob(pattern)})
     if pickles:
         raise CheckpointError(
             f"{folder} has its weights in a pickle only",
             expected=f"{WEIGHTS} (or {INDEX})",
-            got=listed(pickles) + "; opening a pickle can run code, so regard never does",
+            got=abbreviate_names(pickles) + "; opening a pickle can run code, so regard never does",
             do="take a revision of the model with safetensors; or, if you trust the source, convert it with "
             "transformers: AutoModel.from_pretrained(folder).save_pretrained(new_folder)",
         )
     raise CheckpointError(
         f"{folder} has no weights",
         expected=f"{WEIGHTS} (or {INDEX})",
-        got=listed(sorted(path.name for path in folder.iterdir())),
+        got=abbreviate_names(sorted(path.name for path in folder.iterdir())),
         do="copy or download the folder again",
     )
 
@@ -71,13 +71,13 @@ def check_layers(layers: int, stored: Iterable[str], name: str) -> None:
 
 
 @contextmanager
-def without_memory() -> Iterator[None]:
-    """Modules made here have shapes but no numbers, until ``fill`` gives them some."""
-    with torch.device("meta"), _NoDraw():
+def init_on_meta() -> Iterator[None]:
+    """Modules made here have shapes but no numbers, until ``load_weights`` gives them some."""
+    with torch.device("meta"), _SkipInit():
         yield
 
 
-def fill(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.dtype) -> None:
+def load_weights(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.dtype) -> None:
     """Give ``model``, built without memory, its weights, each from its origin.
 
     Raises CheckpointError where tensors are missing or do not fit.
@@ -88,7 +88,7 @@ def fill(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.dtype) ->
         raise CheckpointError(
             "the checkpoint lacks tensors of the model",
             expected=f"{len(wanted)} tensors",
-            got=f"{len(missing)} missing: {listed(missing)}",
+            got=f"{len(missing)} missing: {abbreviate_names(missing)}",
             do="check that config.json and the weights belong together",
         )
     extra = [part.name for name, origin in origins.items() if name not in wanted for part in origin.stored]
@@ -96,17 +96,17 @@ def fill(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.dtype) ->
         raise CheckpointError(
             "the checkpoint holds tensors that the model has no place for",
             expected=f"{len(wanted)} tensors",
-            got=listed(list(dict.fromkeys(extra))),
+            got=abbreviate_names(list(dict.fromkeys(extra))),
             do="check that config.json and the weights belong together",
         )
     for origin in origins.values():
         _check_origin(origin, wanted)
-    model.load_state_dict(_read(origins, wanted, dtype), assign=True)
-    _settle(model, dtype)
+    model.load_state_dict(_read_tensors(origins, wanted, dtype), assign=True)
+    _allocate_empty_buffers(model, dtype)
     model.requires_grad_(True)
 
 
-def _settle(model: nn.Module, dtype: torch.dtype) -> None:
+def _allocate_empty_buffers(model: nn.Module, dtype: torch.dtype) -> None:
     """Give buffers that are of no checkpoint, and hold nothing, a place: they only tell device and dtype."""
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
@@ -114,7 +114,7 @@ def _settle(model: nn.Module, dtype: torch.dtype) -> None:
                 module._buffers[name] = torch.empty(buffer.shape, dtype=dtype)
 
 
-def tokenizer_of(folder: Path, *, pad_id: int | None, limit: int, vocabulary: int) -> Tokenizer | None:
+def read_tokenizer(folder: Path, *, pad_id: int | None, limit: int, vocabulary: int) -> Tokenizer | None:
     """The tokenizer in ``folder``, None where there is none.
 
     Raises CheckpointError where it has tokens that the model lacks.
@@ -133,16 +133,16 @@ def tokenizer_of(folder: Path, *, pad_id: int | None, limit: int, vocabulary: in
     return tokenizer
 
 
-def notes_of(folder: Path, left_out: list[str]) -> tuple[str, ...]:
+def loading_notes(folder: Path, left_out: list[str]) -> tuple[str, ...]:
     """What loading left out, in words; also logged as a warning of the logger "regard", which standard error shows."""
     if not left_out:
         return ()
-    note = f"{folder}: left out {len(left_out)} tensors of a head on top of the encoder: {listed(left_out)}"
+    note = f"{folder}: left out {len(left_out)} tensors of a head on top of the encoder: {abbreviate_names(left_out)}"
     _log.warning(note)
     return (note,)
 
 
-class _NoDraw(TorchFunctionMode):
+class _SkipInit(TorchFunctionMode):
     """Skips random starts: there is nothing to fill, and torch takes a second to import what would fill it."""
 
     def __torch_function__(
@@ -154,16 +154,16 @@ class _NoDraw(TorchFunctionMode):
         return function(*args, **options)
 
 
-def _header(file: Path) -> list[Stored]:
+def _read_header(file: Path) -> list[StoredTensor]:
     try:
         with safe_open(file, framework="pt") as opened:
             slices = [(name, opened.get_slice(name)) for name in opened.keys()]  # noqa: SIM118 (not a dict)
-            return [Stored(name, file, part.get_dtype(), tuple(part.get_shape())) for name, part in slices]
+            return [StoredTensor(name, file, part.get_dtype(), tuple(part.get_shape())) for name, part in slices]
     except (SafetensorError, OSError) as error:
-        raise _damaged(file, error) from error
+        raise _damaged_file_error(file, error) from error
 
 
-def _damaged(file: Path, error: Exception) -> CheckpointError:
+def _damaged_file_error(file: Path, error: Exception) -> CheckpointError:
     pointer = file.is_file() and file.stat().st_size < 1024 and file.read_bytes().startswith(b"version https://git-lfs")
     if pointer:
         return CheckpointError(
@@ -181,7 +181,7 @@ def _damaged(file: Path, error: Exception) -> CheckpointError:
     )
 
 
-def _sharded(folder: Path) -> dict[str, Stored]:
+def _read_index(folder: Path) -> dict[str, StoredTensor]:
     places = read_json_object(folder / INDEX).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise CheckpointError(
@@ -199,13 +199,13 @@ def _sharded(folder: Path) -> dict[str, Stored]:
                 got=repr(name),
                 do="copy or download all the parts",
             )
-    found = {tensor.name: tensor for name in sorted(set(places.values())) for tensor in _header(folder / name)}
+    found = {tensor.name: tensor for name in sorted(set(places.values())) for tensor in _read_header(folder / name)}
     missing = [name for name, file in places.items() if name not in found or found[name].file.name != file]
     if missing:
         raise CheckpointError(
             "a part of the checkpoint lacks tensors that the index names",
             expected=f"{len(places)} tensors",
-            got=f"{len(missing)} missing: {listed(missing)}",
+            got=f"{len(missing)} missing: {abbreviate_names(missing)}",
             do="copy or download all the parts",
         )
     return found
@@ -217,7 +217,7 @@ def _check_origin(origin: Origin, shapes: Mapping[str, tuple[int, ...]]) -> None
     if origin.stored_shape() != expected:
         expected = expected[::-1] if origin.transposed else expected
         raise CheckpointError(
-            f"{listed([part.name for part in origin.stored])} has another shape than the model",
+            f"{abbreviate_names([part.name for part in origin.stored])} has another shape than the model",
             expected=f"{expected}, from config.json" + (" and joined" if len(origin.stored) > 1 else ""),
             got=f"{', '.join(str(part.shape) for part in origin.stored)} in {origin.stored[0].file}",
             do="check that config.json and the weights belong together",
@@ -232,17 +232,17 @@ def _check_origin(origin: Origin, shapes: Mapping[str, tuple[int, ...]]) -> None
             )
 
 
-def _read(
+def _read_tensors(
     origins: Mapping[str, Origin], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
 ) -> dict[str, Tensor]:
     """The tensors themselves, as copies: the file may be replaced while the model lives."""
-    cuts: dict[tuple[Stored, ...], list[str]] = {}
+    cuts: dict[tuple[StoredTensor, ...], list[str]] = {}
     for name, origin in origins.items():
         cuts.setdefault(origin.stored, []).append(name)
     state: dict[str, Tensor] = {}
-    with _Files() as files:
+    with _OpenFiles() as files:
         for names in cuts.values():
-            joined = origins[names[0]].joined(files.read)
+            joined = origins[names[0]].read_joined(files.read)
             for name in names:
                 origin = origins[name]
                 sizes = [shapes[part][0] for part in origin.names] if len(origin.names) > 1 else None
@@ -251,19 +251,19 @@ def _read(
     return state
 
 
-class _Files(ExitStack):
+class _OpenFiles(ExitStack):
     """Files of tensors, each opened once."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._opened: dict[Path, Any] = {}
+        self._handles: dict[Path, Any] = {}
 
-    def read(self, tensor: Stored) -> Tensor:
+    def read(self, tensor: StoredTensor) -> Tensor:
         """The tensor, in the dtype of its file. Raises CheckpointError for a damaged file."""
         try:
-            if tensor.file not in self._opened:
-                self._opened[tensor.file] = self.enter_context(safe_open(tensor.file, framework="pt"))
-            read: Tensor = self._opened[tensor.file].get_tensor(tensor.name)
+            if tensor.file not in self._handles:
+                self._handles[tensor.file] = self.enter_context(safe_open(tensor.file, framework="pt"))
+            read: Tensor = self._handles[tensor.file].get_tensor(tensor.name)
         except (SafetensorError, OSError) as error:
-            raise _damaged(tensor.file, error) from error
+            raise _damaged_file_error(tensor.file, error) from error
         return read

@@ -13,12 +13,12 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from regard.errors import OptionError, OutputError, OutputExistsError, RegardError, check_flag, described, unwritable
-from regard.models.weight_names import listed
-from regard.text.aside import recover, written_folder
+from regard.atomic_write import atomic_write_folder, recover_folder
+from regard.errors import OptionError, OutputError, OutputExistsError, RegardError, check_flag, short_repr, write_error
+from regard.models.weight_names import abbreviate_names
 
 WEIGHTS = "model.safetensors"
-_WRITTEN = {
+_MODEL_FILES = {
     "config.json",
     WEIGHTS,
     "tokenizer.json",
@@ -31,7 +31,7 @@ _WRITTEN = {
     "1_Pooling",
 }
 """All that ``write_folder`` ever writes, and so all that it may replace."""
-_LITTER = {".ds_store", "thumbs.db", "desktop.ini"}
+_DESKTOP_FILES = {".ds_store", "thumbs.db", "desktop.ini"}
 
 
 def config_text(fields: Mapping[str, object], dtype: torch.dtype) -> str:
@@ -52,7 +52,7 @@ def write_folder(
     Raises OutputExistsError where ``folder`` exists: without ``overwrite`` always, with it where it holds anything but
     a model. With ``keep_others`` too that is no reason: it goes into the new folder.
     """
-    with written_aside(folder, overwrite=overwrite, keep_others=keep_others) as aside:
+    with atomic_model_folder(folder, overwrite=overwrite, keep_others=keep_others) as aside:
         for name, content in files.items():
             (aside / name).parent.mkdir(exist_ok=True)
             (aside / name).write_text(content, encoding="utf-8")
@@ -74,7 +74,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 @contextmanager
-def written_aside(folder: Path, *, overwrite: bool = False, keep_others: bool = False) -> Iterator[Path]:
+def atomic_model_folder(folder: Path, *, overwrite: bool = False, keep_others: bool = False) -> Iterator[Path]:
     """An empty folder to write into, which becomes ``folder`` when all is written, or is removed where that fails.
 
     Arguments and OutputExistsError as for ``write_folder``.
@@ -83,27 +83,27 @@ def written_aside(folder: Path, *, overwrite: bool = False, keep_others: bool = 
     check_flag("keep_others", keep_others)
     folder = folder.expanduser().absolute()
     try:
-        check_free(folder, overwrite=overwrite, keep_others=keep_others)
-        with written_folder(folder, _others) as aside:
+        check_replaceable(folder, overwrite=overwrite, keep_others=keep_others)
+        with atomic_write_folder(folder, _foreign_files) as aside:
             yield aside
     except RegardError:
         raise
     except OSError as error:
-        raise unwritable(f"the folder {described(str(folder))} cannot be written", error) from error
+        raise write_error(f"the folder {short_repr(str(folder))} cannot be written", error) from error
 
 
 def recover_model(folder: Path) -> None:
     """Put in order what kills left of writing a model folder, while nobody writes it."""
-    recover(folder.expanduser().absolute(), _others)
+    recover_folder(folder.expanduser().absolute(), _foreign_files)
 
 
-def as_folder(folder: object) -> Path:
+def to_folder_path(folder: object) -> Path:
     """The folder to write. Raises OptionError for what names none: another object, no text, half a character."""
     if not isinstance(folder, str | Path):
         raise OptionError(
             "a folder is named by a string or a path",
             expected="a str or a Path",
-            got=described(folder),
+            got=short_repr(folder),
             do='"my-model"',
         )
     name = str(folder)
@@ -111,7 +111,7 @@ def as_folder(folder: object) -> Path:
         raise OptionError(
             "this cannot be the name of a folder",
             expected="characters that the system takes in a name",
-            got=described(name),
+            got=short_repr(name),
             do='"my-model"',
         )
     return Path(folder)
@@ -126,38 +126,38 @@ def _is_encodable(name: str) -> bool:
     return True
 
 
-def check_new(folder: Path, do: str = "choose another name") -> None:
+def check_not_exists(folder: Path, do: str = "choose another name") -> None:
     """Raise OutputExistsError, which says what to ``do``, where ``folder`` exists."""
     if os.path.lexists(folder):
         raise OutputExistsError(f"{folder} exists already", expected="a new folder", got="an existing one", do=do)
 
 
-def check_free(folder: Path, *, overwrite: bool, keep_others: bool = False) -> None:
+def check_replaceable(folder: Path, *, overwrite: bool, keep_others: bool = False) -> None:
     """Raise OutputExistsError unless ``folder`` is free, or may be replaced and nothing in it would be lost."""
     if not os.path.lexists(folder):
         return
     if not overwrite:
-        check_new(folder, do="choose another name, or pass overwrite=True")
+        check_not_exists(folder, do="choose another name, or pass overwrite=True")
     if folder.is_symlink() or not folder.is_dir():
         raise OutputExistsError(
             f"{folder} is no folder", expected="a folder to replace", got="a link or a file", do="choose another name"
         )
-    others = [] if keep_others else _others(folder)
+    others = [] if keep_others else _foreign_files(folder)
     if others:
         raise OutputExistsError(
             f"{folder} holds files that are not of a saved model, and they would be lost",
-            expected="only " + ", ".join(sorted(_WRITTEN)),
-            got=listed(others),
+            expected="only " + ", ".join(sorted(_MODEL_FILES)),
+            got=abbreviate_names(others),
             do="choose another name, or move these files away",
         )
 
 
-def is_litter(name: str) -> bool:
+def is_desktop_file(name: str) -> bool:
     """Whether it is a file that a desktop leaves in folders that somebody looked into."""
-    return name.lower() in _LITTER
+    return name.lower() in _DESKTOP_FILES
 
 
-def _others(folder: Path) -> list[str]:
+def _foreign_files(folder: Path) -> list[str]:
     """What is in a folder and was written neither here nor by a desktop."""
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not is_litter(path.name)}
-    return sorted(found - _WRITTEN)
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not is_desktop_file(path.name)}
+    return sorted(found - _MODEL_FILES)

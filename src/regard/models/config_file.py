@@ -13,10 +13,10 @@ from typing import Any, TypeVar, final, get_origin, get_type_hints
 
 from regard.errors import LARGEST_SIZE, CheckpointError, RegardError
 
-MOST_LAYERS = 4096
+MAX_LAYERS = 4096
 """Of a stack: more would take hours to be made."""
-_LARGEST_FILE = 2**24
-_PLAIN = (str, int, float, bool, type(None))
+_MAX_FILE_BYTES = 2**24
+_JSON_SCALARS = (str, int, float, bool, type(None))
 
 Config = TypeVar("Config")
 
@@ -41,31 +41,31 @@ class ConfigFile:
             raise CheckpointError(
                 f"{self.path} does not say which architecture it is of",
                 expected='a field "model_type"',
-                got="fields " + _listed(self.fields),
+                got="fields " + _join_names(self.fields),
                 do='for a BERT add "model_type": "bert"',
             )
         return str(self.fields["model_type"])
 
-    def optional(self, field: str) -> int | None:
+    def optional_integer(self, field: str) -> int | None:
         """An integer of 0 or more, or None where the field is absent or null."""
-        return None if self.fields.get(field) is None else self._integer(field, lowest=0)
+        return None if self.fields.get(field) is None else self._read_integer(field, lowest=0)
 
     def size(self, field: str, *, default: int | None = None, divides: str | None = None) -> int:
         """A number of 1 to ``LARGEST_SIZE``; ``divides`` names a field that it must divide."""
         if field not in self.fields and default is not None:
             return default
-        size = self._integer(field, lowest=1)
+        size = self._read_integer(field, lowest=1)
         if divides is not None and self.size(divides) % size:
-            raise self._wrong(field, f"a divisor of {divides}={self.size(divides)}")
+            raise self._field_error(field, f"a divisor of {divides}={self.size(divides)}")
         return size
 
     def index(self, field: str, *, default: int, below: str) -> int:
         """A number from 0 to one less than the field ``below``."""
         if self.fields.get(field) is None:
             return default
-        index = self._integer(field, lowest=0)
+        index = self._read_integer(field, lowest=0)
         if index >= self.size(below):
-            raise self._wrong(field, f"less than {below}={self.size(below)}")
+            raise self._field_error(field, f"less than {below}={self.size(below)}")
         return index
 
     def number(self, field: str, *, default: float, below: float = math.inf) -> float:
@@ -73,7 +73,9 @@ class ConfigFile:
         value = self.fields.get(field, default)
         real = isinstance(value, int | float) and not isinstance(value, bool)
         if not real or not math.isfinite(value) or not 0 <= value < below:
-            raise self._wrong(field, "a number of 0 or more" + (f", less than {below:g}" if below < math.inf else ""))
+            raise self._field_error(
+                field, "a number of 0 or more" + (f", less than {below:g}" if below < math.inf else "")
+            )
         return float(value)
 
     def choice(self, field: str, valid: Iterable[str], *, default: str) -> str:
@@ -81,21 +83,21 @@ class ConfigFile:
         options = list(valid)
         value = self.fields.get(field, default)
         if value not in options:
-            raise self._wrong(field, "one of " + ", ".join(options))
+            raise self._field_error(field, "one of " + ", ".join(options))
         return str(value)
 
     def require(self, field: str, only: object, *, default: object) -> None:
         """Raise unless the field has the only value that has a form here."""
         if self.fields.get(field, default) != only:
-            raise self._wrong(field, f"{json.dumps(only)}, the only form supported")
+            raise self._field_error(field, f"{json.dumps(only)}, the only form supported")
 
-    def typed(self, kind: type[Config]) -> Config:
+    def parse_dataclass(self, kind: type[Config]) -> Config:
         """The dataclass ``kind``, each field read by the type it declares; absent ones keep their defaults.
 
         Raises CheckpointError for what the class refuses, too.
         """
         types = get_type_hints(kind)
-        return self.build(kind, **{name: self._of_type(name, types[name]) for name in types if name in self.fields})
+        return self.build(kind, **{name: self._read_field(name, types[name]) for name in types if name in self.fields})
 
     def build(self, kind: type[Config], **values: Any) -> Config:
         """The dataclass ``kind`` of values that were read. Raises CheckpointError for what the class refuses."""
@@ -109,53 +111,53 @@ class ConfigFile:
                 do="check that the file belongs to this model",
             ) from error
 
-    def _of_type(self, field: str, kind: Any) -> object:
+    def _read_field(self, field: str, kind: Any) -> object:
         if kind is str:
-            return self._string(field)
+            return self._read_string(field)
         if kind is float:
             return self.number(field, default=0.0)
         if kind is bool:
-            return self._truth(field)
+            return self._read_bool(field)
         if get_origin(kind) is Mapping:
-            return self._options(field)
+            return self._read_options(field)
         if kind == str | None:
-            return None if self.fields[field] is None else self._string(field)
-        return self._integer(field, lowest=0) if kind is int else self.optional(field)
+            return None if self.fields[field] is None else self._read_string(field)
+        return self._read_integer(field, lowest=0) if kind is int else self.optional_integer(field)
 
-    def _string(self, field: str) -> str:
+    def _read_string(self, field: str) -> str:
         if not isinstance(self.fields[field], str):
-            raise self._wrong(field, "a string")
+            raise self._field_error(field, "a string")
         return str(self.fields[field])
 
-    def _truth(self, field: str) -> bool:
+    def _read_bool(self, field: str) -> bool:
         if not isinstance(self.fields[field], bool):
-            raise self._wrong(field, "true or false")
+            raise self._field_error(field, "true or false")
         return bool(self.fields[field])
 
-    def _options(self, field: str) -> dict[str, Any]:
+    def _read_options(self, field: str) -> dict[str, Any]:
         """Named numbers, strings and truth values."""
         options = self.fields[field]
-        if not isinstance(options, dict) or not all(isinstance(one, _PLAIN) for one in options.values()):
-            raise self._wrong(field, "an object of numbers, strings, true, false and null")
+        if not isinstance(options, dict) or not all(isinstance(one, _JSON_SCALARS) for one in options.values()):
+            raise self._field_error(field, "an object of numbers, strings, true, false and null")
         for name, value in options.items():
             if isinstance(value, int | float) and not abs(value) <= LARGEST_SIZE:
-                raise self._wrong(field, f"numbers of at most {LARGEST_SIZE}, and {name!r} is one")
+                raise self._field_error(field, f"numbers of at most {LARGEST_SIZE}, and {name!r} is one")
         return dict(options)
 
-    def _integer(self, field: str, *, lowest: int) -> int:
+    def _read_integer(self, field: str, *, lowest: int) -> int:
         if field not in self.fields:
             raise CheckpointError(
                 f"{self.path} lacks the field {field!r}",
                 expected=f"an integer, {lowest} to {LARGEST_SIZE}",
-                got="fields " + _listed(self.fields),
+                got="fields " + _join_names(self.fields),
                 do="copy or download the folder again",
             )
         value = self.fields[field]
         if isinstance(value, bool) or not isinstance(value, int) or not lowest <= value <= LARGEST_SIZE:
-            raise self._wrong(field, f"an integer, {lowest} to {LARGEST_SIZE}")
+            raise self._field_error(field, f"an integer, {lowest} to {LARGEST_SIZE}")
         return value
 
-    def _wrong(self, field: str, expected: str) -> CheckpointError:
+    def _field_error(self, field: str, expected: str) -> CheckpointError:
         return CheckpointError(
             f"{self.path} has an unusable {field!r}",
             expected=expected,
@@ -168,15 +170,15 @@ def read_json_object(path: Path) -> dict[str, Any]:
     """The JSON object in a file. Raises CheckpointError where it is missing, too large, or something else."""
     try:
         with path.open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-        if len(content) > _LARGEST_FILE:
-            raise ValueError(f"the file is larger than {_LARGEST_FILE} bytes")
+            content = file.read(_MAX_FILE_BYTES + 1)
+        if len(content) > _MAX_FILE_BYTES:
+            raise ValueError(f"the file is larger than {_MAX_FILE_BYTES} bytes")
         fields = json.loads(content.decode("utf-8"))
     except FileNotFoundError:
         raise CheckpointError(
             f"{path.parent} has no {path.name}",
             expected="a model folder in Hugging Face layout: config.json, model.safetensors, tokenizer.json",
-            got=_entries(path.parent),
+            got=_list_entries(path.parent),
             do="give the folder that holds config.json itself",
         ) from None
     except (OSError, ValueError, RecursionError) as error:
@@ -193,10 +195,10 @@ def read_json_object(path: Path) -> dict[str, Any]:
     return fields
 
 
-def _entries(folder: Path) -> str:
-    return _listed(sorted(entry.name for entry in folder.iterdir())) or "an empty folder"
+def _list_entries(folder: Path) -> str:
+    return _join_names(sorted(entry.name for entry in folder.iterdir())) or "an empty folder"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _join_names(names: Iterable[str]) -> str:
     listed = list(names)
     return ", ".join(listed[:12]) + (f" and {len(listed) - 12} more" if len(listed) > 12 else "")

@@ -16,13 +16,13 @@ from typing import NamedTuple, Protocol, final
 import torch
 
 from regard.arguments import explain_arguments
-from regard.errors import CheckpointError, DtypeError, MissingPackageError, OptionError, described
+from regard.errors import CheckpointError, DtypeError, MissingPackageError, OptionError, short_repr
 from regard.models.base import Encoder, EncoderDecoder
 from regard.models.bert import Bert
 from regard.models.config_file import ConfigFile
 from regard.models.recurrent import Recurrent
 from regard.models.transformer import Transformer
-from regard.validation import FLOATS, device_of
+from regard.validation import FLOATS, resolve_device
 
 
 class FolderReader(Protocol):
@@ -68,17 +68,17 @@ TRANSLATOR = ModelKind(
     "check the path; to make one: regard train translate --data pairs.tsv --out model/",
 )
 
-_UNREACHED = "the Hub cannot be reached"
+_HUB_UNREACHABLE = "the Hub cannot be reached"
 _HUB_REASONS = {
     "GatedRepoError": "the Hub gives this model only to those whom its owner allows",
     "RepositoryNotFoundError": "the Hub has no such model, or it is private",
     "OfflineModeIsEnabled": "HF_HUB_OFFLINE forbids asking the Hub",
-    "LocalEntryNotFoundError": _UNREACHED,
-    "TransportError": _UNREACHED,
+    "LocalEntryNotFoundError": _HUB_UNREACHABLE,
+    "TransportError": _HUB_UNREACHABLE,
 }
 """What is said for an error of huggingface_hub, or of the network under it, by the name of its class."""
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_LONGEST_HUB_NAME = 2 * 96 + 1  # owner and model, each of 96 characters at most
+_MAX_HUB_NAME = 2 * 96 + 1  # owner and model, each of 96 characters at most
 _HUB_FILES = [
     "config.json",
     "model.safetensors",
@@ -112,11 +112,11 @@ def load(
         raise DtypeError(
             "weights are floating-point numbers",
             expected=", ".join(map(str, FLOATS)),
-            got=described(dtype),
+            got=short_repr(dtype),
             do="leave dtype out for torch.float32",
         )
-    target = device_of(device)
-    folder = folder_of(folder_or_name)
+    target = resolve_device(device)
+    folder = resolve_folder(folder_or_name)
     config = ConfigFile.read(folder)
     if config.model_type not in _MODELS:
         raise CheckpointError(
@@ -128,23 +128,23 @@ def load(
     return _MODELS[config.model_type](folder, config, dtype=dtype or torch.float32).to(target)
 
 
-def load_reader(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Bert:
+def load_encoder(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Bert:
     """A model that reads texts. Raises CheckpointError for another kind, and what ``load`` raises."""
     model = load(folder_or_name, dtype=dtype)
     if not isinstance(model, Bert):
-        raise _other_kind(folder_or_name, "reads texts, such as a BERT", model)
+        raise _wrong_kind_error(folder_or_name, "reads texts, such as a BERT", model)
     return model
 
 
 def load_translator(folder_or_name: str | Path, *, device: torch.device | str | None = None) -> EncoderDecoder:
     """A model that translates. Raises CheckpointError for another kind, and what ``load`` raises."""
-    model = load(folder_of(folder_or_name, TRANSLATOR), device=device)
+    model = load(resolve_folder(folder_or_name, TRANSLATOR), device=device)
     if not isinstance(model, EncoderDecoder):
-        raise _other_kind(folder_or_name, "translates, as `regard train translate` leaves it", model)
+        raise _wrong_kind_error(folder_or_name, "translates, as `regard train translate` leaves it", model)
     return model
 
 
-def _other_kind(name: str | Path, wanted: str, model: object) -> CheckpointError:
+def _wrong_kind_error(name: str | Path, wanted: str, model: object) -> CheckpointError:
     return CheckpointError(
         f"{name} is a model of another kind",
         expected=f"a model that {wanted}",
@@ -153,20 +153,22 @@ def _other_kind(name: str | Path, wanted: str, model: object) -> CheckpointError
     )
 
 
-def folder_of(folder_or_name: str | Path, kind: ModelKind = ANY_MODEL) -> Path:
+def resolve_folder(folder_or_name: str | Path, kind: ModelKind = ANY_MODEL) -> Path:
     """The folder that a name stands for: a packaged model, a local folder, or a download from the Hub."""
     if not isinstance(folder_or_name, str | Path):
         raise OptionError(
             "a model is named by a string or a path",
             expected=kind.names,
-            got=described(folder_or_name),
+            got=short_repr(folder_or_name),
             do="for example 'minilm'" if kind.packaged else "for example 'model/'",
         )
     name = str(folder_or_name)
     if name in _PACKAGED:
-        return _packaged(name)
+        return _packaged_folder(name)
     if not name.strip():
-        raise _no_such_model(name, "an empty name", kind, do="name one, such as 'minilm'" if kind.packaged else "")
+        raise _no_such_model_error(
+            name, "an empty name", kind, do="name one, such as 'minilm'" if kind.packaged else ""
+        )
     path = Path(folder_or_name).expanduser()
     if os.path.isdir(path):  # noqa: PTH112 (False, and no error, for what can be no path)
         return path
@@ -177,16 +179,16 @@ def folder_of(folder_or_name: str | Path, kind: ModelKind = ANY_MODEL) -> Path:
             got="a file",
             do="give the folder that it lies in",
         )
-    is_hub_name = len(name) <= _LONGEST_HUB_NAME and _HUB_NAME.fullmatch(name) and (kind.on_hub or "/" in name)
+    is_hub_name = len(name) <= _MAX_HUB_NAME and _HUB_NAME.fullmatch(name) and (kind.on_hub or "/" in name)
     if isinstance(folder_or_name, Path) or not is_hub_name:
-        raise _no_such_model(name, "no such folder", kind)
+        raise _no_such_model_error(name, "no such folder", kind)
     near = get_close_matches(name.lower(), kind.packaged, n=1, cutoff=0.75)
     if near and "/" not in name:  # somebody's model on the Hub may well be called minilm
-        raise _no_such_model(name, "no such folder or packaged model", kind, do=f"did you mean {near[0]!r}?")
-    return _downloaded(name, kind)
+        raise _no_such_model_error(name, "no such folder or packaged model", kind, do=f"did you mean {near[0]!r}?")
+    return _download(name, kind)
 
 
-def _packaged(name: str) -> Path:
+def _packaged_folder(name: str) -> Path:
     module, package, folder = _PACKAGED[name]
     spec = importlib.util.find_spec(module)  # finds the package's files without running them
     if spec is None or not spec.submodule_search_locations:
@@ -199,12 +201,12 @@ def _packaged(name: str) -> Path:
     return Path(next(iter(spec.submodule_search_locations))) / folder
 
 
-def _downloaded(name: str, kind: ModelKind) -> Path:
+def _download(name: str, kind: ModelKind) -> Path:
     try:
         import huggingface_hub
     except ImportError:
         raise MissingPackageError(
-            f"no folder {described(name)} here, and fetching a model from the Hub needs a package",
+            f"no folder {short_repr(name)} here, and fetching a model from the Hub needs a package",
             expected=f"{kind.names}; for names on the Hub, huggingface_hub",
             got="huggingface_hub is not installed",
             do="check the name, or pip install 'regard[hub]'",
@@ -213,7 +215,7 @@ def _downloaded(name: str, kind: ModelKind) -> Path:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
     # Its errors for "no such model", "no network" and "not allowed" share no base class but Exception.
     except Exception as error:
-        raise _no_such_model(name, f"no such folder here, and {_hub_reason(error)}", kind) from error
+        raise _no_such_model_error(name, f"no such folder here, and {_hub_reason(error)}", kind) from error
 
 
 def _hub_reason(error: Exception) -> str:
@@ -225,5 +227,5 @@ def _hub_reason(error: Exception) -> str:
     return "the download from the Hub failed" + (f": {first_line[:200]}" if first_line else "")
 
 
-def _no_such_model(name: str, got: str, kind: ModelKind, do: str = "") -> CheckpointError:
-    return CheckpointError(f"no model {described(name)}", expected=kind.names, got=got, do=do or kind.do)
+def _no_such_model_error(name: str, got: str, kind: ModelKind, do: str = "") -> CheckpointError:
+    return CheckpointError(f"no model {short_repr(name)}", expected=kind.names, got=got, do=do or kind.do)

@@ -40,7 +40,7 @@ from regard.masks import Mask
 from regard.mechanisms import Mechanism
 from regard.models.base import SequenceOutput
 from regard.models.check_token_ids import check_step, check_token_ids
-from regard.models.config_file import MOST_LAYERS
+from regard.models.config_file import MAX_LAYERS
 from regard.models.recurrent_cells import CELLS, BidirectionalLayers, RecurrentLayers
 from regard.models.recurrent_decoders import (
     BahdanauDecoder,
@@ -50,7 +50,7 @@ from regard.models.recurrent_decoders import (
     RecurrentState,
 )
 from regard.models.token_model import TokenConfig, TokenModel
-from regard.models.weight_names import unchanged
+from regard.models.weight_names import same_names
 from regard.record import record
 from regard.tensors import check_tensor
 from regard.validation import check_dropout, check_mask
@@ -85,7 +85,7 @@ class RecurrentConfig(TokenConfig):
     def __post_init__(self) -> None:
         for name in ("hidden", "window"):
             check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MOST_LAYERS)
+        check_count("layers", self.layers, most=MAX_LAYERS)
         check_dropout(self.dropout)
         check_flag("input_feeding", self.input_feeding)
         for kind, name, valid in (
@@ -110,14 +110,14 @@ class Recurrent(TokenModel):
 
     model_type = "regard-recurrent"
     config_class = RecurrentConfig
-    rows = unchanged("source_words", "target_words", "encoder.{path}", "decoder.{path}", "fit", "output")
+    rows = same_names("source_words", "target_words", "encoder.{path}", "decoder.{path}", "fit", "output")
 
     def __init__(self, config: RecurrentConfig) -> None:
         super().__init__(config)
         self.encoder = BidirectionalLayers(
             config.cell, int(config.width), int(config.hidden), layers=config.layers, dropout=config.dropout
         )
-        self.decoder = _decoder(config)
+        self.decoder = _make_decoder(config)
         self.dropout = Dropout(config.dropout)
         size = self.decoder.size if config.shared == "none" else config.width
         self.fit = nn.Identity() if size == self.decoder.size else nn.Linear(self.decoder.size, size, bias=False)
@@ -126,7 +126,7 @@ class Recurrent(TokenModel):
         self._init_embeddings()
 
     @property
-    def attends(self) -> bool:
+    def has_attention(self) -> bool:
         """Whether the decoder looks at the source; with attention "none" it has the last state alone."""
         return self.config.attention != "none"
 
@@ -136,15 +136,15 @@ class Recurrent(TokenModel):
         ``mask`` is the same for all queries and shows the first tokens of a source, as ``masks.padding`` does; others
         are a RefusedError, since recurrent cells read every token up to the last.
         """
-        hidden = self._hidden(self._decode(source, target, mask))
+        hidden = self._project_hidden(self._decode(source, target, mask))
         return SequenceOutput(hidden, linear_activation(hidden, self.output))
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> RecurrentState:
         """The state after reading ``source``. See ``EncoderDecoder.start``."""
         check_token_ids("source ids", source, self.vocab_sizes[0])
-        _check_some("source ids", source)
+        _check_not_empty("source ids", source)
         if lengths is not None:
-            lengths = _checked_lengths(lengths, source)
+            lengths = _check_lengths(lengths, source)
         tokens, last = self.encoder(self.dropout(self.source_words(source)), lengths)
         # Autocast leaves some of them in half precision, in which sums over many steps would lose digits.
         dtype = self.output.weight.dtype
@@ -155,7 +155,7 @@ class Recurrent(TokenModel):
         """The logits of what follows ``tokens`` (rows), and the next state."""
         check_step(tokens, state, RecurrentState, self.vocab_sizes[1])
         hidden, following = self.decoder.step(self.dropout(self.target_words(tokens)), state)
-        return linear_activation(self._hidden(hidden), self.output), following
+        return linear_activation(self._project_hidden(hidden), self.output), following
 
     def cross_attention_weights(
         self, source: Tensor, target: Tensor, *, mask: Mask | None = None
@@ -174,18 +174,18 @@ class Recurrent(TokenModel):
         self._check_attention()
         with record(self.decoder) as seen:
             logits, following = self.step(tokens, state)
-            return logits, following, state.groups.rows(seen[-1].weights()[:, 0])[:, 0]
+            return logits, following, state.groups.queries_to_rows(seen[-1].weights()[:, 0])[:, 0]
 
     def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length size"]:
         """What the decoder makes of a target that is known."""
         check_token_ids("source ids", source, self.vocab_sizes[0])
         check_token_ids("target ids", target, self.vocab_sizes[1])
         _check_sizes(source, target)
-        state = self.start(source, lengths=None if mask is None else _lengths_of(mask, source))
+        state = self.start(source, lengths=None if mask is None else _lengths_from_mask(mask, source))
         given: Tensor = self.decoder.forward_sequence(self.dropout(self.target_words(target)), state)
         return given
 
-    def _hidden(self, given: Tensor) -> Tensor:
+    def _project_hidden(self, given: Tensor) -> Tensor:
         """What the decoder gave, in the size that the output reads."""
         hidden: Tensor = self.fit(self.dropout(given))
         return hidden
@@ -200,9 +200,9 @@ class Recurrent(TokenModel):
             )
 
 
-def _decoder(config: RecurrentConfig) -> RecurrentDecoder:
+def _make_decoder(config: RecurrentConfig) -> RecurrentDecoder:
     """The decoder that belongs to an attention."""
-    attention = _attention(config)
+    attention = _make_attention(config)
     late = attention is not None and config.attention != "additive"
     fed = config.hidden if not late or config.input_feeding else 0
     layers = RecurrentLayers(
@@ -215,7 +215,7 @@ def _decoder(config: RecurrentConfig) -> RecurrentDecoder:
     return BahdanauDecoder(attention, layers, config.width)
 
 
-def _attention(config: RecurrentConfig) -> Mechanism | None:
+def _make_attention(config: RecurrentConfig) -> Mechanism | None:
     """One head as wide as the state."""
     if config.attention == "none":
         return None
@@ -223,7 +223,7 @@ def _attention(config: RecurrentConfig) -> Mechanism | None:
     return mechanism(config.attention, heads=1, head_dim=config.hidden, **options)
 
 
-def _check_some(name: str, ids: Tensor) -> None:
+def _check_not_empty(name: str, ids: Tensor) -> None:
     """Raise ShapeError where there is nothing to read: cells take at least one step."""
     if 0 in ids.shape:
         raise ShapeError(
@@ -236,7 +236,7 @@ def _check_some(name: str, ids: Tensor) -> None:
 
 def _check_sizes(source: Tensor, target: Tensor) -> None:
     """Raise ShapeError unless there are as many targets as sources, and each has a token."""
-    _check_some("target ids", target)
+    _check_not_empty("target ids", target)
     if len(source) != len(target):
         raise ShapeError(
             "source and target are batches of different sizes",
@@ -246,7 +246,7 @@ def _check_sizes(source: Tensor, target: Tensor) -> None:
         )
 
 
-def _lengths_of(mask: Mask, source: Tensor) -> Int[Tensor, " batch"]:
+def _lengths_from_mask(mask: Mask, source: Tensor) -> Int[Tensor, " batch"]:
     """How many tokens of each source the mask shows. Raises RefusedError unless they are its first ones."""
     check_mask(mask)
     batch, length = source.shape
@@ -264,7 +264,7 @@ def _lengths_of(mask: Mask, source: Tensor) -> Int[Tensor, " batch"]:
     )
 
 
-def _checked_lengths(lengths: Tensor, source: Tensor) -> Int[Tensor, " batch"]:
+def _check_lengths(lengths: Tensor, source: Tensor) -> Int[Tensor, " batch"]:
     """The lengths on the CPU, where torch wants them. Raises ShapeError or DataError for those that do not fit."""
     check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
     if lengths.shape != source.shape[:1]:

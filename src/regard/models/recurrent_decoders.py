@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from regard import masks
 from regard.masks import Mask
 from regard.mechanisms import Mechanism
-from regard.mechanisms.hidden_layer import HiddenLayer
+from regard.mechanisms.mlp_score import MLPScoreMechanism
 from regard.models.beam_groups import BeamGroups
 from regard.models.recurrent_cells import RecurrentLayers, States
 
@@ -43,7 +43,7 @@ class Annotations:
     lengths: Int[Tensor, " sources"] | None
 
     @classmethod
-    def of(
+    def from_tokens(
         cls,
         tokens: Float[Tensor, "sources length hidden"],
         lengths: Int[Tensor, " sources"] | None,
@@ -51,7 +51,7 @@ class Annotations:
     ) -> Annotations:
         """One head of keys and values; what ``attention`` makes of the keys alone is computed here, once."""
         keys = tokens[:, None]
-        return cls(keys, attention.prepared(keys) if isinstance(attention, HiddenLayer) else None, lengths)
+        return cls(keys, attention.prepared(keys) if isinstance(attention, MLPScoreMechanism) else None, lengths)
 
     @cached_property
     def mask(self) -> Mask | None:
@@ -77,12 +77,12 @@ class Annotations:
 class RecurrentState:
     """What is remembered between two steps, one entry a row.
 
-    ``fed`` (rows, hidden) is read beside each token: the summary of the source, or m_t-1; None where neither is.
+    ``extra_input`` (rows, hidden) is read beside each token: the summary of the source, or m_t-1; None if neither is.
     ``annotations`` are kept once for each source, however many rows look at them; ``groups`` says which rows those are.
     """
 
     cells: States
-    fed: Float[Tensor, "rows hidden"] | None
+    extra_input: Float[Tensor, "rows hidden"] | None
     groups: BeamGroups
     annotations: Annotations | None
 
@@ -90,7 +90,7 @@ class RecurrentState:
         self, attention: Mechanism | None, hidden: Float[Tensor, "rows hidden"]
     ) -> Float[Tensor, "rows hidden"]:
         """What each row's attention finds in its source."""
-        return self.groups.rows(self.contexts(attention, self.groups.queries(hidden[:, None])))[:, 0]
+        return self.groups.queries_to_rows(self.contexts(attention, self.groups.rows_to_queries(hidden[:, None])))[:, 0]
 
     def contexts(
         self, attention: Mechanism | None, queries: Float[Tensor, "sources queries hidden"]
@@ -107,7 +107,9 @@ class RecurrentState:
         if annotations is not None and sources is not None:
             annotations = annotations.select(sources)
         cells = tuple(tuple(part[entries] for part in layer) for layer in self.cells)
-        return RecurrentState(cells, None if self.fed is None else self.fed[entries], groups, annotations)
+        return RecurrentState(
+            cells, None if self.extra_input is None else self.extra_input[entries], groups, annotations
+        )
 
 
 class RecurrentDecoder(nn.Module, ABC):
@@ -121,7 +123,7 @@ class RecurrentDecoder(nn.Module, ABC):
         self, tokens: Float[Tensor, "sources length hidden"], last: States, lengths: Int[Tensor, " sources"] | None
     ) -> RecurrentState:
         """The state before the first token, one row for each source: from the encoder's tokens and last states."""
-        annotations = None if self.attention is None else Annotations.of(tokens, lengths, self.attention)
+        annotations = None if self.attention is None else Annotations.from_tokens(tokens, lengths, self.attention)
         return self.init_state(
             RecurrentState(last, None, BeamGroups.one_per_row(len(tokens), tokens.device), annotations)
         )
@@ -154,22 +156,22 @@ class FixedContextDecoder(RecurrentDecoder):
 
     def init_state(self, state: RecurrentState) -> RecurrentState:
         """The summary is the last layer's state."""
-        return replace(state, cells=_init_cells(self.beginning, state.cells), fed=state.cells[-1][0])
+        return replace(state, cells=_init_cells(self.beginning, state.cells), extra_input=state.cells[-1][0])
 
     def step(
         self, tokens: Float[Tensor, "rows width"], state: RecurrentState
     ) -> tuple[Float[Tensor, "rows size"], RecurrentState]:
         """One token of each row."""
-        assert state.fed is not None
-        hidden, cells = self.layers.step(torch.cat([tokens, state.fed], dim=-1), state.cells)
-        return _maxout(self.readout, hidden, tokens, state.fed), replace(state, cells=cells)
+        assert state.extra_input is not None
+        hidden, cells = self.layers.step(torch.cat([tokens, state.extra_input], dim=-1), state.cells)
+        return _maxout(self.readout, hidden, tokens, state.extra_input), replace(state, cells=cells)
 
     def forward_sequence(
         self, tokens: Float[Tensor, "rows length width"], state: RecurrentState
     ) -> Float[Tensor, "rows length size"]:
         """All tokens of each row, in one call of the cells."""
-        assert state.fed is not None
-        summary = state.fed[:, None].expand(-1, tokens.shape[1], -1)
+        assert state.extra_input is not None
+        summary = state.extra_input[:, None].expand(-1, tokens.shape[1], -1)
         hidden = self.layers.forward_sequence(torch.cat([tokens, summary], dim=-1), state.cells)
         return _maxout(self.readout, hidden, tokens, summary)
 
@@ -226,16 +228,16 @@ class LuongDecoder(RecurrentDecoder):
 
     def init_state(self, state: RecurrentState) -> RecurrentState:
         """The cells go on where the encoder's ended."""
-        return replace(state, fed=torch.zeros_like(state.cells[-1][0])) if self.input_feeding else state
+        return replace(state, extra_input=torch.zeros_like(state.cells[-1][0])) if self.input_feeding else state
 
     def step(
         self, tokens: Float[Tensor, "rows width"], state: RecurrentState
     ) -> tuple[Float[Tensor, "rows size"], RecurrentState]:
         """One token of each row."""
-        read = tokens if state.fed is None else torch.cat([tokens, state.fed], dim=-1)
+        read = tokens if state.extra_input is None else torch.cat([tokens, state.extra_input], dim=-1)
         hidden, cells = self.layers.step(read, state.cells)
         mixed = self._attentional_state(hidden, state.context(self.attention, hidden))
-        return mixed, replace(state, cells=cells, fed=mixed if self.input_feeding else None)
+        return mixed, replace(state, cells=cells, extra_input=mixed if self.input_feeding else None)
 
     def forward_sequence(
         self, tokens: Float[Tensor, "rows length width"], state: RecurrentState

@@ -18,11 +18,11 @@ from torch import Tensor
 from regard.errors import CheckpointError
 from regard.models.checkpoint_writer import config_text, write_folder
 from regard.models.config_file import read_json_object
-from regard.models.weight_names import Stored
+from regard.models.weight_names import StoredTensor
 from regard.text.subwords import Subwords
 
-JOINT, SEPARATE = "tokenizer.json", ("source.tokenizer.json", "target.tokenizer.json")
-METADATA = "about.json"
+JOINT_FILE, SEPARATE_FILES = "tokenizer.json", ("source.tokenizer.json", "target.tokenizer.json")
+METADATA_FILE = "about.json"
 
 
 def write(
@@ -39,7 +39,7 @@ def write(
     files = {"config.json": config_text(config, next(iter(weights.values())).dtype)}
     files |= subword_texts(subwords)
     if metadata:
-        files[METADATA] = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
+        files[METADATA_FILE] = json.dumps(metadata, indent=2, ensure_ascii=False) + "\n"
     write_folder(folder, files, weights, overwrite=overwrite, keep_others=keep_others)
 
 
@@ -47,17 +47,19 @@ def subword_texts(subwords: tuple[Subwords, Subwords] | None) -> dict[str, str]:
     """What is written of subwords, by the names of the files."""
     if subwords is None:
         return {}
-    named = {JOINT: subwords[0]} if subwords[0] is subwords[1] else dict(zip(SEPARATE, subwords, strict=True))
+    named = (
+        {JOINT_FILE: subwords[0]} if subwords[0] is subwords[1] else dict(zip(SEPARATE_FILES, subwords, strict=True))
+    )
     return {name: one.to_json() for name, one in named.items()}
 
 
 def read_subwords(folder: Path) -> tuple[Subwords, Subwords] | None:
     """The subwords of a folder; None where it has none."""
-    if (folder / JOINT).exists():
-        joint = Subwords.from_file(folder / JOINT)
+    if (folder / JOINT_FILE).exists():
+        joint = Subwords.from_file(folder / JOINT_FILE)
         return joint, joint
-    if all((folder / name).exists() for name in SEPARATE):
-        return Subwords.from_file(folder / SEPARATE[0]), Subwords.from_file(folder / SEPARATE[1])
+    if all((folder / name).exists() for name in SEPARATE_FILES):
+        return Subwords.from_file(folder / SEPARATE_FILES[0]), Subwords.from_file(folder / SEPARATE_FILES[1])
     return None
 
 
@@ -75,10 +77,10 @@ def check_vocabularies(subwords: tuple[Subwords, Subwords] | None, vocabularies:
 
 def read_metadata(folder: Path) -> dict[str, Any]:
     """How the model came about; nothing where nobody wrote it down."""
-    return read_json_object(folder / METADATA) if (folder / METADATA).exists() else {}
+    return read_json_object(folder / METADATA_FILE) if (folder / METADATA_FILE).exists() else {}
 
 
-def check_depth(layers: int, stored: Mapping[str, Stored]) -> None:
+def check_depth(layers: int, stored: Mapping[str, StoredTensor]) -> None:
     """Raise CheckpointError for more layers than there are tensors, before any layer is built."""
     if layers > len(stored):
         raise CheckpointError(

@@ -43,12 +43,12 @@ class TokenConfig:
     def __post_init__(self) -> None:
         for name in ("vocabulary", "width"):
             check_size(name, getattr(self, name))
-        check_size("target_vocabulary", self.vocabulary_of_target)
-        check_weights(vocabulary=max(self.vocabulary, self.vocabulary_of_target), width=self.width)
+        check_size("target_vocabulary", self.target_vocab_size)
+        check_weights(vocabulary=max(self.vocabulary, self.target_vocab_size), width=self.width)
         for name in ("pad_id", "start_id", "end_id"):
-            _check_id(name, getattr(self, name), min(self.vocabulary, self.vocabulary_of_target))
+            _check_id(name, getattr(self, name), min(self.vocabulary, self.target_vocab_size))
         check_choice("way of sharing embeddings", self.shared, SHARED)
-        if self.shared == "all" and self.vocabulary != self.vocabulary_of_target:
+        if self.shared == "all" and self.vocabulary != self.target_vocab_size:
             raise OptionError(
                 "two vocabularies cannot share one matrix",
                 expected="one vocabulary for both languages, or shared='target'",
@@ -57,7 +57,7 @@ class TokenConfig:
             )
 
     @property
-    def vocabulary_of_target(self) -> int:
+    def target_vocab_size(self) -> int:
         """Tokens that can be written."""
         return self.vocabulary if self.target_vocabulary is None else self.target_vocabulary
 
@@ -93,7 +93,7 @@ class TokenModel(EncoderDecoder, ABC):
         super().__init__()
         check_kind("config", config, self.config_class, do=f"give it a {self.config_class.__name__}(vocabulary=...)")
         self.config = config
-        self.vocab_sizes = config.vocabulary, config.vocabulary_of_target
+        self.vocab_sizes = config.vocabulary, config.target_vocab_size
         self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id
         self.source_words = nn.Embedding(self.vocab_sizes[0], config.width)
         self.target_words = (
@@ -101,7 +101,7 @@ class TokenModel(EncoderDecoder, ABC):
         )
 
     @property
-    def tied(self) -> dict[str, str]:
+    def tied_weights(self) -> dict[str, str]:
         """The names of weights that are another weight, and that one's name."""
         if self.config.shared == "all":
             return dict.fromkeys(("target_words.weight", "output.weight"), "source_words.weight")
@@ -110,7 +110,7 @@ class TokenModel(EncoderDecoder, ABC):
     @property
     def weight_names(self) -> WeightNames:
         """What the model's tensors are called in a file."""
-        return WeightNames(self.rows, tied=self.tied)
+        return WeightNames(self.rows, tied_weights=self.tied_weights)
 
     def tie(self) -> None:
         """Make the output one with the target's embeddings, where they are shared."""
@@ -120,7 +120,7 @@ class TokenModel(EncoderDecoder, ABC):
     def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
         """Write a folder that ``regard.load`` reads. See ``EncoderDecoder.save``."""
         sequence_files.write(
-            checkpoint_writer.as_folder(folder),
+            checkpoint_writer.to_folder_path(folder),
             config={"model_type": self.model_type, **asdict(self.config)},
             weights=self.weight_names.to_file(self.state_dict()),
             subwords=self.subwords,
@@ -133,12 +133,12 @@ class TokenModel(EncoderDecoder, ABC):
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
         """The model of a folder, in eval mode. Raises CheckpointError for one that cannot be used."""
         stored = checkpoint_reader.stored_tensors(folder)
-        hyperparameters = config.typed(cls.config_class)
+        hyperparameters = config.parse_dataclass(cls.config_class)
         sequence_files.check_depth(_depth(hyperparameters), stored)
-        with checkpoint_reader.without_memory():
+        with checkpoint_reader.init_on_meta():
             model = cls(hyperparameters)
         origins, _ = model.weight_names.origins(stored)
-        checkpoint_reader.fill(model, origins, dtype)
+        checkpoint_reader.load_weights(model, origins, dtype)
         model.tie()
         model.subwords = sequence_files.read_subwords(folder)
         sequence_files.check_vocabularies(model.subwords, model.vocab_sizes)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from regard import masks
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice, check_count, check_number, check_size, described
+from regard.errors import OptionError, check_choice, check_count, check_number, check_size, short_repr
 from regard.layers import DecoderBlock, DecoderCache, Dropout, decoder_block, encoder_block
 from regard.layers.projection import linear_activation
 from regard.masks import Mask
@@ -29,17 +29,17 @@ from regard.mechanisms import Mechanism
 from regard.models.base import SequenceOutput
 from regard.models.beam_groups import BeamGroups
 from regard.models.check_token_ids import check_step, check_token_ids
-from regard.models.config_file import MOST_LAYERS
+from regard.models.config_file import MAX_LAYERS
 from regard.models.token_model import TokenConfig, TokenModel
-from regard.models.weight_names import unchanged
+from regard.models.weight_names import same_names
 from regard.positions import ALiBi, Learned, Rotary, ShawRelative, Sinusoidal, T5Buckets
 from regard.positions.base import AbsolutePosition, PairBias, Rotation
 from regard.record import record
 from regard.tensors import check_tensor
 
-_ABSOLUTE = ("sinusoidal", "learned")
-_IN_HEADS = ("rotary", "alibi", "t5", "shaw")
-POSITIONS = (*_ABSOLUTE, *_IN_HEADS, "none")
+_ABSOLUTE_POSITIONS = ("sinusoidal", "learned")
+_HEAD_POSITIONS = ("rotary", "alibi", "t5", "shaw")
+POSITIONS = (*_ABSOLUTE_POSITIONS, *_HEAD_POSITIONS, "none")
 """Added to embeddings; turned or added in the heads of self-attention; none."""
 
 
@@ -78,29 +78,29 @@ class TransformerConfig(TokenConfig):
         check_choice("position of a Transformer", self.position, POSITIONS)
         for name in ("heads", "inner", "max_length"):
             check_size(name, getattr(self, name))
-        check_count("layers", self.layers, most=MOST_LAYERS)
+        check_count("layers", self.layers, most=MAX_LAYERS)
         if self.decoder_layers is not None:
-            check_count("decoder_layers", self.decoder_layers, most=MOST_LAYERS)
+            check_count("decoder_layers", self.decoder_layers, most=MAX_LAYERS)
         check_number("epsilon", self.epsilon, above=0.0)
         if self.decoder_mechanism is None and self.decoder_mechanism_options:
             raise OptionError(
                 "decoder_mechanism_options are given, and no decoder_mechanism",
                 expected="both, or neither: the decoder then has the mechanism and options of the encoder",
-                got=described(self.decoder_mechanism_options),
+                got=short_repr(self.decoder_mechanism_options),
                 do=f"decoder_mechanism={self.mechanism!r}",
             )
         super().__post_init__()
 
     @property
-    def of_encoder(self) -> tuple[str, Mapping[str, Any]]:
+    def encoder_self_attention(self) -> tuple[str, Mapping[str, Any]]:
         """Mechanism and options of the encoder's self-attention."""
         return self.mechanism, self.mechanism_options
 
     @property
-    def of_decoder(self) -> tuple[str, Mapping[str, Any]]:
+    def decoder_self_attention(self) -> tuple[str, Mapping[str, Any]]:
         """Mechanism and options of the decoder's self-attention."""
         if self.decoder_mechanism is None:
-            return self.of_encoder
+            return self.encoder_self_attention
         return self.decoder_mechanism, self.decoder_mechanism_options
 
 
@@ -111,22 +111,23 @@ class TransformerState:
 
     ``caches`` hold, for each layer, the ``length`` tokens so far and the memory. What was read of a source is kept
     once, however many rows look at it; ``groups`` says which rows those are. The tokens of all rows of a source stand
-    side by side, and ``seen`` (rows, keys) are a row's own among them, so nothing is copied when rows change places.
-    Where positions stand in the heads, which count along the keys, ``seen`` is None, and each row has an entry of its
-    own. ``lengths`` (sources,) are given where some sources are padded, and ``memory_mask`` then hides the padding.
+    side by side, and ``visible_keys`` (rows, keys) are a row's own among them, so nothing is copied when rows change
+    places. Where positions stand in the heads, which count along the keys, ``visible_keys`` is None, and each row has
+    an entry of its own. ``lengths`` (sources,) are given where some sources are padded, and ``memory_mask`` then hides
+    the padding.
     """
 
     caches: tuple[DecoderCache, ...]
     length: int
     groups: BeamGroups
-    seen: Bool[Tensor, "rows keys"] | None
+    visible_keys: Bool[Tensor, "rows keys"] | None
     lengths: Tensor | None
     memory_mask: Mask | None
 
     def reordered(self, entries: Int[Tensor, " rows"]) -> TransformerState:
         """The state of the given rows."""
         groups, left = self.groups.select(entries)
-        seen, kept = (None, entries) if self.seen is None else (self.seen[entries], left)
+        seen, kept = (None, entries) if self.visible_keys is None else (self.visible_keys[entries], left)
         caches = tuple(cache.select(kept, left) for cache in self.caches)
         lengths, memory_mask = self.lengths, self.memory_mask
         if left is not None and lengths is not None:
@@ -134,12 +135,12 @@ class TransformerState:
             memory_mask = masks.padding(lengths)
         return TransformerState(caches, self.length, groups, seen, lengths, memory_mask)
 
-    def ahead(self) -> tuple[Mask, Bool[Tensor, "rows longer"] | None]:
+    def next_step_mask(self) -> tuple[Mask, Bool[Tensor, "rows longer"] | None]:
         """Who may attend to whom in the next step, and what each row has seen after it."""
-        if self.seen is None:
+        if self.visible_keys is None:
             return masks.causal(), None
-        seen = torch.cat([self.seen, self.groups.own], dim=1)
-        return masks.keep(self.groups.queries(seen[:, None])[:, None]), seen
+        seen = torch.cat([self.visible_keys, self.groups.query_one_hot], dim=1)
+        return masks.keep(self.groups.rows_to_queries(seen[:, None])[:, None]), seen
 
 
 @final
@@ -149,7 +150,7 @@ class Transformer(TokenModel):
 
     model_type = "regard-transformer"
     config_class = TransformerConfig
-    rows = unchanged(
+    rows = same_names(
         "source_words",
         "target_words",
         "positions",
@@ -164,14 +165,17 @@ class Transformer(TokenModel):
         super().__init__(config)
         self.output = nn.Linear(config.width, self.vocab_sizes[1], bias=False)
         self.tie()
-        self.positions = _absolute(config)
+        self.positions = _make_absolute_position(config)
         self.dropout = Dropout(config.dropout)
-        self.encoder = nn.ModuleList(_block(encoder_block, config, bidirectional=True) for _ in range(config.layers))
-        self.decoder = nn.ModuleList(
-            _block(decoder_block, config, bidirectional=False) for _ in range(config.decoder_layers or config.layers)
+        self.encoder = nn.ModuleList(
+            _make_block(encoder_block, config, bidirectional=True) for _ in range(config.layers)
         )
-        _check_causal(self._decoder_blocks[0].attention.mechanism, config.of_decoder[0])
-        self.encoder_norm, self.decoder_norm = _last_norm(config), _last_norm(config)
+        self.decoder = nn.ModuleList(
+            _make_block(decoder_block, config, bidirectional=False)
+            for _ in range(config.decoder_layers or config.layers)
+        )
+        _check_causal(self._decoder_blocks[0].attention.mechanism, config.decoder_self_attention[0])
+        self.encoder_norm, self.decoder_norm = _make_final_norm(config), _make_final_norm(config)
         self._init_embeddings()
 
     @property
@@ -201,7 +205,7 @@ class Transformer(TokenModel):
         memory = self.encode(source, mask=mask)
         caches = tuple(block.empty_cache(memory) for block in self._decoder_blocks)
         groups = BeamGroups.one_per_row(len(source), source.device)
-        return TransformerState(caches, 0, groups, self._nothing_seen(source), lengths, mask)
+        return TransformerState(caches, 0, groups, self._init_visible_keys(source), lengths, mask)
 
     def step(
         self, tokens: Tensor, state: TransformerState
@@ -209,7 +213,7 @@ class Transformer(TokenModel):
         """The logits of what follows ``tokens`` (rows), and the next state."""
         check_step(tokens, state, TransformerState, self.vocab_sizes[1])
         hidden = self._embed(tokens[:, None], self.target_words, state.length)
-        mask, seen = state.ahead()
+        mask, seen = state.next_step_mask()
         caches = []
         for block, known in zip(self._decoder_blocks, state.caches, strict=True):
             hidden, cache = block(
@@ -222,7 +226,7 @@ class Transformer(TokenModel):
             )
             caches.append(cache)
         logits = linear_activation(self.decoder_norm(hidden)[:, 0], self.output)
-        return logits, replace(state, caches=tuple(caches), length=state.length + 1, seen=seen)
+        return logits, replace(state, caches=tuple(caches), length=state.length + 1, visible_keys=seen)
 
     def cross_attention_weights(
         self, source: Tensor, target: Tensor, *, mask: Mask | None = None
@@ -232,7 +236,7 @@ class Transformer(TokenModel):
         The layer is the last but one, whose average is the best alignment of all layers: Garg et al. 2019, "Jointly
         learning to align and translate with Transformer models", table 2.
         """
-        with torch.no_grad(), record(self._aligning) as seen:
+        with torch.no_grad(), record(self._alignment_layer) as seen:
             self._decode(source, target, mask)
             return seen[-1].weights().mean(dim=1)
 
@@ -240,9 +244,9 @@ class Transformer(TokenModel):
         self, tokens: Tensor, state: TransformerState
     ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState, Float[Tensor, "rows source"]]:
         """``step``, and how the source was weighed in it, as in ``cross_attention_weights``."""
-        with record(self._aligning) as seen:
+        with record(self._alignment_layer) as seen:
             logits, following = self.step(tokens, state)
-            return logits, following, state.groups.rows(seen[-1].weights().mean(dim=1))[:, 0]
+            return logits, following, state.groups.queries_to_rows(seen[-1].weights().mean(dim=1))[:, 0]
 
     def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
         """What the decoder makes of a target that is known, before the vocabulary."""
@@ -260,13 +264,13 @@ class Transformer(TokenModel):
         return cast("Sequence[DecoderBlock]", self.decoder)
 
     @property
-    def _aligning(self) -> nn.Module:
+    def _alignment_layer(self) -> nn.Module:
         """The cross-attention that alignments are read from."""
         return self.get_submodule(f"decoder.{max(len(self.decoder) - 2, 0)}.cross_attention")
 
-    def _nothing_seen(self, source: Tensor) -> Bool[Tensor, "rows 0"] | None:
+    def _init_visible_keys(self, source: Tensor) -> Bool[Tensor, "rows 0"] | None:
         """What rows have seen before the first step; None where each needs keys of its own."""
-        apart = self.config.position in _IN_HEADS or self.config.of_decoder[0] != "dot_product"
+        apart = self.config.position in _HEAD_POSITIONS or self.config.decoder_self_attention[0] != "dot_product"
         return None if apart else torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
 
     def _embed(self, ids: Tensor, words: nn.Embedding, offset: int) -> Tensor:
@@ -277,13 +281,13 @@ class Transformer(TokenModel):
         return dropped
 
 
-def _absolute(config: TransformerConfig) -> AbsolutePosition | None:
+def _make_absolute_position(config: TransformerConfig) -> AbsolutePosition | None:
     if config.position == "sinusoidal":
         return Sinusoidal(config.width)
     return Learned(config.max_length, config.width) if config.position == "learned" else None
 
 
-def _in_heads(config: TransformerConfig, *, bidirectional: bool) -> Rotation | PairBias | None:
+def _make_head_position(config: TransformerConfig, *, bidirectional: bool) -> Rotation | PairBias | None:
     """The position that is part of self-attention, one for each layer."""
     if config.position == "rotary":
         return Rotary(config.width // config.heads)
@@ -294,14 +298,14 @@ def _in_heads(config: TransformerConfig, *, bidirectional: bool) -> Rotation | P
     return T5Buckets(config.heads, bidirectional=bidirectional) if config.position == "t5" else None
 
 
-def _last_norm(config: TransformerConfig) -> nn.Module:
+def _make_final_norm(config: TransformerConfig) -> nn.Module:
     """What a stack ends with: where norms stand before the sublayers, one more."""
     return nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
 
 
-def _block(make: Callable[..., nn.Module], config: TransformerConfig, *, bidirectional: bool) -> nn.Module:
+def _make_block(make: Callable[..., nn.Module], config: TransformerConfig, *, bidirectional: bool) -> nn.Module:
     """A block of the encoder or of the decoder."""
-    mechanism, options = config.of_encoder if bidirectional else config.of_decoder
+    mechanism, options = config.encoder_self_attention if bidirectional else config.decoder_self_attention
     return make(
         config.width,
         config.heads,
@@ -314,7 +318,7 @@ def _block(make: Callable[..., nn.Module], config: TransformerConfig, *, bidirec
         epsilon=config.epsilon,
         mechanism=mechanism,
         mechanism_options=options,
-        position=_in_heads(config, bidirectional=bidirectional),
+        position=_make_head_position(config, bidirectional=bidirectional),
     )
 
 

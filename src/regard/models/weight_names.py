@@ -28,7 +28,7 @@ _PLACEHOLDERS = {r"\{n\}": r"(?P<n>0|[1-9]\d{0,6})", r"\{path\}": r"(?P<path>[\w
 
 @final
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """A tensor in a file, not read yet."""
 
     name: str
@@ -56,7 +56,7 @@ class Row:
 class Origin:
     """Where a tensor of a model comes from: tensors of a file, joined, then cut into ``names``; it is one of these."""
 
-    stored: tuple[Stored, ...]
+    stored: tuple[StoredTensor, ...]
     names: tuple[str, ...]
     part: int
     transposed: bool
@@ -75,9 +75,9 @@ class Origin:
             return None
         return (sum(shape[0] for shape in (first, *others)), *first[1:])
 
-    def joined(self, read: Callable[[Stored], Tensor]) -> Tensor:
+    def read_joined(self, read: Callable[[StoredTensor], Tensor]) -> Tensor:
         """The joined tensor, (out, in)."""
-        tensors = [_turned(read(tensor), transposed=self.transposed) for tensor in self.stored]
+        tensors = [_transpose_matrix(read(tensor), transposed=self.transposed) for tensor in self.stored]
         return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
@@ -97,17 +97,17 @@ class WeightNames:
 
     rows: tuple[Row, ...]
     prefix: str = ""
-    ignored: tuple[str, ...] = ()
+    ignored_patterns: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
-    tied: Mapping[str, str] = field(default_factory=dict)
+    tied_weights: Mapping[str, str] = field(default_factory=dict)
 
-    def origins(self, stored: Mapping[str, Stored]) -> tuple[dict[str, Origin], list[str]]:
+    def origins(self, stored: Mapping[str, StoredTensor]) -> tuple[dict[str, Origin], list[str]]:
         """Where each tensor of a model comes from, by the model's names, and the names in the file that are left out.
 
         Raises CheckpointError for names that mean nothing here, and for two names of one tensor.
         """
-        bare = ((_current(name.removeprefix(self.prefix)), tensor) for name, tensor in stored.items())
-        rows, other = _by_row(
+        bare = ((_modernize_name(name.removeprefix(self.prefix)), tensor) for name, tensor in stored.items())
+        rows, other = _group_by_row(
             [(_as_tuple(row.stored), row) for row in self.rows],
             ((name, tensor) for name, tensor in bare if not self._is_ignored(name)),
             lambda tensor: tensor.name,
@@ -119,7 +119,7 @@ class WeightNames:
             raise CheckpointError(
                 "the checkpoint holds tensors that the model has no place for",
                 expected=f"the tensors of this architecture{head}",
-                got=listed(extra),
+                got=abbreviate_names(extra),
                 do="check that config.json and the weights belong together, or remove the tensors",
             )
         named: dict[str, Origin] = {}
@@ -128,7 +128,7 @@ class WeightNames:
             if len(found) == len(parts):  # else the model's tensors are missing, which is said where they are filled
                 tensors = tuple(found[part] for part in range(len(parts)))
                 named |= {name: Origin(tensors, names, part, row.transposed) for part, name in enumerate(names)}
-        tied = {name: named[other] for name, other in self.tied.items() if other in named}
+        tied = {name: named[other] for name, other in self.tied_weights.items() if other in named}
         return tied | named, left_out
 
     def to_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -136,9 +136,9 @@ class WeightNames:
 
         Raises CheckpointError for a tensor that has no name there, and for some of several that are one in the file.
         """
-        rows, other = _by_row(
+        rows, other = _group_by_row(
             [(_as_tuple(row.names), row) for row in self.rows],
-            ((name, (name, tensor)) for name, tensor in state.items() if name not in self.tied),
+            ((name, (name, tensor)) for name, tensor in state.items() if name not in self.tied_weights),
             lambda named: named[0],
         )
         unnamed = [name for name, _ in other]
@@ -148,7 +148,7 @@ class WeightNames:
             raise CheckpointError(
                 "tensors of the model have no name in a file",
                 expected="the tensors of this architecture",
-                got=listed(unnamed),
+                got=abbreviate_names(unnamed),
                 do="add a row for them",
             )
         written: dict[str, Tensor] = {}
@@ -158,19 +158,19 @@ class WeightNames:
             whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
             cut = [whole] if len(parts) == 1 else whole.split(whole.shape[0] // len(parts))
             for name, tensor in zip(parts, cut, strict=True):
-                written[fill(name)] = _turned(tensor, transposed=row.transposed)
+                written[fill(name)] = _transpose_matrix(tensor, transposed=row.transposed)
         return written
 
     def _is_ignored(self, name: str) -> bool:
-        return any(re.fullmatch(pattern, name) for pattern in self.ignored)
+        return any(re.fullmatch(pattern, name) for pattern in self.ignored_patterns)
 
 
-def unchanged(*names: str) -> tuple[Row, ...]:
+def same_names(*names: str) -> tuple[Row, ...]:
     """Rows of modules that are called the same in a file and in a model."""
     return tuple(Row(name, name) for name in names)
 
 
-def listed(names: list[str]) -> str:
+def abbreviate_names(names: list[str]) -> str:
     """Some names, and how many more."""
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
@@ -178,7 +178,7 @@ def listed(names: list[str]) -> str:
 _Match = tuple[Row, dict[int, _Part], Callable[[str], str]]
 
 
-def _by_row(
+def _group_by_row(
     sides: list[tuple[tuple[str, ...], Row]],
     named: Iterator[tuple[str, _Part]],
     name_of: Callable[[_Part], str],
@@ -188,7 +188,7 @@ def _by_row(
     Each with what fills the placeholders of the row's other names. Raises CheckpointError where two are one part.
     """
     patterns = [
-        (re.compile(_pattern(name)), number, part)
+        (re.compile(_name_pattern(name)), number, part)
         for number, (names, _) in enumerate(sides)
         for part, name in enumerate(names)
     ]
@@ -210,10 +210,10 @@ def _by_row(
                 do="remove one of them",
             )
         parts[part] = tensor
-    return [(sides[key[0]][1], parts, _filling(*key[1:])) for key, parts in found.items()], other
+    return [(sides[key[0]][1], parts, _make_name_filler(*key[1:])) for key, parts in found.items()], other
 
 
-def _pattern(name: str) -> str:
+def _name_pattern(name: str) -> str:
     """The regular expression of a module's tensors."""
     pattern = re.escape(name)
     for placeholder, expression in _PLACEHOLDERS.items():
@@ -221,7 +221,7 @@ def _pattern(name: str) -> str:
     return pattern + r"(?P<kind>\.\w+)"
 
 
-def _filling(n: str, path: str, kind: str) -> Callable[[str], str]:
+def _make_name_filler(n: str, path: str, kind: str) -> Callable[[str], str]:
     return lambda name: name.replace("{n}", n).replace("{path}", path) + kind
 
 
@@ -229,11 +229,11 @@ def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
 
 
-def _turned(tensor: Tensor, *, transposed: bool) -> Tensor:
+def _transpose_matrix(tensor: Tensor, *, transposed: bool) -> Tensor:
     """A matrix, transposed if asked for; a vector as it is."""
     return tensor.T.contiguous() if transposed and tensor.dim() == 2 else tensor
 
 
-def _current(name: str) -> str:
+def _modernize_name(name: str) -> str:
     """The names that TensorFlow's checkpoints gave to a norm's parameters, as they are now."""
     return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))

@@ -38,8 +38,8 @@ class Sinusoidal(AbsolutePosition):
             )
         self.width, self.base = width, float(base)
         # Holds nothing: it follows the module to its device and dtype, which the vectors then have.
-        self.register_buffer("like", torch.empty(0), persistent=False)
-        self.like: Tensor
+        self.register_buffer("dtype_and_device", torch.empty(0), persistent=False)
+        self.dtype_and_device: Tensor
 
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
         """The vectors of positions ``offset`` to ``offset + length - 1``, in the module's dtype."""
@@ -48,7 +48,7 @@ class Sinusoidal(AbsolutePosition):
         position = torch.arange(offset, offset + length, dtype=torch.float64)
         exponents = torch.arange(0, self.width, 2, dtype=torch.float64) / self.width
         angles = position[:, None] * self.base**-exponents
-        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(self.like)
+        return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(self.dtype_and_device)
 
     def extra_repr(self) -> str:
         """For printing."""

@@ -92,7 +92,7 @@ class DistanceBias(PairBias):
     ) -> Float[Tensor, "1 #heads rows keys"]:
         """The table, laid along the diagonals."""
         del scale
-        lowest, highest = span(frame)
+        lowest, highest = distance_range(frame)
         table = self.table(lowest, highest).to(query)
         # Each query's row is a stretch of the table. Its gradient is summed up in a fixed order, where that of an
         # index for every pair would be by atomic additions, in the order in which threads come.
@@ -100,17 +100,17 @@ class DistanceBias(PairBias):
         return table.unfold(1, frame.keys, 1).index_select(1, first_distance - lowest)[None]
 
 
-FARTHEST = 2**53
+MAX_POSITION = 2**53
 """Positions up to here are exact in float64, in which angles are computed."""
 
 
 def check_positions(length: object, offset: object) -> None:
     """Raise OptionError unless ``length`` tokens may stand from ``offset`` on."""
     check_length("length", length)
-    check_length("offset", offset, least=-FARTHEST, most=FARTHEST)
+    check_length("offset", offset, least=-MAX_POSITION, most=MAX_POSITION)
 
 
-def span(frame: Frame) -> tuple[int, int]:
+def distance_range(frame: Frame) -> tuple[int, int]:
     """The lowest and highest of ``key - position(query)``; 0 always lies between."""
     first, last = frame.offset, frame.offset + frame.queries - 1  # positions of the first and last query
     return -max(last, 0), frame.keys - 1 - min(first, 0)

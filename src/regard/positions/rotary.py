@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import OptionError, ShapeError, check_choice, check_count, check_number, check_size, described
+from regard.errors import OptionError, ShapeError, check_choice, check_count, check_number, check_size, short_repr
 from regard.positions.base import Rotation, check_positions
 from regard.positions.scaling import Scaling, YarnScaling, plain_frequencies
 
@@ -96,7 +96,7 @@ def _check_scaling(scaling: object, base: float) -> None:
         raise OptionError(
             "scaling is how frequencies change for longer texts",
             expected="a positions.Scaling, such as positions.LinearScaling, or None",
-            got=described(scaling),
+            got=short_repr(scaling),
             do="for example scaling=positions.LinearScaling(2.0)",
         )
     if isinstance(scaling, YarnScaling) and float(base) == 1.0:

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from regard.errors import OptionError, check_count, described, is_number
+from regard.errors import OptionError, check_count, is_number, short_repr
 
 
 def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
@@ -105,7 +105,7 @@ class YarnScaling(Scaling):
         """The mixed frequencies."""
         del length
         plain = plain_frequencies(base, head_dim)
-        low, high = (self._pair_that_turns(turns, base, head_dim) for turns in (self.fast, self.slow))
+        low, high = (self._find_pair(turns, base, head_dim) for turns in (self.fast, self.slow))
         low, high = max(math.floor(low), 0), min(math.ceil(high), head_dim - 1)
         ramp = (torch.arange(head_dim // 2, dtype=torch.float64) - low) / max(high - low, 0.001)
         interpolated = ramp.clamp(0, 1)
@@ -116,7 +116,7 @@ class YarnScaling(Scaling):
         """0.1 ln(s) + 1 on queries and keys each; the score gets its square."""
         return 0.1 * math.log(self.factor) + 1.0
 
-    def _pair_that_turns(self, turns: float, base: float, head_dim: int) -> float:
+    def _find_pair(self, turns: float, base: float, head_dim: int) -> float:
         """The (fractional) pair that turns so often within the trained length."""
         wavelength = self.trained_length / (turns * 2 * math.pi)
         finite = min(max(wavelength, sys.float_info.min), sys.float_info.max)  # where the division left the floats
@@ -153,7 +153,7 @@ def _check_factor(factor: object) -> None:
         raise OptionError(
             "a scaling's factor is how many times longer texts may be",
             expected="a finite number of 1 or more",
-            got=described(factor),
+            got=short_repr(factor),
             do="divide the length to read by the length trained on",
         )
 
@@ -163,6 +163,6 @@ def _check_turns(fewest: str, low: object, most: str, high: object) -> None:
         raise OptionError(
             f"{fewest} and {most} are numbers of turns within the trained length",
             expected=f"0 < {fewest} < {most}",
-            got=f"{fewest}={described(low)}, {most}={described(high)}",
+            got=f"{fewest}={short_repr(low)}, {most}={short_repr(high)}",
             do="leave them out for the published values",
         )

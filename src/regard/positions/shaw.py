@@ -67,7 +67,7 @@ class ShawRelative(PairBias):
     ) -> Float[Tensor, "batch heads rows keys"]:
         """``q_i . a^K_clip(j - i)`` times the scale."""
         by_distance = (query * scale) @ self.key_vectors.to(query).T
-        index = self._index(frame, rows.to(query.device))
+        index = self._distance_index(frame, rows.to(query.device))
         return by_distance.gather(-1, index.expand(*by_distance.shape[:2], *index.shape))
 
     def values(
@@ -76,12 +76,12 @@ class ShawRelative(PairBias):
         """The weights summed by distance, times ``a^V``."""
         if self.value_vectors is None:
             return None
-        index = self._index(frame, rows.to(weights.device))
+        index = self._distance_index(frame, rows.to(weights.device))
         by_distance = weights.new_zeros(*weights.shape[:3], 2 * self.max_distance + 1)
         by_distance = by_distance.scatter_add(-1, index.expand(*weights.shape[:2], *index.shape), weights)
         return by_distance @ self.value_vectors.to(weights)
 
-    def _index(self, frame: Frame, rows: Int[Tensor, " rows"]) -> Int[Tensor, "rows keys"]:
+    def _distance_index(self, frame: Frame, rows: Int[Tensor, " rows"]) -> Int[Tensor, "rows keys"]:
         return distances(frame, rows).clamp(-self.max_distance, self.max_distance) + self.max_distance
 
     def extra_repr(self) -> str:

@@ -20,13 +20,13 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from regard.arguments import explain_arguments
-from regard.errors import DtypeError, OptionError, RefusedError, ShapeError, check_count, described
+from regard.errors import DtypeError, OptionError, RefusedError, ShapeError, check_count, short_repr
 from regard.models.base import Decoder
 from regard.tensors import check_tensor
 from regard.text.subwords import Subwords
 
-_TIMES, _MORE = 2, 10
-"""A target has at most ``_TIMES`` times as many tokens as its source, and ``_MORE``."""
+_LENGTH_RATIO, _EXTRA_TOKENS = 2, 10
+"""A target has at most ``_LENGTH_RATIO`` times as many tokens as its source, and ``_EXTRA_TOKENS``."""
 
 
 @final
@@ -44,9 +44,9 @@ class Hypothesis:
     finished: bool
 
 
-MOST_ROWS = 2**16
+MAX_ROWS = 2**16
 """Targets of a source that may be written side by side."""
-_LONGEST = 2**20
+_MAX_TARGET_TOKENS = 2**20
 """The most tokens that a target may be allowed: room for them is taken beforehand."""
 
 
@@ -85,20 +85,20 @@ class Search(ABC):
             raise OptionError(
                 "a search asks a model that writes sequences",
                 expected="a Transformer, a Recurrent, or another Decoder",
-                got=described(model),
+                got=short_repr(model),
                 do="load one: regard.load(folder)",
             )
         _check(source, lengths)
         if most is not None:
-            check_count("most", most, most=_LONGEST)
+            check_count("most", most, most=_MAX_TARGET_TOKENS)
         if source.shape[0] == 0:
             return []
         lengths = lengths.to(source.device)
-        limits = _limits(model, lengths, most)
+        limits = _token_limits(model, lengths, most)
         with torch.no_grad(), eval_mode(model):
             hypotheses = self.decode(model, source, lengths, limits)
         if not all(hypotheses):
-            raise _no_number(hypotheses.index([]))
+            raise _no_probability_error(hypotheses.index([]))
         return hypotheses
 
     @abstractmethod
@@ -134,9 +134,9 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-def _limits(model: Decoder, lengths: Int[Tensor, " batch"], most: int | None) -> Int[Tensor, " batch"]:
+def _token_limits(model: Decoder, lengths: Int[Tensor, " batch"], most: int | None) -> Int[Tensor, " batch"]:
     """The most tokens of each target. Raises ShapeError where the model has positions for none."""
-    limits = lengths * _TIMES + _MORE if most is None else torch.full_like(lengths, most)
+    limits = lengths * _LENGTH_RATIO + _EXTRA_TOKENS if most is None else torch.full_like(lengths, most)
     room = model.max_new_tokens(lengths)
     if room is None:
         return limits
@@ -173,7 +173,7 @@ def _check(source: Tensor, lengths: Tensor) -> None:
         )
 
 
-def _no_number(number: int) -> RefusedError:
+def _no_probability_error(number: int) -> RefusedError:
     return RefusedError(
         f"the model gives no token a probability, for source {number} of its batch",
         expected="logits of which at least one is a number",

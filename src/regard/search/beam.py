@@ -32,9 +32,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, RefusedError, check_count, described, is_number
+from regard.errors import OptionError, RefusedError, check_count, is_number, short_repr
 from regard.models.base import Decoder, EncoderDecoder
-from regard.search.base import MOST_ROWS, Hypothesis, Search, banned_token_ids
+from regard.search.base import MAX_ROWS, Hypothesis, Search, banned_token_ids
 from regard.search.beam_state import BeamState, Continuations
 from regard.search.blockwise_topk import blockwise_topk, log_probabilities
 from regard.search.finished_hypotheses import FinishedHypotheses
@@ -69,7 +69,7 @@ class Beam(Search):
         best: int = 1,
         patience: float = 1.0,
     ) -> None:
-        check_count("width", width, most=MOST_ROWS)
+        check_count("width", width, most=MAX_ROWS)
         check_count("best", best)
         _check_penalty("length_penalty", length_penalty)
         _check_penalty("coverage_penalty", coverage_penalty)
@@ -102,33 +102,33 @@ class Beam(Search):
     ) -> list[list[Hypothesis]]:
         """See ``Search.decode``."""
         (tokens, state), banned = model.prefill(source, lengths=lengths), banned_token_ids(model)
-        live = BeamState.started(tokens)
+        live = BeamState.from_first_tokens(tokens)
         finished = FinishedHypotheses(len(source), self.best, source.device)
         ended = torch.zeros_like(lengths)
         for length in range(1, int(most.max()) + 1):
             logits, state, live = self._next_logits(model, state, live)
             # One token more than the width, since one may be the end.
             likeliest = blockwise_topk(log_probabilities(logits, banned), self.width + 1)
-            candidates = live.best(*likeliest, 2 * self.width)
-            score, ends = self._score(candidates, live, lengths, length), _ends(candidates, model.end_id)
+            candidates = live.top_continuations(*likeliest, 2 * self.width)
+            score, ends = self._score(candidates, live, lengths, length), _is_end(candidates, model.end_id)
             ended[candidates.source] += ends[:, : self.width].sum(dim=1)
-            better = self._better(candidates, ends, score, finished)
-            _add_finished(finished, better, candidates, live.written[:, 1:], score, ended=True)
-            lives = self._lives(candidates, ends, most, finished)
+            better = self._select_finished(candidates, ends, score, finished)
+            _add_finished(finished, better, candidates, live.tokens[:, 1:], score, ended=True)
+            lives = self._select_live(candidates, ends, most, finished)
             lives &= (ended[candidates.source] < self.patience * self.width)[:, None]
             cut = lives & (most[candidates.source] == length)[:, None]
-            _add_finished(finished, cut, candidates, live.written[:, 1:], score, ended=False)
+            _add_finished(finished, cut, candidates, live.tokens[:, 1:], score, ended=False)
             lives &= ~cut
             row = candidates.row[lives]
             if len(row) == 0:
                 break
-            state = _reordered(state, row, len(live.source))
-            live = live.continued(row, candidates.token[lives], candidates.log_probability[lives])
-        return finished.listed()
+            state = _reorder_state(state, row, len(live.source))
+            live = live.extend(row, candidates.token[lives], candidates.log_probability[lives])
+        return finished.to_lists()
 
     def _next_logits(self, model: Decoder, state: Any, live: BeamState) -> tuple[Tensor, Any, BeamState]:
         """What may follow each row, the next state, and the rows with what they have covered by now."""
-        tokens = live.written[:, -1]
+        tokens = live.tokens[:, -1]
         if self.coverage_penalty == 0:
             return (*model.step(tokens, state), live)
         if not isinstance(model, EncoderDecoder):
@@ -139,13 +139,13 @@ class Beam(Search):
                 do="pass coverage_penalty=0",
             )
         logits, state, weights = model.step_with_weights(tokens, state)
-        return logits, state, live.covering(weights)
+        return logits, state, live.add_coverage(weights)
 
     def _score(
         self, candidates: Continuations, live: BeamState, lengths: Tensor, length: int
     ) -> Float[Tensor, "sources candidates"]:
         """Equation 14, of the continuations as whole targets."""
-        score = candidates.log_probability / self._divisor(length)
+        score = candidates.log_probability / self._length_divisor(length)
         if live.coverage is None:
             return score
         real = torch.arange(live.coverage.shape[1], device=lengths.device) < lengths[live.source][:, None]
@@ -153,29 +153,29 @@ class Beam(Search):
         covered = live.coverage.clamp(torch.finfo(live.coverage.dtype).tiny, 1).log().where(real, 0.0).sum(dim=1)
         return score + self.coverage_penalty * covered[candidates.row]
 
-    def _better(
+    def _select_finished(
         self, candidates: Continuations, ends: Tensor, score: Tensor, finished: FinishedHypotheses
     ) -> Bool[Tensor, "sources candidates"]:
         """Those that end, are among the ``width`` best, and beat what is finished."""
-        better = ends & (score > finished.to_beat[candidates.source][:, None])
+        better = ends & (score > finished.score_to_beat[candidates.source][:, None])
         better[:, self.width :] = False
         return better
 
-    def _lives(
+    def _select_live(
         self, candidates: Continuations, ends: Tensor, most: Tensor, finished: FinishedHypotheses
     ) -> Bool[Tensor, "sources candidates"]:
         """Those that do not end, are the ``width`` best of these, and may yet beat what is finished."""
-        bound = candidates.log_probability / self._divisor(most[candidates.source][:, None])
-        may = ~ends & (bound > finished.to_beat[candidates.source][:, None])
+        bound = candidates.log_probability / self._length_divisor(most[candidates.source][:, None])
+        may = ~ends & (bound > finished.score_to_beat[candidates.source][:, None])
         return may & ((~ends).cumsum(dim=1) <= self.width)
 
-    def _divisor(self, length: int | Tensor) -> float | Tensor:
+    def _length_divisor(self, length: int | Tensor) -> float | Tensor:
         """lp of a target of that length."""
         divisor: float | Tensor = ((5 + length) / 6) ** self.length_penalty
         return divisor
 
 
-def _ends(candidates: Continuations, end_id: int) -> Bool[Tensor, "sources candidates"]:
+def _is_end(candidates: Continuations, end_id: int) -> Bool[Tensor, "sources candidates"]:
     """Which continuations are whole targets."""
     return (candidates.token == end_id) & (candidates.log_probability > -torch.inf)
 
@@ -198,7 +198,7 @@ def _add_finished(
     finished.add(source, ids, score[which], candidates.log_probability[which], finished=ended)
 
 
-def _reordered(state: Any, row: Int[Tensor, " new"], rows: int) -> Any:
+def _reorder_state(state: Any, row: Int[Tensor, " new"], rows: int) -> Any:
     """The state of the given rows of ``rows``; as it is where they are all of them, in order."""
     if len(row) == rows and torch.equal(row, torch.arange(rows, device=row.device)):
         return state
@@ -210,7 +210,7 @@ def _check_penalty(name: str, penalty: object) -> None:
         raise OptionError(
             f"wrong {name}",
             expected="a finite number of 0 or more",
-            got=described(penalty),
+            got=short_repr(penalty),
             do="0 is without",
         )
 
@@ -219,5 +219,5 @@ def _check_patience(patience: object) -> None:
     never = isinstance(patience, float) and patience == math.inf
     if not never and not (is_number(patience) and float(patience) > 0):
         raise OptionError(
-            "wrong patience", expected="a number above 0, or math.inf", got=described(patience), do="1.0 is usual"
+            "wrong patience", expected="a number above 0, or math.inf", got=short_repr(patience), do="1.0 is usual"
         )

@@ -35,36 +35,38 @@ class Continuations(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class BeamState:
-    """``source`` (rows,) of each row, its tokens ``written`` (rows, length), and their log-probability.
+    """``source`` (rows,) of each row, its tokens ``tokens`` (rows, length), and their log-probability.
 
     The first token is what the model begins with. ``coverage`` (rows, source length) is the sum of the weights so far,
     where they are asked for.
     """
 
     source: Int[Tensor, " rows"]
-    written: Int[Tensor, "rows length"]
+    tokens: Int[Tensor, "rows length"]
     log_probability: Float[Tensor, " rows"]
     coverage: Float[Tensor, "rows source"] | None = None
 
     @classmethod
-    def started(cls, tokens: Int[Tensor, " sources"]) -> BeamState:
+    def from_first_tokens(cls, tokens: Int[Tensor, " sources"]) -> BeamState:
         """One row a source, of nothing but its first token, which is no part of the target."""
         source = torch.arange(len(tokens), device=tokens.device)
         return cls(source, tokens[:, None], torch.zeros(len(tokens), device=tokens.device))
 
-    def continued(
+    def extend(
         self, row: Int[Tensor, " new"], token: Int[Tensor, " new"], log_probability: Float[Tensor, " new"]
     ) -> BeamState:
         """Rows from these, a token longer."""
-        written = torch.cat([self.written[row], token[:, None]], dim=1)
+        written = torch.cat([self.tokens[row], token[:, None]], dim=1)
         coverage = None if self.coverage is None else self.coverage[row]
         return BeamState(self.source[row], written, log_probability, coverage)
 
-    def covering(self, weights: Float[Tensor, "rows source"]) -> BeamState:
+    def add_coverage(self, weights: Float[Tensor, "rows source"]) -> BeamState:
         """The rows, which have looked at their source once more."""
         return replace(self, coverage=weights if self.coverage is None else self.coverage + weights)
 
-    def best(self, values: Float[Tensor, "rows tokens"], ids: Int[Tensor, "rows tokens"], count: int) -> Continuations:
+    def top_continuations(
+        self, values: Float[Tensor, "rows tokens"], ids: Int[Tensor, "rows tokens"], count: int
+    ) -> Continuations:
         """The best of all rows of a source: ``values`` are the log-probabilities of ``ids`` after each row."""
         tokens, rows = values.shape[1], torch.arange(len(values), device=values.device)
         first = torch.ones_like(self.source, dtype=torch.bool)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_BLOCK = 64
+_BLOCK_SIZE = 64
 
 
 def log_probabilities(
@@ -30,13 +30,13 @@ def blockwise_topk(
     values: Float[Tensor, "rows vocabulary"], count: int
 ) -> tuple[Float[Tensor, "rows likeliest"], Int[Tensor, "rows likeliest"]]:
     """The ``count`` largest values of each row (all of them, if there are fewer), in falling order, and their ids."""
-    blocks = values.shape[1] // _BLOCK
+    blocks = values.shape[1] // _BLOCK_SIZE
     if blocks <= 2 * count:
         return values.topk(min(count, values.shape[1]), dim=1)
-    whole = values[:, : blocks * _BLOCK].unflatten(1, (blocks, _BLOCK))
+    whole = values[:, : blocks * _BLOCK_SIZE].unflatten(1, (blocks, _BLOCK_SIZE))
     block = whole.amax(dim=2).topk(count, dim=1, sorted=False).indices
-    ids = (block[:, :, None] * _BLOCK + torch.arange(_BLOCK, device=values.device)).flatten(1)
-    rest = torch.arange(blocks * _BLOCK, values.shape[1], device=values.device).expand(values.shape[0], -1)
+    ids = (block[:, :, None] * _BLOCK_SIZE + torch.arange(_BLOCK_SIZE, device=values.device)).flatten(1)
+    rest = torch.arange(blocks * _BLOCK_SIZE, values.shape[1], device=values.device).expand(values.shape[0], -1)
     ids = torch.cat([ids, rest], dim=1)
     top, place = values.gather(1, ids).topk(count, dim=1)
     return top, ids.gather(1, place)

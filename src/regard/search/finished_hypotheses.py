@@ -15,13 +15,13 @@ from regard.search.base import Hypothesis
 class FinishedHypotheses:
     """The ``best`` hypotheses of each source; finished ones stand before those that were cut, whatever their scores.
 
-    ``to_beat`` (sources,) is the lowest score of ``best`` finished ones, -infinity where there are fewer.
+    ``score_to_beat`` (sources,) is the lowest score of ``best`` finished ones, -infinity where there are fewer.
     """
 
     def __init__(self, sources: int, best: int, device: torch.device) -> None:
         self._best = best
-        self._kept: list[list[Hypothesis]] = [[] for _ in range(sources)]
-        self.to_beat = torch.full((sources,), -torch.inf, device=device)
+        self._hypotheses: list[list[Hypothesis]] = [[] for _ in range(sources)]
+        self.score_to_beat = torch.full((sources,), -torch.inf, device=device)
 
     def add(
         self,
@@ -35,15 +35,15 @@ class FinishedHypotheses:
         """Put in hypotheses of the given sources, and keep the best."""
         columns = (source.tolist(), ids.tolist(), score.tolist(), log_probability.tolist())
         for number, tokens, worth, total in zip(*columns, strict=True):
-            self._kept[number].append(Hypothesis(tuple(tokens), worth, total, finished))
+            self._hypotheses[number].append(Hypothesis(tuple(tokens), worth, total, finished))
         for number in set(columns[0]):
-            self._kept[number].sort(key=lambda one: (not one.finished, -one.score))
-            del self._kept[number][self._best :]
-        self.to_beat = torch.tensor([self._worst(those) for those in self._kept]).to(score)
+            self._hypotheses[number].sort(key=lambda one: (not one.finished, -one.score))
+            del self._hypotheses[number][self._best :]
+        self.score_to_beat = torch.tensor([self._worst(those) for those in self._hypotheses]).to(score)
 
-    def listed(self) -> list[list[Hypothesis]]:
+    def to_lists(self) -> list[list[Hypothesis]]:
         """Those of each source, the best first."""
-        return self._kept
+        return self._hypotheses
 
     def _worst(self, those: list[Hypothesis]) -> float:
         return those[-1].score if len(those) == self._best and those[-1].finished else -torch.inf

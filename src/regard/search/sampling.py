@@ -17,9 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_count, described, is_number
+from regard.errors import OptionError, check_count, is_number, short_repr
 from regard.models.base import Decoder
-from regard.search.base import MOST_ROWS, Hypothesis, Search
+from regard.search.base import MAX_ROWS, Hypothesis, Search
 from regard.search.blockwise_topk import blockwise_topk
 from regard.search.token_by_token import decode_token_by_token
 
@@ -45,16 +45,16 @@ class Sampling(Search):
     ) -> None:
         check_count("seed", seed, least=0)
         check_count("top_k", top_k, least=0)
-        check_count("best", best, most=MOST_ROWS)
+        check_count("best", best, most=MAX_ROWS)
         if not is_number(temperature) or float(temperature) <= 0:
             raise OptionError(
                 "temperature is above 0",
                 expected="a finite number",
-                got=described(temperature),
+                got=short_repr(temperature),
                 do="for 0 use Greedy()",
             )
         if not is_number(top_p) or not 0 < float(top_p) <= 1:
-            raise OptionError("top_p is a probability", expected="0 < top_p <= 1", got=described(top_p), do="try 0.9")
+            raise OptionError("top_p is a probability", expected="0 < top_p <= 1", got=short_repr(top_p), do="try 0.9")
         self.seed, self.temperature, self.top_k, self.top_p, self.best = seed, temperature, top_k, top_p, best
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from regard.models.base import Decoder
 from regard.search.base import Hypothesis, banned_token_ids
 from regard.search.blockwise_topk import log_probabilities
 
-Choose: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]
+ChooseToken: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]
 """From log-probabilities (rows, vocabulary), numbers of the rows and the place in the target: a token for each row.
 
 What is never written has a log-probability of -infinity.
@@ -30,7 +30,7 @@ def decode_token_by_token(
     source: Int[Tensor, "batch length"],
     lengths: Int[Tensor, " batch"],
     most: Int[Tensor, " batch"],
-    choose: Choose,
+    choose: ChooseToken,
     *,
     each: int = 1,
 ) -> list[list[Hypothesis]]:
@@ -54,10 +54,12 @@ def decode_token_by_token(
             break
         if len(left) < len(rows):
             rows, tokens, state = rows[left], tokens[left], state.reordered(left)
-    return _listed(written, log_probability, limits, model.end_id, each)
+    return _make_hypotheses(written, log_probability, limits, model.end_id, each)
 
 
-def _listed(written: Tensor, log_probability: Tensor, limits: Tensor, end_id: int, each: int) -> list[list[Hypothesis]]:
+def _make_hypotheses(
+    written: Tensor, log_probability: Tensor, limits: Tensor, end_id: int, each: int
+) -> list[list[Hypothesis]]:
     """Hypotheses from rows of tokens that are filled up with ``end_id``; rows that are not numbers are left out."""
     counts = (written != end_id).sum(dim=1)
     real = log_probability.isfinite()

@@ -22,11 +22,11 @@ from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, UnknownWordsWarning, check_count, check_kind
 from regard.text.pooling import Pooling
 from regard.text.tokenizer import TokenBatch, TokenizedText, Tokenizer
-from regard.text.unknown_words import ADVICE, mostly_unknown, vocabulary_lacks
+from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE, is_mostly_unknown, unknown_words_warning
 
-MOST_TOKENS = 8192
+MAX_BATCH_TOKENS = 8192
 """Tokens a batch may hold, padding included: bounds memory where texts are long."""
-MOST_PADDING = 128
+MAX_BATCH_PADDING = 128
 """Padded tokens a batch may hold on a CPU: about where another call of a small model costs less than they do."""
 
 
@@ -84,14 +84,14 @@ class Embedder:
 
         Warns (``UnknownWordsWarning``) of texts of which the model's vocabulary lacks most words.
         """
-        return self.pooled(self._tokenized(texts, truncate), batch=batch)
+        return self.pooled(self._tokenize(texts, truncate), batch=batch)
 
     @explain_arguments
     def tokens(
         self, texts: str | Iterable[str], *, batch: int = 32, truncate: bool = False
     ) -> tuple[Float[Tensor, "_ width"], ...]:
         """For each text its tokens' contextual vectors, (tokens, width), [CLS] and [SEP] included."""
-        return self.contextual(self._tokenized(texts, truncate), batch=batch)
+        return self.contextual(self._tokenize(texts, truncate), batch=batch)
 
     def pooled(self, texts: Sequence[TokenizedText], *, batch: int = 32) -> Float[Tensor, "texts width"]:
         """One vector a tokenized text."""
@@ -101,7 +101,7 @@ class Embedder:
             lengths = torch.tensor(read.lengths, device=hidden.device)
             return self.pooling.pool(hidden, lengths).unbind()
 
-        vectors = self._in_order(texts, batch, pool)
+        vectors = self._run_batches(texts, batch, pool)
         return torch.stack(vectors) if vectors else torch.empty(0, self.model.config.width)
 
     def contextual(self, texts: Sequence[TokenizedText], *, batch: int = 32) -> tuple[Float[Tensor, "_ width"], ...]:
@@ -110,29 +110,29 @@ class Embedder:
         def cut(hidden: Tensor, read: TokenBatch) -> Sequence[Tensor]:
             return [row[:length] for row, length in zip(hidden, read.lengths, strict=True)]
 
-        return tuple(self._in_order(texts, batch, cut))
+        return tuple(self._run_batches(texts, batch, cut))
 
-    def _tokenized(self, texts: str | Iterable[str], truncate: bool) -> tuple[TokenizedText, ...]:
+    def _tokenize(self, texts: str | Iterable[str], truncate: bool) -> tuple[TokenizedText, ...]:
         tokenized = self.tokenizer.tokenize(texts, truncate=truncate)
         for index, text in enumerate(tokenized):
             self.tokenizer.check_length(text, f"text {index}")
-        unknown = [index for index, text in enumerate(tokenized) if mostly_unknown(text)]
+        unknown = [index for index, text in enumerate(tokenized) if is_mostly_unknown(text)]
         if unknown:
             where = f"text {unknown[0]}" if len(unknown) == 1 else f"the first of them text {unknown[0]}"
-            what = vocabulary_lacks(len(unknown), where)
-            warnings.warn(f"{what}. {ADVICE}", UnknownWordsWarning, stacklevel=3)
+            what = unknown_words_warning(len(unknown), where)
+            warnings.warn(f"{what}. {UNKNOWN_WORDS_ADVICE}", UnknownWordsWarning, stacklevel=3)
         return tokenized
 
     @torch.no_grad()
-    def _in_order(
+    def _run_batches(
         self,
         texts: Sequence[TokenizedText],
         batch: int,
         part: Callable[[Tensor, TokenBatch], Sequence[Tensor]],
     ) -> list[Tensor]:
         vectors: list[Tensor] = [torch.empty(0)] * len(texts)
-        most_padding = MOST_PADDING if self.model.device.type == "cpu" else None
-        for rows in batches([len(text) for text in texts], batch, most_padding=most_padding):
+        most_padding = MAX_BATCH_PADDING if self.model.device.type == "cpu" else None
+        for rows in batches_by_length([len(text) for text in texts], batch, most_padding=most_padding):
             read = self.tokenizer.pad([texts[row] for row in rows])
             hidden = self.model(read.ids.to(self.model.device), mask=read.mask).hidden
             for row, vector in zip(rows, part(hidden, read), strict=True):
@@ -140,8 +140,8 @@ class Embedder:
         return vectors
 
 
-def batches(
-    lengths: Sequence[int], size: int, *, most_tokens: int = MOST_TOKENS, most_padding: int | None = None
+def batches_by_length(
+    lengths: Sequence[int], size: int, *, most_tokens: int = MAX_BATCH_TOKENS, most_padding: int | None = None
 ) -> Iterator[list[int]]:
     """Indices of texts in batches of similar length.
 

@@ -19,25 +19,25 @@ from typing import Any, final
 
 import torch
 
+from regard.atomic_write import sync_file, sync_folder
 from regard.errors import DataError, OutputExistsError
-from regard.text.aside import sync_file, sync_folder
 from regard.text.embedding import Embedder
-from regard.text.lines import Line
-from regard.text.parts import Parts, Record, Skipped
+from regard.text.line_reader import Line
+from regard.text.resumable_shards import ShardRecord, Shards, SkippedLine
 from regard.text.tokenizer import TokenizedText
-from regard.text.unknown_words import mostly_unknown
+from regard.text.unknown_words import is_mostly_unknown
 from regard.text.vector_files import VectorFormat, Vectors, check_finite
 
 CHUNK_LINES = 512
 CHUNK_CHARACTERS = {False: 2**18, True: 2**15}
 """By whether every token's vector is kept; a token is seldom less than a character."""
-NAMED_LINES = 10
+MAX_NAMED_LINES = 10
 """Line numbers that a summary names; a file has them all."""
 
 
 @final
 @dataclass(frozen=True)
-class Options:
+class EmbeddingOptions:
     """How to embed: each token or each text, texts a batch, and what to do with a text that is too long or no text."""
 
     tokens: bool = False
@@ -53,12 +53,12 @@ class Chunk:
 
     texts: tuple[TokenizedText, ...]
     vectors: Vectors
-    record: Record
+    record: ShardRecord
 
 
 @final
 @dataclass
-class Summary:
+class EmbeddingSummary:
     """What was done: rows and vectors written; lines left out, cut or of unknown words, and the first of each."""
 
     rows: int = 0
@@ -66,20 +66,20 @@ class Summary:
     skipped: int = 0
     truncated: int = 0
     unknown: int = 0
-    first_skipped: list[Skipped] = field(default_factory=list)
+    first_skipped: list[SkippedLine] = field(default_factory=list)
     first_truncated: list[int] = field(default_factory=list)
     first_unknown: list[int] = field(default_factory=list)
 
-    def add(self, record: Record) -> None:
+    def add(self, record: ShardRecord) -> None:
         """Count one more part."""
         self.rows += len(record.lengths)
         self.vectors += sum(record.lengths)
         self.skipped += len(record.skipped)
         self.truncated += len(record.truncated)
         self.unknown += len(record.unknown)
-        self.first_skipped += record.skipped[: NAMED_LINES - len(self.first_skipped)]
-        self.first_truncated += record.truncated[: NAMED_LINES - len(self.first_truncated)]
-        self.first_unknown += record.unknown[: NAMED_LINES - len(self.first_unknown)]
+        self.first_skipped += record.skipped[: MAX_NAMED_LINES - len(self.first_skipped)]
+        self.first_truncated += record.truncated[: MAX_NAMED_LINES - len(self.first_truncated)]
+        self.first_unknown += record.unknown[: MAX_NAMED_LINES - len(self.first_unknown)]
 
     def check(self) -> None:
         """Raise DataError where nothing was written."""
@@ -87,7 +87,7 @@ class Summary:
             got = "no line at all"
             if self.first_skipped:
                 first = self.first_skipped[0].problem.splitlines()[0]
-                got = f"{amount(self.skipped, 'line')} left out; the first: {first}"
+                got = f"{format_count(self.skipped, 'line')} left out; the first: {first}"
             raise DataError(
                 "no line could be used",
                 expected="at least one text",
@@ -96,12 +96,14 @@ class Summary:
             )
 
 
-def amount(number: int, thing: str) -> str:
+def format_count(number: int, thing: str) -> str:
     """A number of things: "1 line", "1,000 lines"."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
-def chunks(lines: Iterable[Line], embedder: Embedder, options: Options, after: Record | None = None) -> Iterator[Chunk]:
+def embed_chunks(
+    lines: Iterable[Line], embedder: Embedder, options: EmbeddingOptions, after: ShardRecord | None = None
+) -> Iterator[Chunk]:
     """The vectors of the lines, chunk by chunk, from the line after the record ``after``.
 
     Raises DataError for a line that cannot be used unless ``skip_bad``, OutputExistsError where the lines before are
@@ -110,18 +112,20 @@ def chunks(lines: Iterable[Line], embedder: Embedder, options: Options, after: R
     digest = hashlib.sha256()
     taken: list[Line] = []
     size = 0
-    for line in _counted(lines, digest, after):
+    for line in _skip_finished_lines(lines, digest, after):
         taken.append(line)
         size += len(line.text)
         ends_here = line.problem is not None and not options.skip_bad  # nothing behind it need be read
         if ends_here or len(taken) == CHUNK_LINES or size >= CHUNK_CHARACTERS[options.tokens]:
-            yield _chunk(taken, digest.hexdigest(), embedder, options)
+            yield _embed_chunk(taken, digest.hexdigest(), embedder, options)
             taken, size = [], 0
     if taken:
-        yield _chunk(taken, digest.hexdigest(), embedder, options)
+        yield _embed_chunk(taken, digest.hexdigest(), embedder, options)
 
 
-def write(parts: Parts, found: Iterable[Chunk], form: VectorFormat, progress: Callable[[int], None]) -> Summary:
+def write_output(
+    parts: Shards, found: Iterable[Chunk], form: VectorFormat, progress: Callable[[int], None]
+) -> EmbeddingSummary:
     """Write chunks as parts, then join all parts into the output.
 
     ``progress`` is called with the number of lines done.
@@ -129,11 +133,11 @@ def write(parts: Parts, found: Iterable[Chunk], form: VectorFormat, progress: Ca
     for chunk in found:
         parts.add(chunk.record, partial(form.write, texts=chunk.texts, vectors=chunk.vectors))
         progress(chunk.record.lines)
-    summary = Summary()
+    summary = EmbeddingSummary()
     for record in parts.records():
         summary.add(record)
     if summary.rows:
-        _join(parts, form)
+        _join_shards(parts, form)
     parts.remove()
     summary.check()
     return summary
@@ -154,7 +158,7 @@ def fingerprint(embedder: Embedder) -> str:
     return digest.hexdigest()
 
 
-def _counted(lines: Iterable[Line], digest: Any, after: Record | None) -> Iterator[Line]:
+def _skip_finished_lines(lines: Iterable[Line], digest: Any, after: ShardRecord | None) -> Iterator[Line]:
     """The lines behind the record ``after``, once those before prove to be the same; all go into the hash."""
     rest = iter(lines)
     if after is not None:
@@ -163,7 +167,7 @@ def _counted(lines: Iterable[Line], digest: Any, after: Record | None) -> Iterat
         if digest.hexdigest() != after.digest:
             raise OutputExistsError(
                 "the input is not the one that the earlier run read",
-                expected=f"the same first {amount(after.lines, 'line')}, to resume",
+                expected=f"the same first {format_count(after.lines, 'line')}, to resume",
                 got="other text, or fewer lines",
                 do="give the same input with --resume, or start again with --overwrite",
             )
@@ -172,25 +176,25 @@ def _counted(lines: Iterable[Line], digest: Any, after: Record | None) -> Iterat
         yield line
 
 
-def _chunk(lines: list[Line], digest: str, embedder: Embedder, options: Options) -> Chunk:
-    good, skipped = _usable(lines, embedder, options)
+def _embed_chunk(lines: list[Line], digest: str, embedder: Embedder, options: EmbeddingOptions) -> Chunk:
+    good, skipped = _tokenize_lines(lines, embedder, options)
     texts = tuple(text for _, text in good)
-    vectors = _vectors(texts, embedder, options)
+    vectors = _compute_vectors(texts, embedder, options)
     check_finite(vectors)
-    record = Record(
+    record = ShardRecord(
         lines=lines[-1].number,
         digest=digest,
         lengths=tuple(len(text) if options.tokens else 1 for text in texts),
         skipped=tuple(skipped),
         truncated=tuple(line.number for line, text in good if text.dropped),
-        unknown=tuple(line.number for line, text in good if mostly_unknown(text)),
+        unknown=tuple(line.number for line, text in good if is_mostly_unknown(text)),
     )
     return Chunk(texts, vectors, record)
 
 
-def _usable(
-    lines: list[Line], embedder: Embedder, options: Options
-) -> tuple[list[tuple[Line, TokenizedText]], list[Skipped]]:
+def _tokenize_lines(
+    lines: list[Line], embedder: Embedder, options: EmbeddingOptions
+) -> tuple[list[tuple[Line, TokenizedText]], list[SkippedLine]]:
     """The lines that can be read, as tokens, and those left out. Raises the first problem unless ``skip_bad``."""
     tokenizer = embedder.tokenizer
     read = iter(tokenizer.tokenize([line.text for line in lines if not line.problem], truncate=options.truncate))
@@ -205,19 +209,19 @@ def _usable(
         except DataError as problem:
             if not options.skip_bad:
                 raise
-            skipped.append(Skipped(line.number, str(problem)))
+            skipped.append(SkippedLine(line.number, str(problem)))
     return good, skipped
 
 
-def _vectors(texts: tuple[TokenizedText, ...], embedder: Embedder, options: Options) -> Vectors:
+def _compute_vectors(texts: tuple[TokenizedText, ...], embedder: Embedder, options: EmbeddingOptions) -> Vectors:
     if options.tokens:
         return [vectors.numpy() for vectors in embedder.contextual(texts, batch=options.batch)]
     return list(embedder.pooled(texts, batch=options.batch).numpy())
 
 
-def _join(parts: Parts, form: VectorFormat) -> None:
+def _join_shards(parts: Shards, form: VectorFormat) -> None:
     """Parts to output, aside and then renamed; the output itself last, since with it the run is done."""
-    out, data = parts.out, parts.data()
+    out, data = parts.out, parts.data_files()
     aside = parts.folder / f"joined{out.suffix}"
     form.join(data, lambda: (length for record in parts.records() for length in record.lengths), aside)
     listed = skipped_path(aside)

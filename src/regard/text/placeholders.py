@@ -29,7 +29,7 @@ TOKENS = tuple(chr(0xE001 + number) for number in range(16))
 
 _UNIT = r"(?:px|pt|em|ms|min|s|m|h|x|kB?)"
 _ADDRESS = r"A-Za-z0-9/\#=&_~+$%*\-\u00c0-\u024f"
-_RECOGNISED = re.compile(
+_PROTECTED_STRING = re.compile(
     rf"""
       (?<![A-Za-z0-9])(?:(?i:https?|ftps?|file)://|www\.|mailto:)[{_ADDRESS}.:?\[\]@!'(),;]*[{_ADDRESS}]
     | (?<![\w.+-])[A-Za-z0-9][A-Za-z0-9_.+-]*@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+
@@ -49,12 +49,12 @@ _RECOGNISED = re.compile(
     """,
     re.VERBOSE,
 )
-_ANY = re.compile(f"[{TOKENS[0]}-{TOKENS[-1]}]")
+_PLACEHOLDER = re.compile(f"[{TOKENS[0]}-{TOKENS[-1]}]")
 
 
 @final
 @dataclass(frozen=True)
-class Protected:
+class ProtectedText:
     """A text with placeholders, and ``kept``: what each of them stands for, by its number."""
 
     text: str
@@ -62,11 +62,11 @@ class Protected:
 
     def restore(self, translation: str) -> str:
         """``translation`` with what the placeholders stand for; those that stand for nothing are left out."""
-        return _restored(translation, self.kept)
+        return _restore_strings(translation, self.kept)
 
     def missing(self, translation: str) -> tuple[str, ...]:
         """What ``translation``, not yet restored, holds less often than the text did; once for each time."""
-        lacking = Counter(_ANY.findall(self.text)) - Counter(_ANY.findall(translation))
+        lacking = Counter(_PLACEHOLDER.findall(self.text)) - Counter(_PLACEHOLDER.findall(translation))
         return tuple(string for token, string in zip(TOKENS, self.kept, strict=False) for _ in range(lacking[token]))
 
 
@@ -81,14 +81,14 @@ class ProtectedPair:
 
 
 @overload
-def protect(source: str) -> Protected: ...
+def protect(source: str) -> ProtectedText: ...
 
 
 @overload
 def protect(source: str, target: str) -> ProtectedPair: ...
 
 
-def protect(source: str, target: str | None = None) -> Protected | ProtectedPair:
+def protect(source: str, target: str | None = None) -> ProtectedText | ProtectedPair:
     """The text, or the pair, with a placeholder for each string that is to be copied.
 
     Placeholders are numbered as their strings first come in the source. A string of the target alone is nothing to copy
@@ -97,36 +97,36 @@ def protect(source: str, target: str | None = None) -> Protected | ProtectedPair
     A text may hold characters that are placeholders. They are such strings themselves, also in the target alone, and
     have a placeholder before any other: so all comes back by ``restore``.
     """
-    own = _ANY.findall(target) if target is not None else []
-    kept = _chosen([*_strings(source), *own])
+    own = _PLACEHOLDER.findall(target) if target is not None else []
+    kept = _choose_strings([*_find_strings(source), *own])
     if target is None:
-        return Protected(_replaced(source, kept), kept)
-    return ProtectedPair(_replaced(source, kept), _replaced(target, kept), kept)
+        return ProtectedText(_insert_placeholders(source, kept), kept)
+    return ProtectedPair(_insert_placeholders(source, kept), _insert_placeholders(target, kept), kept)
 
 
-def _chosen(strings: Iterable[str]) -> tuple[str, ...]:
+def _choose_strings(strings: Iterable[str]) -> tuple[str, ...]:
     """The strings that get a placeholder, in their order."""
     different = list(dict.fromkeys(strings))
     first = sorted(different, key=lambda string: string not in TOKENS)[: len(TOKENS)]
     return tuple(string for string in different if string in first)
 
 
-def _strings(text: str) -> Iterator[str]:
-    return (found[0] for found in _RECOGNISED.finditer(text) if _stands(found[0]))
+def _find_strings(text: str) -> Iterator[str]:
+    return (found[0] for found in _PROTECTED_STRING.finditer(text) if _is_protected(found[0]))
 
 
-def _stands(found: str) -> bool:
+def _is_protected(found: str) -> bool:
     """Whether it is to be copied: entities only where there is such a one, and it is no letter or digit."""
     if not (found.startswith("&") and found.endswith(";")):
         return True
     return (found[1] == "#" or found[1:] in html5) and not unescape(found).isalnum()
 
 
-def _replaced(text: str, kept: tuple[str, ...]) -> str:
+def _insert_placeholders(text: str, kept: tuple[str, ...]) -> str:
     token = dict(zip(kept, TOKENS, strict=False))
-    return _RECOGNISED.sub(lambda found: token.get(found[0], found[0]), text)
+    return _PROTECTED_STRING.sub(lambda found: token.get(found[0], found[0]), text)
 
 
-def _restored(text: str, kept: tuple[str, ...]) -> str:
+def _restore_strings(text: str, kept: tuple[str, ...]) -> str:
     string = dict(zip(TOKENS, kept, strict=False))
-    return _ANY.sub(lambda found: string.get(found[0], ""), text)
+    return _PLACEHOLDER.sub(lambda found: string.get(found[0], ""), text)

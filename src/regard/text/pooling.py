@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from regard.errors import CheckpointError, OptionError, RefusedError, described
+from regard.errors import CheckpointError, OptionError, RefusedError, short_repr
 
 MODES = ("mean", "cls")
 _FLAGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
@@ -43,7 +43,7 @@ class Pooling:
             raise OptionError(
                 "wrong modes of pooling",
                 expected='a tuple of names, such as ("mean",)',
-                got=described(self.modes),
+                got=short_repr(self.modes),
                 do="choose from " + ", ".join(MODES),
             )
 
@@ -67,7 +67,7 @@ class Pooling:
         """Sentence vectors of hidden states that are padded on the right; of half precision they come in float32."""
         self.check()
         wide = torch.promote_types(hidden.dtype, torch.float32)
-        vectors = hidden[:, 0].to(wide) if self.modes == ("cls",) else _mean(hidden, lengths, wide)
+        vectors = hidden[:, 0].to(wide) if self.modes == ("cls",) else _mean_pool(hidden, lengths, wide)
         return functional.normalize(vectors, dim=-1) if self.normalise else vectors
 
     @classmethod
@@ -79,12 +79,12 @@ class Pooling:
         if not (folder / "modules.json").exists():
             return None
         modes: list[str] = []
-        normalise, others = False, _text_changes(folder)
-        modules = _json(folder / "modules.json", list)
+        normalise, others = False, _find_text_changes(folder)
+        modules = _read_json(folder / "modules.json", list)
         for module in modules:
             kind = str(module.get("type", "")).rpartition(".")[2] if isinstance(module, dict) else ""
             if kind == "Pooling":
-                modes += _modes(_json(_inside(folder, module) / "config.json", dict))
+                modes += _parse_modes(_read_json(_module_folder(folder, module) / "config.json", dict))
             elif kind == "Normalize":
                 normalise = True
             elif kind != "Transformer":
@@ -100,13 +100,13 @@ class Pooling:
         ]
         pooling = {"word_embedding_dimension": width} | {flag: mode in self.modes for flag, mode in _FLAGS.items()}
         return {
-            "modules.json": _pretty(modules),
-            "1_Pooling/config.json": _pretty(pooling),
-            "sentence_bert_config.json": _pretty({"max_seq_length": limit, "do_lower_case": False}),
+            "modules.json": _to_json(modules),
+            "1_Pooling/config.json": _to_json(pooling),
+            "sentence_bert_config.json": _to_json({"max_seq_length": limit, "do_lower_case": False}),
         }
 
 
-def _mean(
+def _mean_pool(
     hidden: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"], dtype: torch.dtype
 ) -> Float[Tensor, "batch width"]:
     token = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]
@@ -114,7 +114,7 @@ def _mean(
     return torch.where(token[..., None], hidden, 0.0).sum(dim=1, dtype=dtype) / lengths[:, None].to(dtype)
 
 
-def _modes(config: dict[str, Any]) -> list[str]:
+def _parse_modes(config: dict[str, Any]) -> list[str]:
     """Of a pooling's config.json, old (one flag a mode) or new (one name)."""
     named = config.get("pooling_mode")
     if isinstance(named, str):
@@ -123,18 +123,18 @@ def _modes(config: dict[str, Any]) -> list[str]:
     return [_FLAGS.get(flag, flag.removeprefix("pooling_mode_")) for flag in flags]
 
 
-def _text_changes(folder: Path) -> list[str]:
+def _find_text_changes(folder: Path) -> list[str]:
     """What the folder does to a text before the tokenizer sees it."""
     changes = []
-    if _settings(folder / "sentence_bert_config.json").get("do_lower_case"):
+    if _read_settings(folder / "sentence_bert_config.json").get("do_lower_case"):
         changes.append("do_lower_case")
-    prompt = _settings(folder / "config_sentence_transformers.json").get("default_prompt_name")
+    prompt = _read_settings(folder / "config_sentence_transformers.json").get("default_prompt_name")
     if prompt:
         changes.append(f"a default prompt ({prompt})")
     return changes
 
 
-def _inside(folder: Path, module: dict[str, Any]) -> Path:
+def _module_folder(folder: Path, module: dict[str, Any]) -> Path:
     path = (folder / str(module.get("path", ""))).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise CheckpointError(
@@ -146,12 +146,12 @@ def _inside(folder: Path, module: dict[str, Any]) -> Path:
     return path
 
 
-def _settings(path: Path) -> dict[str, Any]:
-    settings: dict[str, Any] = _json(path, dict) if path.exists() else {}
+def _read_settings(path: Path) -> dict[str, Any]:
+    settings: dict[str, Any] = _read_json(path, dict) if path.exists() else {}
     return settings
 
 
-def _json(path: Path, kind: type) -> Any:
+def _read_json(path: Path, kind: type) -> Any:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -168,5 +168,5 @@ def _json(path: Path, kind: type) -> Any:
     return content
 
 
-def _pretty(content: object) -> str:
+def _to_json(content: object) -> str:
     return json.dumps(content, indent=2) + "\n"

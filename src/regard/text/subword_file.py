@@ -13,10 +13,10 @@ from typing import Any
 
 import tokenizers
 
-from regard.errors import CheckpointError, described
-from regard.text.subword_training import FIXED, SPECIAL, assembled, merging, weighing
+from regard.errors import CheckpointError, short_repr
+from regard.text.subword_training import FIXED_TOKENS, SPECIAL_TOKENS, build_bpe, build_tokenizer, build_unigram
 
-_LEAST_SCORE = -1e4
+_MIN_SCORE = -1e4
 """Of a piece: the logarithm of a probability that nothing has."""
 
 
@@ -24,20 +24,20 @@ def read_subwords(path: str | Path) -> tokenizers.Tokenizer:
     """The tokenizer of a file. Raises CheckpointError for one that regard did not write, or that is damaged."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        made, bare, bare_fields = _model(content["model"])
-        _check_surroundings(content, bare, bare_fields)
+        made, bare, bare_fields = _parse_model(content["model"])
+        _check_pipeline(content, bare, bare_fields)
     # The library raises bare Exception for whatever it cannot read, and broken JSON has any type in any place.
     except Exception as error:
         raise CheckpointError(
-            f"{path if isinstance(path, Path) else described(path)} holds no subwords that can be read",
-            expected=f"a tokenizer.json that regard wrote, with {', '.join(SPECIAL)} among its tokens",
+            f"{path if isinstance(path, Path) else short_repr(path)} holds no subwords that can be read",
+            expected=f"a tokenizer.json that regard wrote, with {', '.join(SPECIAL_TOKENS)} among its tokens",
             got=f"{type(error).__name__}: {error}"[:300],
             do="copy the file again, or train subwords with Subwords.train",
         ) from error
-    return assembled(made)
+    return build_tokenizer(made)
 
 
-def _model(model: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
+def _parse_model(model: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
     """The model; one of the fixed tokens alone; and the fields that this one has in a file.
 
     What the library would abort on is found before it sees it.
@@ -48,24 +48,28 @@ def _model(model: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
             raise ValueError("ids that do not count from 0")
         _check_names(names)
         _check_merges(model["merges"], frozenset(names))
-        fixed = {name: number for number, name in enumerate(FIXED)}
-        return merging(names, model["merges"]), merging(FIXED, []), {"vocab": fixed, "merges": []}
+        fixed = {name: number for number, name in enumerate(FIXED_TOKENS)}
+        return build_bpe(names, model["merges"]), build_bpe(FIXED_TOKENS, []), {"vocab": fixed, "merges": []}
     if model["type"] == "Unigram":
         names = [name for name, _ in model["vocab"]]
         _check_names(names)
         if model["unk_id"] != names.index("<unk>"):
             raise ValueError(f"another token for what is unknown: {model['unk_id']}")
-        if not all(_LEAST_SCORE <= score <= 0 for _, score in model["vocab"]):
+        if not all(_MIN_SCORE <= score <= 0 for _, score in model["vocab"]):
             raise ValueError("scores that are no logarithms of probabilities")
-        pairs = [[name, 0.0] for name in FIXED]
-        return weighing(model["vocab"]), weighing(pairs), {"vocab": pairs, "unk_id": FIXED.index("<unk>")}
+        pairs = [[name, 0.0] for name in FIXED_TOKENS]
+        return (
+            build_unigram(model["vocab"]),
+            build_unigram(pairs),
+            {"vocab": pairs, "unk_id": FIXED_TOKENS.index("<unk>")},
+        )
     raise ValueError(f"a model of type {model['type']}")
 
 
 def _check_names(names: Sequence[str]) -> None:
     if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
         raise ValueError("tokens that are empty, twice there, or no text")
-    missing = [name for name in FIXED if name not in set(names)]
+    missing = [name for name in FIXED_TOKENS if name not in set(names)]
     if missing:
         raise ValueError(f"a vocabulary without {', '.join(missing[:4])}")
 
@@ -76,8 +80,8 @@ def _check_merges(merges: Sequence[Sequence[str]], names: frozenset[str]) -> Non
             raise ValueError(f"a merge of {left!r} and {right!r}, which are no tokens")
 
 
-def _check_surroundings(content: dict[str, Any], bare: Any, fields: dict[str, Any]) -> None:
+def _check_pipeline(content: dict[str, Any], bare: Any, fields: dict[str, Any]) -> None:
     """Through the library, so that a file of another version of it may have other fields."""
     found = tokenizers.Tokenizer.from_str(json.dumps({**content, "model": {**content["model"], **fields}}))
-    if found.to_str() != assembled(bare).to_str():
+    if found.to_str() != build_tokenizer(bare).to_str():
         raise ValueError("texts are normalized, split or written in another way")

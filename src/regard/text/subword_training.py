@@ -28,36 +28,37 @@ from unicodedata import normalize
 import tokenizers
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 
-from regard.errors import DataError, MissingPackageError, OptionError, check_choice, check_count, described, is_number
+from regard.errors import DataError, MissingPackageError, OptionError, check_choice, check_count, is_number, short_repr
 from regard.text.placeholders import TOKENS
-from regard.text.tokenizer import check_text, each_text
+from regard.text.tokenizer import check_text, iterate_texts
 
-SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
-PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(len(SPECIAL))
+SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
+PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(len(SPECIAL_TOKENS))
 """Their ids in what is learnt here. Those of a file are its own: ``Subwords.pad_id`` and the others."""
-BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
-FIXED = (*SPECIAL, *BYTES, *TOKENS)
+BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
+FIXED_TOKENS = (*SPECIAL_TOKENS, *BYTE_TOKENS, *TOKENS)
 """Tokens of every vocabulary: the first ones of those that are learnt."""
 
-_LONGEST = 16
+_MAX_PIECE_LENGTH = 16
 """Characters of a piece, its space included."""
-_OFTEN = 2
+_MIN_PAIR_COUNT = 2
 """How often BPE must see a pair to merge it: as in the paper's program."""
-_THREADS = 4
+_UNIGRAM_THREADS = 4
 """Of unigram's training, on any machine: its sums are added thread by thread, so the bits depend on their number."""
 
 # White space as Python's str.split has it.
 _SPACE = r"[\x{9}-\x{d}\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 _HAN = r"\p{Han}\p{Hiragana}\p{Katakana}\x{30fc}"
-_PRIVATE = rf"\x{{{ord(TOKENS[0]):x}}}-\x{{{ord(TOKENS[-1]):x}}}"
-_PATTERN = (
-    rf"[{_PRIVATE}]| ?\p{{Nd}}| ?[{_HAN}]+| ?[\p{{L}}\p{{M}}&&[^{_HAN}]]+| ?[^ \p{{L}}\p{{M}}\p{{Nd}}{_PRIVATE}]+"
+_PLACEHOLDER_RANGE = rf"\x{{{ord(TOKENS[0]):x}}}-\x{{{ord(TOKENS[-1]):x}}}"
+_SPLIT_PATTERN = (
+    rf"[{_PLACEHOLDER_RANGE}]| ?\p{{Nd}}| ?[{_HAN}]+| ?[\p{{L}}\p{{M}}&&[^{_HAN}]]+"
+    rf"| ?[^ \p{{L}}\p{{M}}\p{{Nd}}{_PLACEHOLDER_RANGE}]+"
 )
 # What sentencepiece keeps for itself, and what is therefore written as bytes.
-_RESERVED = frozenset("\0\u2581\u2585")
+_RESERVED_CHARACTERS = frozenset("\0\u2581\u2585")
 
 
-def normalized(text: str) -> str:
+def normalize_text(text: str) -> str:
     """The text in Unicode's form NFC, runs of white space as one space, none at the ends.
 
     Canonically equal texts look the same, so that they should read the same. NFKC would go further and change what is
@@ -66,7 +67,7 @@ def normalized(text: str) -> str:
     return " ".join(normalize("NFC", text).split())
 
 
-def assembled(model: Any) -> tokenizers.Tokenizer:
+def build_tokenizer(model: Any) -> tokenizers.Tokenizer:
     """A tokenizer of the model: normalization, a space before the text, splitting; and the way back."""
     backend = tokenizers.Tokenizer(model)
     backend.normalizer = normalizers.Sequence(
@@ -77,48 +78,48 @@ def assembled(model: Any) -> tokenizers.Tokenizer:
             normalizers.Prepend(" "),
         ]
     )
-    backend.pre_tokenizer = _split()
+    backend.pre_tokenizer = _build_pre_tokenizer()
     backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
     return backend
 
 
-def merging(pieces: Sequence[str], merges: Iterable[Sequence[str]]) -> models.BPE:
+def build_bpe(pieces: Sequence[str], merges: Iterable[Sequence[str]]) -> models.BPE:
     """A BPE model of all tokens and of what is merged, in order."""
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
-    return models.BPE(vocabulary, [(one[0], one[1]) for one in merges], unk_token=SPECIAL[1], byte_fallback=True)
+    return models.BPE(vocabulary, [(one[0], one[1]) for one in merges], unk_token=SPECIAL_TOKENS[1], byte_fallback=True)
 
 
-def weighing(pieces: Iterable[Sequence[Any]]) -> models.Unigram:
+def build_unigram(pieces: Iterable[Sequence[Any]]) -> models.Unigram:
     """A unigram model of all tokens and the logarithm of each one's probability."""
     weighed = [(one[0], one[1]) for one in pieces]
     return models.Unigram(weighed, [name for name, _ in weighed].index("<unk>"), True)
 
 
-def learnt(texts: Iterable[str], *, size: int, algorithm: str, coverage: float) -> tokenizers.Tokenizer:
+def train_tokenizer(texts: Iterable[str], *, size: int, algorithm: str, coverage: float) -> tokenizers.Tokenizer:
     """A tokenizer learnt from texts. See ``Subwords.train``."""
-    check_choice("algorithm of subwords", algorithm, _LEARNERS)
-    check_count("size", size, most=_MOST_SUBWORDS)
-    learner, reserved = _LEARNERS[algorithm]
-    lines = _lines(texts)
+    check_choice("algorithm of subwords", algorithm, _ALGORITHMS)
+    check_count("size", size, most=_MAX_VOCAB_SIZE)
+    learner, reserved = _ALGORITHMS[algorithm]
+    lines = _collect_lines(texts)
     alphabet = _alphabet(lines, coverage) - reserved
     _check_size(size, alphabet)
-    return assembled(learner(_covered(lines, alphabet), size - len(FIXED)))
+    return build_tokenizer(learner(_split_outside_alphabet(lines, alphabet), size - len(FIXED_TOKENS)))
 
 
-def least_size(texts: Iterable[str], *, coverage: float = 1.0) -> int:
+def min_vocab_size(texts: Iterable[str], *, coverage: float = 1.0) -> int:
     """The smallest vocabulary that holds all characters of the texts. Arguments as of ``Subwords.train``."""
-    return len(FIXED) + len(_alphabet(_lines(texts), coverage))
+    return len(FIXED_TOKENS) + len(_alphabet(_collect_lines(texts), coverage))
 
 
-def checked(texts: Iterable[str]) -> Iterator[str]:
+def normalize_texts(texts: Iterable[str]) -> Iterator[str]:
     """The texts, normalized. Raises OptionError for what is no list of texts, DataError for half a character."""
-    for index, text in enumerate(each_text(texts)):
+    for index, text in enumerate(iterate_texts(texts)):
         check_text(text, index)
-        yield normalized(text)
+        yield normalize_text(text)
 
 
-def _lines(texts: Iterable[str]) -> list[str]:
-    lines = [line for line in checked(texts) if line]
+def _collect_lines(texts: Iterable[str]) -> list[str]:
+    lines = [line for line in normalize_texts(texts) if line]
     if not lines:
         raise DataError(
             "there is no text to learn subwords from", expected="sentences", got="blank texts", do="check the files"
@@ -132,7 +133,7 @@ def _alphabet(lines: Sequence[str], coverage: float) -> frozenset[str]:
         raise OptionError(
             "wrong coverage",
             expected="a number above 0, up to 1",
-            got=described(coverage),
+            got=short_repr(coverage),
             do="for example coverage=0.9995",
         )
     counts: Counter[str] = Counter()
@@ -151,45 +152,47 @@ def _alphabet(lines: Sequence[str], coverage: float) -> frozenset[str]:
 
 
 def _check_size(size: int, alphabet: frozenset[str]) -> None:
-    least = len(FIXED) + len(alphabet)
+    least = len(FIXED_TOKENS) + len(alphabet)
     if size < least:
         raise OptionError(
             "the vocabulary is too small",
-            expected=f"at least {least}: {len(SPECIAL)} special tokens, {len(BYTES)} bytes, {len(TOKENS)} "
+            expected=f"at least {least}: {len(SPECIAL_TOKENS)} special tokens, {len(BYTE_TOKENS)} bytes, {len(TOKENS)} "
             f"placeholders and the {len(alphabet)} characters of the texts",
             got=f"size={size}",
             do=f"{least} or more; in Python also a lower coverage, which leaves the rarest characters to bytes",
         )
 
 
-def _covered(lines: Iterable[str], alphabet: frozenset[str]) -> Iterator[str]:
+def _split_outside_alphabet(lines: Iterable[str], alphabet: frozenset[str]) -> Iterator[str]:
     """The texts, a space before each, cut where a character is not of the alphabet."""
     others = re.compile("[^" + re.escape("".join(sorted(alphabet))) + "]")
     return (part for line in lines for part in others.split(f" {line}") if part)
 
 
-def _split() -> Any:
-    return pre_tokenizers.Split(Regex(_PATTERN), "isolated")
+def _build_pre_tokenizer() -> Any:
+    return pre_tokenizers.Split(Regex(_SPLIT_PATTERN), "isolated")
 
 
-def _bpe(texts: Iterator[str], size: int) -> models.BPE:
+def _train_bpe(texts: Iterator[str], size: int) -> models.BPE:
     learner = tokenizers.Tokenizer(models.BPE())
-    learner.pre_tokenizer = _split()
-    trainer = trainers.BpeTrainer(vocab_size=size, min_frequency=_OFTEN, max_token_length=_LONGEST, show_progress=False)
+    learner.pre_tokenizer = _build_pre_tokenizer()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, min_frequency=_MIN_PAIR_COUNT, max_token_length=_MAX_PIECE_LENGTH, show_progress=False
+    )
     learner.train_from_iterator(texts, trainer)
     model = json.loads(learner.to_str())["model"]
-    return merging([*FIXED, *sorted(model["vocab"], key=model["vocab"].get)], model["merges"])
+    return build_bpe([*FIXED_TOKENS, *sorted(model["vocab"], key=model["vocab"].get)], model["merges"])
 
 
-def _unigram(texts: Iterator[str], size: int) -> models.Unigram:
+def _train_unigram(texts: Iterator[str], size: int) -> models.Unigram:
     """By sentencepiece: the library that learns BPE gives other bits in every run here."""
-    pieces, split = _sentencepiece(texts, size), _split()
+    pieces, split = _train_sentencepiece(texts, size), _build_pre_tokenizer()
     # It splits almost as we do. What we would split is of no use.
     own = [(piece, score) for piece, score in pieces if len(split.pre_tokenize_str(piece)) == 1]
-    return weighing([*((token, 0.0) for token in FIXED), *own])
+    return build_unigram([*((token, 0.0) for token in FIXED_TOKENS), *own])
 
 
-def _sentencepiece(texts: Iterator[str], size: int) -> list[tuple[str, float]]:
+def _train_sentencepiece(texts: Iterator[str], size: int) -> list[tuple[str, float]]:
     try:
         import sentencepiece
     except ImportError:
@@ -211,9 +214,9 @@ def _sentencepiece(texts: Iterator[str], size: int) -> list[tuple[str, float]]:
         add_dummy_prefix=False,
         remove_extra_whitespaces=False,
         split_digits=True,
-        max_sentencepiece_length=_LONGEST,
+        max_sentencepiece_length=_MAX_PIECE_LENGTH,
         max_sentence_length=1 << 30,
-        num_threads=_THREADS,
+        num_threads=_UNIGRAM_THREADS,
         bos_id=-1,
         eos_id=-1,
         pad_id=-1,
@@ -228,8 +231,8 @@ def _sentencepiece(texts: Iterator[str], size: int) -> list[tuple[str, float]]:
     ]
 
 
-_MOST_SUBWORDS = 2**20  # the library takes memory for all of them beforehand
-_LEARNERS: dict[str, tuple[Callable[[Iterator[str], int], Any], frozenset[str]]] = {
-    "bpe": (_bpe, frozenset()),
-    "unigram": (_unigram, _RESERVED),
+_MAX_VOCAB_SIZE = 2**20  # the library takes memory for all of them beforehand
+_ALGORITHMS: dict[str, tuple[Callable[[Iterator[str], int], Any], frozenset[str]]] = {
+    "bpe": (_train_bpe, frozenset()),
+    "unigram": (_train_unigram, _RESERVED_CHARACTERS),
 }

@@ -3,7 +3,7 @@
     "Two lamps"  ->  ids 312 1871 281  ->  " Two" " lamp" "s"  ->  "Two lamps"
                      of words 0   1    1
 
-    decode(encode(text)) == normalized(text)     for every text: whatever is no piece becomes its UTF-8 bytes
+    decode(encode(text)) == normalize_text(text)     for every text: whatever is no piece becomes its UTF-8 bytes
 
 How the pieces are learnt: ``subword_training``. Nothing in a text can become a special token.
 """
@@ -17,12 +17,12 @@ from typing import NamedTuple, final
 
 import tokenizers
 
-from regard.errors import DataError, check_kind, described
+from regard.errors import DataError, check_kind, short_repr
 from regard.text.subword_file import read_subwords
-from regard.text.subword_training import BYTES, SPECIAL, checked, learnt, normalized
-from regard.text.words import Splitter, grouped, word_spans
+from regard.text.subword_training import BYTE_TOKENS, SPECIAL_TOKENS, normalize_text, normalize_texts, train_tokenizer
+from regard.text.words import Splitter, group_into_words, word_spans
 
-_WRITTEN = dict.fromkeys(SPECIAL, b"") | {token: bytes([byte]) for byte, token in enumerate(BYTES)}
+_TOKEN_BYTES = dict.fromkeys(SPECIAL_TOKENS, b"") | {token: bytes([byte]) for byte, token in enumerate(BYTE_TOKENS)}
 """The bytes of tokens that do not stand for their own name."""
 
 
@@ -48,9 +48,9 @@ class Subwords:
         self._encoder = tokenizers.Tokenizer(backend.model)
         self._encoder.pre_tokenizer = backend.pre_tokenizer
         ids = backend.get_vocab()
-        self.pad_id, self.unknown_id, self.start_id, self.end_id = (ids[token] for token in SPECIAL)
+        self.pad_id, self.unknown_id, self.start_id, self.end_id = (ids[token] for token in SPECIAL_TOKENS)
         self._pieces = sorted(ids, key=ids.__getitem__)
-        self._bytes = [_WRITTEN.get(piece, piece.encode()) for piece in self._pieces]
+        self._bytes = [_TOKEN_BYTES.get(piece, piece.encode()) for piece in self._pieces]
 
     @classmethod
     def train(
@@ -69,7 +69,7 @@ class Subwords:
         Raises OptionError for an unknown algorithm or a size that does not hold all characters, DataError for texts
         without any, MissingPackageError for "unigram" without ``sentencepiece``.
         """
-        return cls(learnt(texts, size=size, algorithm=algorithm, coverage=coverage))
+        return cls(train_tokenizer(texts, size=size, algorithm=algorithm, coverage=coverage))
 
     @classmethod
     def from_file(cls, path: str | Path) -> Subwords:
@@ -87,7 +87,7 @@ class Subwords:
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text, no special ones added. Raises DataError for a text that is not Unicode text."""
-        plain = [f" {text}" if text else "" for text in checked(texts)]
+        plain = [f" {text}" if text else "" for text in normalize_texts(texts)]
         return [found.ids for found in self._encoder.encode_batch_fast(plain, add_special_tokens=False)]
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -95,7 +95,7 @@ class Subwords:
 
         Raises DataError for an id that is not of the vocabulary.
         """
-        return normalized(b"".join(self._parts(ids)).decode("utf-8", "replace"))
+        return normalize_text(b"".join(self._ids_to_bytes(ids)).decode("utf-8", "replace"))
 
     def decode_batch(self, batch: Sequence[Sequence[int]]) -> list[str]:
         """The text of each row of ids."""
@@ -111,17 +111,17 @@ class Subwords:
         Words are those of ``split``, by default ``words.word_spans``; where one piece covers several, as it may in
         Chinese, they are one word. ``words_of`` has their texts.
         """
-        numbers, _ = grouped(self._parts(ids), split)
+        numbers, _ = group_into_words(self._ids_to_bytes(ids), split)
         return [Piece(self._pieces[one], word) for one, word in zip(ids, numbers, strict=True)]
 
     def words_of(self, ids: Sequence[int], split: Splitter = word_spans) -> tuple[str, ...]:
         """The words that ``pieces_of`` counts."""
-        return grouped(self._parts(ids), split)[1]
+        return group_into_words(self._ids_to_bytes(ids), split)[1]
 
     def _is_id(self, number: object) -> bool:
         return isinstance(number, Integral) and 0 <= int(number) < len(self._bytes)
 
-    def _parts(self, ids: Sequence[int]) -> list[bytes]:
+    def _ids_to_bytes(self, ids: Sequence[int]) -> list[bytes]:
         """What each id writes."""
         check_kind("ids", ids, Sequence, do="tensor.tolist() gives the ids of a tensor")
         wrong = next((at for at, one in enumerate(ids) if not self._is_id(one)), None)
@@ -129,7 +129,7 @@ class Subwords:
             raise DataError(
                 "an id is not of this vocabulary",
                 expected=f"ids from 0 to {len(self._bytes) - 1}",
-                got=described(ids[wrong]),
+                got=short_repr(ids[wrong]),
                 do="decode with the subwords that the model was trained with",
             )
         return [self._bytes[one] for one in ids]

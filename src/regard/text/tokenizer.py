@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from regard.errors import CheckpointError, DataError, OptionError, check_flag, described
+from regard.errors import CheckpointError, DataError, OptionError, check_flag, short_repr
 from regard.masks import Mask, padding
 
 
@@ -100,16 +100,16 @@ class Tokenizer:
         self._backend = tokenizers.Tokenizer.from_str(backend.to_str())
         self._backend.no_padding()
         self._backend.no_truncation()
-        self._added = self._backend.num_special_tokens_to_add(is_pair=False)
-        if limit is not None and limit <= self._added:
+        self._num_special_tokens = self._backend.num_special_tokens_to_add(is_pair=False)
+        if limit is not None and limit <= self._num_special_tokens:
             raise OptionError(
                 "the limit leaves no room for text",
-                expected=f"more than the {self._added} special tokens of each text",
+                expected=f"more than the {self._num_special_tokens} special tokens of each text",
                 got=f"a limit of {limit} tokens",
                 do="use a model with more positions",
             )
         self.pad_id, self.limit = pad_id, limit
-        self._unknown_id = _unknown_id_of(backend)
+        self._unknown_id = _find_unknown_id(backend)
 
     @classmethod
     def from_file(cls, path: str | Path, *, pad_id: int | None = None, limit: int | None = None) -> Tokenizer:
@@ -122,13 +122,13 @@ class Tokenizer:
         # The library raises bare Exception for whatever it cannot read.
         except Exception as error:
             raise CheckpointError(
-                f"{path if isinstance(path, Path) else described(path)} is not a tokenizer that can be read",
+                f"{path if isinstance(path, Path) else short_repr(path)} is not a tokenizer that can be read",
                 expected="a tokenizer.json as the `tokenizers` library writes it",
                 got=str(error)[:300],
                 do="copy or download the file again",
             ) from error
         if pad_id is None:
-            pad_id = _pad_id_of(backend)
+            pad_id = _find_pad_id(backend)
         return cls(backend, pad_id=pad_id, limit=limit)
 
     @property
@@ -153,11 +153,13 @@ class Tokenizer:
         Raises DataError for a text that is not Unicode text, and OptionError for what is no text at all.
         """
         check_flag("truncate", truncate)
-        listed = [texts] if isinstance(texts, str) else list(each_text(texts))
+        listed = [texts] if isinstance(texts, str) else list(iterate_texts(texts))
         for index, text in enumerate(listed):
             check_text(text, index)
         plain = self._backend.encode_batch(listed, add_special_tokens=False)
-        return tuple(self._finished(text, encoding, truncate) for text, encoding in zip(listed, plain, strict=True))
+        return tuple(
+            self._to_tokenized_text(text, encoding, truncate) for text, encoding in zip(listed, plain, strict=True)
+        )
 
     def check_length(self, text: TokenizedText, name: str) -> None:
         """Raise DataError, with ``name`` for the text, unless it fits the limit."""
@@ -165,7 +167,7 @@ class Tokenizer:
             return
         raise DataError(
             f"{name} is too long for the model",
-            expected=f"at most {self.limit} tokens, {self._added} special ones included",
+            expected=f"at most {self.limit} tokens, {self._num_special_tokens} special ones included",
             got=f"{len(text)} tokens",
             do="split the text, or ask for truncation (truncate=True; --truncate in the shell)",
         )
@@ -184,11 +186,11 @@ class Tokenizer:
         """The contents of a ``tokenizer.json``, without padding and truncation."""
         return self._backend.to_str(pretty=True)
 
-    def _finished(self, text: str, encoding: tokenizers.Encoding, truncate: bool) -> TokenizedText:
+    def _to_tokenized_text(self, text: str, encoding: tokenizers.Encoding, truncate: bool) -> TokenizedText:
         """Cut if asked, then put the special tokens around."""
-        count = len(encoding) + self._added
+        count = len(encoding) + self._num_special_tokens
         if truncate and self.limit is not None and count > self.limit:
-            encoding.truncate(self.limit - self._added)
+            encoding.truncate(self.limit - self._num_special_tokens)
         whole = self._backend.post_process(encoding)
         return TokenizedText(
             text=text,
@@ -201,7 +203,7 @@ class Tokenizer:
         )
 
 
-def _pad_id_of(backend: tokenizers.Tokenizer) -> int:
+def _find_pad_id(backend: tokenizers.Tokenizer) -> int:
     if backend.padding is not None:
         return int(backend.padding["pad_id"])
     for name in ("[PAD]", "<pad>"):
@@ -211,14 +213,14 @@ def _pad_id_of(backend: tokenizers.Tokenizer) -> int:
     return 0
 
 
-def _unknown_id_of(backend: tokenizers.Tokenizer) -> int | None:
+def _find_unknown_id(backend: tokenizers.Tokenizer) -> int | None:
     """The id of whatever the vocabulary does not hold; None where bytes or letters stand for that."""
     own = getattr(backend.model, "unk_token", None)  # a Unigram model does not tell it
     found = [backend.token_to_id(name) for name in ([own] if own else ["<unk>", "[UNK]"])]
     return next((int(one) for one in found if one is not None), None)
 
 
-def each_text(texts: Any) -> Iterator[Any]:
+def iterate_texts(texts: Any) -> Iterator[Any]:
     """An iterator over several texts, each yet to be checked. Raises OptionError for what does not hold several."""
     with suppress(TypeError):
         if not isinstance(texts, str | bytes | Mapping | Tensor):
@@ -226,7 +228,7 @@ def each_text(texts: Any) -> Iterator[Any]:
     raise OptionError(
         "these are no texts",
         expected="a list of strings, or a generator of them",
-        got=described(texts),
+        got=short_repr(texts),
         do='such as ["I ate an apple.", "Apple released a new phone."]',
     )
 
@@ -235,7 +237,7 @@ def check_texts(name: str, texts: object) -> None:
     """Raise OptionError for what is no list of texts, and what ``check_text`` raises of each, counted from 1."""
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise OptionError(
-            f"{name} is no list of texts", expected="a list of strings", got=described(texts), do=f'{name}=["..."]'
+            f"{name} is no list of texts", expected="a list of strings", got=short_repr(texts), do=f'{name}=["..."]'
         )
     for number, text in enumerate(texts, start=1):
         check_text(text, number)

@@ -11,26 +11,26 @@ from unicodedata import category
 from regard.text.tokenizer import TokenizedText
 from regard.text.words import word_spans
 
-ADVICE = (
+UNKNOWN_WORDS_ADVICE = (
     "Use a model that knows the language: a BERT trained on it, or a multilingual one such as "
     "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2."
 )
 """The kind of model to use instead."""
 
 
-def mostly_unknown(text: TokenizedText) -> bool:
+def is_mostly_unknown(text: TokenizedText) -> bool:
     """Whether the vocabulary lacks more than half of the text's words, or in a text without words every token."""
     if not any(text.unknown):
         return False
-    words = _with_letters(text.text, word_spans(text.text))
-    spans = _with_letters(text.text, [span for one, span in zip(text.unknown, text.spans, strict=True) if one])
+    words = _select_alphanumeric(text.text, word_spans(text.text))
+    spans = _select_alphanumeric(text.text, [span for one, span in zip(text.unknown, text.spans, strict=True) if one])
     if not words:
         return all(one or special for one, special in zip(text.unknown, text.special, strict=True))
     lacking = sum(any(start < stop and begin < end for begin, stop in spans) for start, end in words)
     return 2 * lacking > len(words)
 
 
-def vocabulary_lacks(texts: int, where: str) -> str:
+def unknown_words_warning(texts: int, where: str) -> str:
     """The warning that a vocabulary lacks most words of some texts; ``where`` names them."""
     which, vectors = ("1 text", "its vector tells") if texts == 1 else (f"{texts:,} texts", "their vectors tell")
     return (
@@ -39,6 +39,6 @@ def vocabulary_lacks(texts: int, where: str) -> str:
     )
 
 
-def _with_letters(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _select_alphanumeric(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The spans that hold a letter or a digit."""
     return [(start, end) for start, end in spans if any(category(one)[0] in "LN" for one in text[start:end])]

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias, final, runtime_checkable
 
 import numpy as np
 
-from regard.errors import CheckpointError, MissingPackageError, OptionError, unknown
+from regard.errors import CheckpointError, MissingPackageError, OptionError, unknown_name_error
 from regard.text.tokenizer import TokenizedText
 
 Vectors: TypeAlias = Sequence["np.ndarray[Any, np.dtype[np.float32]]"]
@@ -78,21 +78,21 @@ class Npy(VectorFormat):
 
     def companions(self, out: Path) -> list[Path]:
         """The offsets of each row's tokens."""
-        return [_offsets_of(out)] if self.tokens else []
+        return [_offsets_path(out)] if self.tokens else []
 
     def write(self, file: ByteSink, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
         """An array of all the rows' vectors."""
         del texts
-        np.save(file, np.concatenate([row.reshape(-1, self.width) for row in (_empty(self.width), *vectors)]))
+        np.save(file, np.concatenate([row.reshape(-1, self.width) for row in (_empty_vectors(self.width), *vectors)]))
 
     def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
         """A header for all the rows, then the numbers of each part."""
         with out.open("wb") as file:
-            _npy_header(file, "<f4", (sum(lengths()), self.width))
+            _write_npy_header(file, "<f4", (sum(lengths()), self.width))
             for part in parts:
                 file.write(np.load(part, allow_pickle=False).astype("<f4").tobytes())
         if self.tokens:
-            _write_offsets(_offsets_of(out), lengths)
+            _write_offsets(_offsets_path(out), lengths)
 
 
 @final
@@ -107,7 +107,7 @@ class Jsonl(VectorFormat):
     def line(self, text: TokenizedText, vectors: np.ndarray[Any, np.dtype[np.float32]]) -> str:
         """The line of one row."""
         start = {"text": text.text, "tokens": text.tokens} if self.tokens else {"text": text.text}
-        numbers = "[" + ", ".join(map(_numbers, vectors)) + "]" if self.tokens else _numbers(vectors)
+        numbers = "[" + ", ".join(map(_format_vector, vectors)) + "]" if self.tokens else _format_vector(vectors)
         key = "vectors" if self.tokens else "vector"
         return f'{json.dumps(start, ensure_ascii=False)[:-1]}, "{key}": {numbers}}}\n'
 
@@ -161,21 +161,23 @@ class Parquet(VectorFormat):
 _FORMATS: dict[str, type[VectorFormat]] = {"npy": Npy, "jsonl": Jsonl, "parquet": Parquet}
 
 
-_TABLE = "take parquet or jsonl, which tables are read from: pandas.read_json('vectors.jsonl', lines=True)"
-_ARRAY = "take npy, and numpy.load it"
-INSTEAD = {
-    **dict.fromkeys(("csv", "tsv", "txt", "xlsx", "feather"), _TABLE),
-    **dict.fromkeys(("pt", "pth", "npz", "h5", "bin", "safetensors"), _ARRAY),
+_TABLE_ADVICE = "take parquet or jsonl, which tables are read from: pandas.read_json('vectors.jsonl', lines=True)"
+_ARRAY_ADVICE = "take npy, and numpy.load it"
+ALTERNATIVE_FORMATS = {
+    **dict.fromkeys(("csv", "tsv", "txt", "xlsx", "feather"), _TABLE_ADVICE),
+    **dict.fromkeys(("pt", "pth", "npz", "h5", "bin", "safetensors"), _ARRAY_ADVICE),
     "json": "take jsonl, an object a line",
 }
 """What to take for formats that people ask for, and that are not written."""
 
 
-def format_of(name: str) -> type[VectorFormat]:
+def find_format(name: str) -> type[VectorFormat]:
     """The format by its name, which is also its suffix. Raises OptionError, listing the names, for another."""
     if name not in _FORMATS:
-        error = unknown("format of vectors", name, _FORMATS)
-        raise OptionError(error.what, expected=error.expected, got=error.got, do=INSTEAD.get(name.lower(), error.do))
+        error = unknown_name_error("format of vectors", name, _FORMATS)
+        raise OptionError(
+            error.what, expected=error.expected, got=error.got, do=ALTERNATIVE_FORMATS.get(name.lower(), error.do)
+        )
     return _FORMATS[name]
 
 
@@ -190,25 +192,25 @@ def check_finite(vectors: Vectors) -> None:
         )
 
 
-def _offsets_of(out: Path) -> Path:
+def _offsets_path(out: Path) -> Path:
     return out.with_name(f"{out.name}.offsets.npy")
 
 
 def _write_offsets(path: Path, lengths: Lengths) -> None:
     """0, then how many tokens there are up to the end of each row."""
     with path.open("wb") as file:
-        _npy_header(file, "<i8", (sum(1 for _ in lengths()) + 1,))
+        _write_npy_header(file, "<i8", (sum(1 for _ in lengths()) + 1,))
         for offset in accumulate(lengths(), initial=0):
             file.write(offset.to_bytes(8, "little"))
 
 
-def _npy_header(file: ByteSink, dtype: str, shape: tuple[int, ...]) -> None:
+def _write_npy_header(file: ByteSink, dtype: str, shape: tuple[int, ...]) -> None:
     np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
 
 
-def _empty(width: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+def _empty_vectors(width: int) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.empty((0, width), np.float32)
 
 
-def _numbers(vector: np.ndarray[Any, np.dtype[np.float32]]) -> str:
+def _format_vector(vector: np.ndarray[Any, np.dtype[np.float32]]) -> str:
     return "[" + ", ".join(f"{number:.9g}" for number in vector.tolist()) + "]"

@@ -22,7 +22,7 @@ Splitter: TypeAlias = Callable[[str], Spans]
 """How a text falls into words: ``word_spans`` or ``token_spans``."""
 
 _CHUNK = re.compile(r"\S+")
-_ALONE = re.compile(
+_SINGLE_CHARACTER_WORD = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\ua9e0-\ua9ff\uaa60-\uaa7f"  # Thai, Lao, Burmese, Khmer
     "\u3005-\u3007\u3041-\u309f\u30a0-\u30ff\u31f0-\u31ff\uff66-\uff9f\U0001aff0-\U0001b16f"  # kana
     "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"  # Han
@@ -36,7 +36,7 @@ def words(text: str) -> tuple[str, ...]:
 
 def word_spans(text: str) -> Spans:
     """Where the words of a text stand."""
-    return tuple(span for chunk in _CHUNK.finditer(text) for span in _parted(text, *chunk.span()))
+    return tuple(span for chunk in _CHUNK.finditer(text) for span in _split_chunk(text, *chunk.span()))
 
 
 def token_spans(text: str) -> Spans:
@@ -44,7 +44,7 @@ def token_spans(text: str) -> Spans:
     return tuple(chunk.span() for chunk in _CHUNK.finditer(text))
 
 
-def grouped(parts: Sequence[bytes], split: Splitter = word_spans) -> tuple[list[int | None], tuple[str, ...]]:
+def group_into_words(parts: Sequence[bytes], split: Splitter = word_spans) -> tuple[list[int | None], tuple[str, ...]]:
     """The word that each part of a text is of, and the words.
 
     ``parts`` are UTF-8, and may end inside a character, or be no character at all. Words are those of ``split``; where
@@ -54,7 +54,7 @@ def grouped(parts: Sequence[bytes], split: Splitter = word_spans) -> tuple[list[
     # Each byte that is of no character becomes one here, so that it has its place.
     text = b"".join(parts).decode("utf-8", "surrogateescape")
     spans = split(text)
-    begins, ends = _in_bytes(text, spans)
+    begins, ends = _byte_bounds(text, spans)
     starts: list[int] = []
     numbers: list[int | None] = []
     last = -1
@@ -68,33 +68,33 @@ def grouped(parts: Sequence[bytes], split: Splitter = word_spans) -> tuple[list[
         last = max(last, first, bisect_left(begins, stop) - 1)
         numbers.append(len(starts) - 1)
     bounds = pairwise([*starts, len(spans)])
-    return numbers, tuple(_readable(text[spans[one][0] : spans[behind - 1][1]]) for one, behind in bounds)
+    return numbers, tuple(_replace_invalid_bytes(text[spans[one][0] : spans[behind - 1][1]]) for one, behind in bounds)
 
 
-def _in_bytes(text: str, spans: Spans) -> tuple[list[int], list[int]]:
+def _byte_bounds(text: str, spans: Spans) -> tuple[list[int], list[int]]:
     """Where words begin and end, in bytes."""
     bounds = [0, *(bound for span in spans for bound in span)]
-    places = list(accumulate(len(_bytes_of(text[one:other])) for one, other in pairwise(bounds)))
+    places = list(accumulate(len(_to_bytes(text[one:other])) for one, other in pairwise(bounds)))
     return places[::2], places[1::2]
 
 
-def _bytes_of(text: str) -> bytes:
+def _to_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _readable(text: str) -> str:
-    return _bytes_of(text).decode("utf-8", "replace")
+def _replace_invalid_bytes(text: str) -> str:
+    return _to_bytes(text).decode("utf-8", "replace")
 
 
-def _parted(text: str, start: int, end: int) -> Spans:
+def _split_chunk(text: str, start: int, end: int) -> Spans:
     """A chunk between white space, cut around each character that stands alone."""
-    if not _ALONE.search(text, start, end):
+    if not _SINGLE_CHARACTER_WORD.search(text, start, end):
         return ((start, end),)
-    bounds, after_alone = [start], bool(_ALONE.match(text[start]))
+    bounds, after_alone = [start], bool(_SINGLE_CHARACTER_WORD.match(text[start]))
     for index in range(start + 1, end):
         if category(text[index]).startswith("M"):  # a mark stays on its character
             continue
-        alone = bool(_ALONE.match(text[index]))
+        alone = bool(_SINGLE_CHARACTER_WORD.match(text[index]))
         if alone or after_alone:
             bounds.append(index)
         after_alone = alone

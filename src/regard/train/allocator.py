@@ -17,21 +17,21 @@ import sys
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 """The numbers of mallopt's parameters, as malloc.h has them."""
-_NEVER, _MORE = 2**31 - 1, 2**26
-_KERNELS = 64
+_NEVER_TRIM, _TOP_PAD_BYTES = 2**31 - 1, 2**26
+_KERNEL_CACHE_CAPACITY = 64
 
 
-def keep_memory() -> bool:
+def keep_freed_memory() -> bool:
     """Ask the allocator to keep what is freed. False where it is not glibc's, and nothing was changed."""
     if not sys.platform.startswith("linux"):
         return False
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):
         return False
-    settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _MORE))
+    settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER_TRIM), (_TOP_PAD, _TOP_PAD_BYTES))
     return all(library.mallopt(parameter, value) for parameter, value in settings)
 
 
-def keep_few_kernels() -> None:
+def limit_kernel_cache() -> None:
     """Ask oneDNN to keep few kernels, unless the user said how many. To be called before it is asked for the first."""
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(_KERNELS))
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(_KERNEL_CACHE_CAPACITY))

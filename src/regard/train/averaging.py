@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from regard.errors import OptionError, ShapeError, check_kind, described
+from regard.errors import OptionError, ShapeError, check_kind, short_repr
 from regard.tensors import check_tensor
 
 
-def averaged(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+def average_states(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """The mean of each weight, summed in float64, in the weights' own dtype. One state is held at a time.
 
     Raises OptionError for what is no state and for none at all, DtypeError for what is no weight, ShapeError for states
@@ -21,7 +21,7 @@ def averaged(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     sums: dict[str, Tensor] = {}
     dtypes: dict[str, torch.dtype] = {}
     count = 0
-    for state in _checked(states):
+    for state in _check_states(states):
         for name, tensor in state.items():
             dtypes[name] = tensor.dtype
             sums[name] = sums[name] + tensor if count else tensor.double()
@@ -29,14 +29,14 @@ def averaged(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: (total / count).to(dtypes[name]) for name, total in sums.items()}
 
 
-def _checked(states: Any) -> Iterator[Mapping[str, Tensor]]:
+def _check_states(states: Any) -> Iterator[Mapping[str, Tensor]]:
     """Each state, once it is known to fit the first."""
     kinds: dict[str, tuple[torch.Size, torch.device]] = {}
     count = 0
     for state in states if isinstance(states, Iterable) and not isinstance(states, Tensor) else [states]:
         check_kind("state", state, Mapping, do="pass weights by their names, as [model.state_dict(), ...]")
         for name, tensor in state.items():
-            check_tensor(f"the weight {described(name)}", tensor, "a tensor")
+            check_tensor(f"the weight {short_repr(name)}", tensor, "a tensor")
         own = {name: (tensor.shape, tensor.device) for name, tensor in state.items()}
         kinds = kinds if count else own
         if own != kinds:

@@ -13,10 +13,10 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from regard.errors import MissingPackageError, OptionError, described
+from regard.errors import MissingPackageError, OptionError, short_repr
 from regard.train.task import RankShard
 
-_LONGEST_WAIT = timedelta(days=1)
+_TIMEOUT = timedelta(days=1)
 """One process reads the data and measures the model while the others wait; the usual ten minutes may be too short."""
 
 
@@ -45,7 +45,7 @@ class Processes:
             cpu=device == "cpu" or not torch.accelerator.is_available(),
             mixed_precision="no",
             gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
-            kwargs_handlers=[InitProcessGroupKwargs(timeout=_LONGEST_WAIT)],
+            kwargs_handlers=[InitProcessGroupKwargs(timeout=_TIMEOUT)],
         )
         plugin = getattr(self._accelerator.state, "fsdp_plugin", None)
         if plugin is not None:
@@ -70,7 +70,7 @@ class Processes:
         return self.rank == 0
 
     @property
-    def sharded(self) -> bool:
+    def is_sharded(self) -> bool:
         """Whether weights are spread over processes."""
         return str(self._accelerator.distributed_type).endswith("FSDP")
 
@@ -81,7 +81,7 @@ class Processes:
 
     def unwrap(self, model: nn.Module) -> nn.Module:
         """What ``prepare`` gave, without what was put around it; where weights are spread, as it is."""
-        inner: nn.Module = model if self.sharded else self._accelerator.unwrap_model(model)
+        inner: nn.Module = model if self.is_sharded else self._accelerator.unwrap_model(model)
         return inner
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
@@ -144,8 +144,8 @@ def _check_device(device: str | None) -> None:
     kinds = ["cpu", *([] if found is None else [found.type])]
     if device is not None and not (isinstance(device, str) and device in kinds):
         raise OptionError(
-            f"training cannot take the device {described(device)}",
+            f"training cannot take the device {short_repr(device)}",
             expected=" or ".join(kinds),
-            got=described(device),
+            got=short_repr(device),
             do="leave it out; to choose one of several GPUs set CUDA_VISIBLE_DEVICES",
         )

@@ -27,20 +27,20 @@ from torch import Tensor, nn
 from regard.errors import DataError
 from regard.models.checkpoint_writer import recover_model
 from regard.train import state_dicts
-from regard.train.averaging import averaged
+from regard.train.averaging import average_states
 from regard.train.distributed import Processes
 from regard.train.precision import autocast_dtype
 from regard.train.progress import Progress
 from regard.train.reports import Report
 from regard.train.run_folder import Checkpoint, RunFolder
 from regard.train.settings import Settings
-from regard.train.signals import Interruption
+from regard.train.signals import InterruptHandler
 from regard.train.task import Task, Validation
 
-_FEWEST, _MOST = 200, 2000
+_MIN_VALIDATE_EVERY, _MAX_VALIDATE_EVERY = 200, 2000
 """Steps between validations, where an epoch is shorter or longer."""
 _REPORT_EVERY = 10
-_MOST_BROKEN = 10
+_MAX_NONFINITE_STEPS = 10
 """Steps in a row without a finite gradient, after which more of the same will not help."""
 
 
@@ -65,20 +65,22 @@ class Trainer:
         self.task, self.settings, self.folder, self.out, self.report = task, settings, folder, out, report
         self.progress = Progress() if after is None else after.progress
         self._processes = processes
-        self._tied = getattr(task.model, "tied", {})
-        self._plain = copy.deepcopy(task.model).to(processes.device) if processes.sharded else task.model
+        self._tied = getattr(task.model, "tied_weights", {})
+        self._full_model = copy.deepcopy(task.model).to(processes.device) if processes.is_sharded else task.model
         if after is None:
             torch.manual_seed(settings.seed + processes.rank)
-        self.model, self.optimizer = processes.prepare(task.model, _optimizer(task.model, settings))
-        self._bare = processes.unwrap(self.model)
+        self.model, self.optimizer = processes.prepare(task.model, _make_optimizer(task.model, settings))
+        self._unwrapped_model = processes.unwrap(self.model)
         if after is not None:
-            self._take(after)
+            self._load_checkpoint(after)
         self._autocast = autocast_dtype(settings.precision)
-        self._epoch_steps = len(self._steps(0))
-        self._validate_every = settings.validate_every or min(max(self._epoch_steps, _FEWEST), _MOST)
-        self._loss, self._learnt, self._tokens, self._broken = 0.0, 0, 0, 0
-        self._earlier, self._began = self.progress.seconds, time.monotonic()
-        self._saved = self._reported = self._began
+        self._steps_per_epoch = len(self._group_batches(0))
+        self._validate_every = settings.validate_every or min(
+            max(self._steps_per_epoch, _MIN_VALIDATE_EVERY), _MAX_VALIDATE_EVERY
+        )
+        self._loss, self._loss_tokens, self._tokens, self._nonfinite_steps = 0.0, 0, 0, 0
+        self._previous_seconds, self._start_time = self.progress.seconds, time.monotonic()
+        self._last_save_time = self._last_report_time = self._start_time
 
     def run(self) -> Progress:
         """Train until a bound is met or the score no longer rises, then choose the model to keep.
@@ -88,26 +90,26 @@ class Trainer:
         """
         if self._processes.is_main:
             recover_model(self.out)
-        self._write_again()
-        with Interruption() as interruption:
+        self._restore_model_folder()
+        with InterruptHandler() as interruption:
             self._train(interruption)
-            if self._processes.main_decides(interruption.asked):
-                self._save(self._weights())
+            if self._processes.main_decides(interruption.stop_requested):
+                self._save_checkpoint(self._gather_weights())
                 raise KeyboardInterrupt
-        self._write_again()
-        self._finish()
+        self._restore_model_folder()
+        self._choose_final_model()
         return self.progress
 
-    def _train(self, interruption: Interruption) -> None:
-        while not self._over():
-            for step in self._steps(self.progress.epoch)[self.progress.batch :]:
-                self._learn(step)
-                self._now_and_then()
-                if self._processes.main_decides(interruption.asked) or self._over():
+    def _train(self, interruption: InterruptHandler) -> None:
+        while not self._is_over():
+            for step in self._group_batches(self.progress.epoch)[self.progress.batch :]:
+                self._train_step(step)
+                self._validate_or_save()
+                if self._processes.main_decides(interruption.stop_requested) or self._is_over():
                     return
             self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
 
-    def _steps(self, epoch: int) -> list[Sequence[Any]]:
+    def _group_batches(self, epoch: int) -> list[Sequence[Any]]:
         """The batches of each step of an epoch. Raises DataError where it has none: the run would never end."""
         batches, size = self.task.epoch(epoch), self.settings.accumulate
         if not len(batches):
@@ -116,7 +118,7 @@ class Trainer:
             )
         return [batches[first : first + size] for first in range(0, len(batches), size)]
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         """Whether a bound is met."""
         return self.ended_by() is not None
 
@@ -136,9 +138,9 @@ class Trainer:
     @property
     def _seconds(self) -> float:
         """Time spent, in this run and those before it."""
-        return self._earlier + time.monotonic() - self._began
+        return self._previous_seconds + time.monotonic() - self._start_time
 
-    def _learn(self, batches: Sequence[Any]) -> None:
+    def _train_step(self, batches: Sequence[Any]) -> None:
         """One step."""
         self.model.train()
         rate = self.settings.schedule.rate(self.progress.step + 1)
@@ -155,12 +157,12 @@ class Trainer:
         loss = 0.0
         for place, batch in enumerate(batches):
             with self._processes.no_sync(self.model) if place < len(batches) - 1 else nullcontext():
-                loss += self._differentiate(batch, tokens)
-        norm = self._clipped()
+                loss += self._forward_backward(batch, tokens)
+        norm = self._clip_gradients()
         self._check_finite(norm)
         if math.isfinite(norm):
             self.optimizer.step()
-            self._loss, self._learnt = self._loss + loss, self._learnt + tokens
+            self._loss, self._loss_tokens = self._loss + loss, self._loss_tokens + tokens
         self.optimizer.zero_grad()
         self._tokens += tokens
         self.progress = replace(
@@ -172,29 +174,29 @@ class Trainer:
         if self.progress.step % _REPORT_EVERY == 0:
             self._report(rate, norm)
 
-    def _differentiate(self, batch: Any, tokens: int) -> float:
+    def _forward_backward(self, batch: Any, tokens: int) -> float:
         """The gradient of this process's share of a batch; the sum of its losses."""
-        with self._multiplying():
+        with self._autocast_context():
             loss = self.task.loss(self.model, batch, self._processes.shard)
         # Gradients are averaged over processes, and are to be summed.
         self._processes.backward(loss * (self._processes.shard.of / tokens))
         return float(loss.detach())
 
-    def _multiplying(self) -> AbstractContextManager[Any]:
+    def _autocast_context(self) -> AbstractContextManager[Any]:
         if self._autocast is None:
             return nullcontext()
         return torch.autocast(self._processes.device.type, dtype=self._autocast)
 
-    def _clipped(self) -> float:
+    def _clip_gradients(self) -> float:
         """The norm of the gradient, which is no longer than ``clip`` afterwards."""
         return self._processes.clip(self.model, self.settings.clip or math.inf)
 
     def _check_finite(self, norm: float) -> None:
         """Raise DataError when step after step gives no number; a single one is left out."""
-        self._broken = 0 if math.isfinite(norm) else self._broken + 1
-        if self._broken >= _MOST_BROKEN:
+        self._nonfinite_steps = 0 if math.isfinite(norm) else self._nonfinite_steps + 1
+        if self._nonfinite_steps >= _MAX_NONFINITE_STEPS:
             raise DataError(
-                f"the loss was NaN or infinite for {self._broken} steps",
+                f"the loss was NaN or infinite for {self._nonfinite_steps} steps",
                 expected="a finite gradient",
                 got=f"{norm} at step {self.progress.step}",
                 do="lower the learning rate, lengthen the warm-up, or train in float32",
@@ -202,17 +204,17 @@ class Trainer:
 
     def _report(self, rate: float, norm: float) -> None:
         now = time.monotonic()
-        loss = self._processes.sum(self._loss) / self._learnt if self._learnt else math.nan
-        done, left = self._done()
+        loss = self._processes.sum(self._loss) / self._loss_tokens if self._loss_tokens else math.nan
+        done, left = self._estimate_remaining()
         numbers = {"loss": loss, "learning_rate": rate, "gradient_norm": norm, "epoch": float(self.progress.epoch)}
-        numbers["tokens_per_second"] = self._tokens / (now - self._reported)
+        numbers["tokens_per_second"] = self._tokens / (now - self._last_report_time)
         if left is not None:
             numbers |= {"done": done, "seconds_left": left}
-        self._loss, self._learnt, self._tokens, self._reported = 0.0, 0, 0, now
+        self._loss, self._loss_tokens, self._tokens, self._last_report_time = 0.0, 0, 0, now
         if self._processes.is_main:
             self.report.numbers(self.progress.step, "train", numbers)
 
-    def _done(self) -> tuple[float, float | None]:
+    def _estimate_remaining(self) -> tuple[float, float | None]:
         """The share of the run that is done, and the seconds left, by the nearest of its bounds."""
         settings, progress = self.settings, self.progress
         shares = [0.0]
@@ -221,24 +223,24 @@ class Trainer:
         if settings.minutes:
             shares.append(self._seconds / (60 * settings.minutes))
         if settings.epochs is not None:
-            shares.append((progress.epoch + progress.batch / max(1, self._epoch_steps)) / settings.epochs)
+            shares.append((progress.epoch + progress.batch / max(1, self._steps_per_epoch)) / settings.epochs)
         done = min(1.0, max(shares))
         return done, self._seconds * (1 - done) / done if done > 0 else None
 
-    def _now_and_then(self) -> None:
+    def _validate_or_save(self) -> None:
         """Validate and save, when it is time."""
         if self.progress.step % self._validate_every == 0:
             self._validate()
-        elif self._processes.main_decides(time.monotonic() - self._saved >= self.settings.save_seconds):
-            self._save(self._weights())
+        elif self._processes.main_decides(time.monotonic() - self._last_save_time >= self.settings.save_seconds):
+            self._save_checkpoint(self._gather_weights())
 
     def _validate(self) -> None:
         """Measure the model, keep its weights if they are among the best, and write a checkpoint."""
         began = time.monotonic()
-        weights = self._weights()
-        result = self._measured(weights)
+        weights = self._gather_weights()
+        result = self._validate_weights(weights)
         kept = self.progress.kept
-        self.progress = self.progress.validated(result.score, self.settings.average)
+        self.progress = self.progress.after_validation(result.score, self.settings.average)
         if self._processes.is_main:
             self.report.numbers(self.progress.step, "validation", result.metrics or {"score": result.score})
             self.report.samples(self.progress.step, result.samples)
@@ -246,99 +248,103 @@ class Trainer:
                 if snapshot.step == self.progress.step:
                     self.folder.save_snapshot(snapshot.name, weights)
             if self.progress.kept != kept:
-                self._keep(result)
-        self._save(weights)
-        self._reported += time.monotonic() - began  # the speed that is reported is that of learning
+                self._save_model(result)
+        self._save_checkpoint(weights)
+        self._last_report_time += time.monotonic() - began  # the speed that is reported is that of learning
 
-    def _measured(self, weights: dict[str, Tensor]) -> Validation:
+    def _validate_weights(self, weights: dict[str, Tensor]) -> Validation:
         """The main process's answer, in all of them."""
         result = Validation(score=0.0)
         if self._processes.is_main:
-            if self._plain is not self.task.model:
-                state_dicts.set_weights(self._plain, weights, self._tied)
-            result = self._validation()
+            if self._full_model is not self.task.model:
+                state_dicts.set_weights(self._full_model, weights, self._tied)
+            result = self._run_validation()
         return replace(result, score=self._processes.broadcast(result.score))
 
-    def _validation(self) -> Validation:
+    def _run_validation(self) -> Validation:
         """Of the plain model. The random numbers of training are not touched."""
         device = self._processes.device
         others = [] if device.type == "cpu" else [device]  # said outright: of several GPUs torch warns, and forks all
-        self._plain.eval()  # a step begins with train()
+        self._full_model.eval()  # a step begins with train()
         with torch.no_grad(), torch.random.fork_rng(others, device_type=device.type if others else "cuda"):
-            return self.task.validate(self._plain)
+            return self.task.validate(self._full_model)
 
-    def _keep(self, result: Validation) -> None:
+    def _save_model(self, result: Validation) -> None:
         """Write the model's folder, in place of a worse one's."""
         trained = {"steps": self.progress.step, "tokens": self.progress.tokens, "minutes": round(self._seconds / 60, 1)}
-        self.task.save(self._plain, self.out, {"trained": trained, "validation": result.metrics})
+        self.task.save(self._full_model, self.out, {"trained": trained, "validation": result.metrics})
 
-    def _write_again(self) -> None:
+    def _restore_model_folder(self) -> None:
         """Write the model of the best validation once more, where the folder was moved away.
 
         Nothing worse than what was kept would be written later, so there might be none in the end.
         """
         if not self.progress.best or self._processes.main_decides(self.out.expanduser().exists()):
             return
-        weights = {name: tensor.clone() for name, tensor in self._weights().items()}  # the model takes others below
+        weights = {
+            name: tensor.clone() for name, tensor in self._gather_weights().items()
+        }  # the model takes others below
         result = Validation(score=0.0)
         if self._processes.is_main:
-            state_dicts.set_weights(self._plain, self.folder.snapshot(self.progress.best[0].name), self._tied)
-            result = self._validation()
+            state_dicts.set_weights(self._full_model, self.folder.load_snapshot(self.progress.best[0].name), self._tied)
+            result = self._run_validation()
         kept = self._processes.broadcast(result.score)
         if kept != self.progress.kept:  # it was the mean of several
             self.progress = replace(self.progress, kept=kept)
-            self._save(weights)
+            self._save_checkpoint(weights)
         if self._processes.is_main:
-            self._keep(result)
-            if self._plain is self.task.model:
-                state_dicts.set_weights(self._plain, weights, self._tied)
+            self._save_model(result)
+            if self._full_model is self.task.model:
+                state_dicts.set_weights(self._full_model, weights, self._tied)
         self._processes.wait()
-        self._reported = time.monotonic()
+        self._last_report_time = time.monotonic()
 
-    def _finish(self) -> None:
+    def _choose_final_model(self) -> None:
         """Measure the last weights and the mean of the best, and keep what is best."""
         if self.progress.step != self.progress.validated_at:
             self._validate()
         best, kept = self.progress.best, self.progress.kept
-        weights = {name: tensor.clone() for name, tensor in self._weights().items()}  # the model takes others below
+        weights = {
+            name: tensor.clone() for name, tensor in self._gather_weights().items()
+        }  # the model takes others below
         if self._processes.is_main and len(best) > 1:
-            mean = averaged(self.folder.snapshot(snapshot.name) for snapshot in best)
-            state_dicts.set_weights(self._plain, mean, self._tied)
-            result = self._validation()
+            mean = average_states(self.folder.load_snapshot(snapshot.name) for snapshot in best)
+            state_dicts.set_weights(self._full_model, mean, self._tied)
+            result = self._run_validation()
             self.report.numbers(self.progress.step, "validation", {**result.metrics, "averaged": float(len(best))})
             if kept is None or result.score >= kept:
                 kept = result.score
-                self._keep(result)
+                self._save_model(result)
         kept = None if kept is None else self._processes.broadcast(kept)
         if kept != self.progress.kept:
             self.progress = replace(self.progress, kept=kept)
-            self._save(weights)  # a run that goes on from here does not replace the model by a worse one
+            self._save_checkpoint(weights)  # a run that goes on from here does not replace the model by a worse one
 
-    def _weights(self) -> dict[str, Tensor]:
-        return state_dicts.weights_of(self._bare, self._tied)
+    def _gather_weights(self) -> dict[str, Tensor]:
+        return state_dicts.get_weights(self._unwrapped_model, self._tied)
 
-    def _save(self, weights: dict[str, Tensor]) -> None:
+    def _save_checkpoint(self, weights: dict[str, Tensor]) -> None:
         """Write a checkpoint."""
         self.progress = replace(self.progress, seconds=self._seconds)
         checkpoint = Checkpoint(
             progress=self.progress,
             weights=weights,
-            optimizer=state_dicts.optimizer_of(self._bare, self.optimizer),
-            random=self._processes.gather(state_dicts.random_of(self._processes.device)),
+            optimizer=state_dicts.get_optimizer_state(self._unwrapped_model, self.optimizer),
+            random=self._processes.gather(state_dicts.get_rng_states(self._processes.device)),
         )
         if self._processes.is_main:
             self.folder.save(checkpoint)
         self._processes.wait()
-        self._saved = time.monotonic()
+        self._last_save_time = time.monotonic()
 
-    def _take(self, checkpoint: Checkpoint) -> None:
+    def _load_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint."""
-        state_dicts.set_weights(self._bare, checkpoint.weights, self._tied)
-        state_dicts.set_optimizer(self._bare, self.optimizer, checkpoint.optimizer)
-        state_dicts.set_random(self._processes.select_own(checkpoint.random), self._processes.device)
+        state_dicts.set_weights(self._unwrapped_model, checkpoint.weights, self._tied)
+        state_dicts.set_optimizer_state(self._unwrapped_model, self.optimizer, checkpoint.optimizer)
+        state_dicts.set_rng_states(self._processes.select_own(checkpoint.random), self._processes.device)
 
 
-def _optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+def _make_optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     return torch.optim.AdamW(
         model.parameters(), lr=0.0, betas=(0.9, 0.98), eps=1e-9, weight_decay=settings.weight_decay, fused=True
     )

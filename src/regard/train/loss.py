@@ -5,7 +5,7 @@
 Szegedy et al. 2016, "Rethinking the Inception architecture", section 7; Vaswani et al. 2017, section 5.4. t goes over
 the labels that are not padding, and V is the size of the vocabulary.
 
-Padding of labels is ``IGNORED``, which is no token of any vocabulary: the padding of a model's inputs may be
+Padding of labels is ``IGNORE_INDEX``, which is no token of any vocabulary: the padding of a model's inputs may be
 any token, even the one that ends a target, and that is to be learned.
 """
 
@@ -16,11 +16,11 @@ from torch import Tensor
 
 from regard.errors import DeviceError, DtypeError, OptionError, RegardError, ShapeError, check_count, check_number
 from regard.kernels.operators.cross_entropy_op import cross_entropy
-from regard.masks.given import is_of_integers
+from regard.masks.as_tensor import is_integer_tensor
 from regard.tensors import check_tensor
 from regard.validation import FLOATS
 
-IGNORED = -100
+IGNORE_INDEX = -100
 """What stands for padding among labels, by torch's convention."""
 
 
@@ -29,7 +29,7 @@ def smoothed_cross_entropy(
     labels: Int[Tensor, "batch length"],
     *,
     smoothing: float,
-    ignored: int = IGNORED,
+    ignored: int = IGNORE_INDEX,
 ) -> Float[Tensor, ""]:
     """The sum over all labels that are not ``ignored``, at least in float32. ``smoothing`` is e.
 
@@ -58,7 +58,7 @@ def _check(logits: Tensor, labels: Tensor, smoothing: float, ignored: int) -> No
         raise DtypeError(
             "wrong logits", expected="float32 or another float", got=str(logits.dtype), do="use logits.float()"
         )
-    if not is_of_integers(labels):
+    if not is_integer_tensor(labels):
         raise DtypeError("labels hold no ids", expected="integers", got=str(labels.dtype), do="use labels.long()")
     if logits.dim() != 3 or logits.shape[2] == 0 or labels.shape != logits.shape[:2]:
         raise ShapeError(

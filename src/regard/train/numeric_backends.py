@@ -15,31 +15,35 @@ from collections.abc import Callable, Mapping
 from regard.kernels import extension, support
 from regard.layers import projection
 
-_VARIABLES = {"isa": "REGARD_ISA", "linear": "REGARD_LINEAR"}
+_ENVIRONMENT_VARIABLES = {"isa": "REGARD_ISA", "linear": "REGARD_LINEAR"}
 
 
-def in_use() -> dict[str, str]:
+def current_backends() -> dict[str, str]:
     """What this process multiplies with on its CPU. Raises OptionError for variables that name what there is not."""
-    if not extension.missing:
+    if not extension.missing_reason:
         support.check_isa()
-    return {"isa": "none" if extension.missing else extension.native.isa(), "linear": projection.library()}
+    return {
+        "isa": "none" if extension.missing_reason else extension.native.isa(),
+        "linear": projection.matmul_library(),
+    }
 
 
-def take(kept: Mapping[str, str], say: Callable[[str], None]) -> None:
+def restore_backends(kept: Mapping[str, str], say: Callable[[str], None]) -> None:
     """Multiply with what a run was begun with, before anything is multiplied; where that cannot be, say so.
 
     The variables of the process are set, unless they have been: what is chosen is chosen once in a process.
     """
-    here = {"isa": () if extension.missing else extension.native.isas(), "linear": projection.libraries()}
-    for name, variable in _VARIABLES.items():
+    here = {"isa": () if extension.missing_reason else extension.native.isas(), "linear": projection.matmul_libraries()}
+    for name, variable in _ENVIRONMENT_VARIABLES.items():
         if kept.get(name) in here[name] and not os.environ.get(variable):
             os.environ[variable] = kept[name]
-    now = in_use()
+    now = current_backends()
     if now != dict(kept):
         say(
-            f"the run was begun with {_listed(kept)}; here it is {_listed(now)}: weights will differ in their last bits"
+            f"the run was started with {_format_backends(kept)}; this process uses {_format_backends(now)}: "
+            "the weights will differ in their last bits"
         )
 
 
-def _listed(used: Mapping[str, str]) -> str:
+def _format_backends(used: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {one}" for name, one in used.items()) or "no kernels of a CPU"

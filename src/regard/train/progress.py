@@ -40,7 +40,7 @@ class Progress:
     validated_at: int = 0
     kept: float | None = None
 
-    def validated(self, score: float, keep: int) -> Progress:
+    def after_validation(self, score: float, keep: int) -> Progress:
         """After a validation. Of equal scores the earlier is the better."""
         better = not self.best or score > self.best[0].score
         ranked = sorted((*self.best, Snapshot(self.step, score)), key=lambda one: (-one.score, one.step))
@@ -48,12 +48,12 @@ class Progress:
         kept = score if self.kept is None else max(score, self.kept)
         return replace(self, best=tuple(ranked[:keep]), stale=stale, validated_at=self.step, kept=kept)
 
-    def fields(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For a file of JSON."""
         return asdict(self)
 
     @classmethod
-    def of(cls, fields: dict[str, Any]) -> Progress:
+    def from_dict(cls, fields: dict[str, Any]) -> Progress:
         """From a file of JSON."""
         best = tuple(Snapshot(**one) for one in fields["best"])
         return cls(**{"kept": best[0].score if best else None, **fields, "best": best})

@@ -36,14 +36,14 @@ class Report(ABC):
 
 
 @final
-class Files(Report):
+class FileReport(Report):
     """Into the run's folder: metrics.jsonl, tensorboard/ where that package is installed, samples.txt."""
 
     def __init__(self, folder: RunFolder, *, after: int = 0) -> None:
         self._folder = folder
-        folder.forget_after(after)
+        folder.remove_reports_after(after)
         self._metrics = folder.metrics.open("a", encoding="utf-8", buffering=1)
-        self._board = _board(folder, after)
+        self._board = _open_tensorboard(folder, after)
 
     def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
         """One line, and one scalar each."""
@@ -71,7 +71,7 @@ class Files(Report):
 
 
 @final
-class Terminal(Report):
+class TerminalReport(Report):
     """On standard error: a bar with loss, tokens a second and the time left; without a terminal, a line a minute."""
 
     def __init__(self) -> None:
@@ -80,40 +80,42 @@ class Terminal(Report):
 
         self._console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
         columns = (TextColumn("step {task.fields[step]:,}"), BarColumn(bar_width=24), TextColumn("{task.description}"))
-        self._bar = Progress(
+        self._progress_bar = Progress(
             *columns, TimeElapsedColumn(), console=self._console, transient=True, disable=not self._console.is_terminal
         )
-        self._task = self._bar.add_task("", total=1.0, step=0)
+        self._task = self._progress_bar.add_task("", total=1.0, step=0)
         self._stack = ExitStack()
-        self._stack.enter_context(self._bar)
+        self._stack.enter_context(self._progress_bar)
         self._last_line = time.monotonic()
 
     def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
         """Onto the bar; of a validation, a line that stays."""
         if kind == "validation":
-            self.say(f"step {step:,}: " + ", ".join(f"{name} {_short(value)}" for name, value in values.items()))
+            self.say(
+                f"step {step:,}: " + ", ".join(f"{name} {_format_number(value)}" for name, value in values.items())
+            )
             return
         left = values.get("seconds_left")
         description = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,.0f} tokens/s" + (
-            "" if left is None else f" · {_duration(left)} left"
+            "" if left is None else f" · {_format_duration(left)} left"
         )
-        self._bar.update(self._task, completed=values.get("done", 0.0), description=description, step=step)
+        self._progress_bar.update(self._task, completed=values.get("done", 0.0), description=description, step=step)
         if not self._console.is_terminal and time.monotonic() - self._last_line > 60:
             self._last_line = time.monotonic()
             self.say(f"step {step:,}: {description}")
 
     def samples(self, step: int, lines: Sequence[str]) -> None:
         """As they are: the text of users is no markup."""
-        from regard.view.visible import visible
+        from regard.view.escape_text import escape_text
 
         for line in lines:
-            self._console.print("  " + visible(line), style="dim" if sys.stderr.isatty() else None)
+            self._console.print("  " + escape_text(line), style="dim" if sys.stderr.isatty() else None)
 
     def say(self, message: str) -> None:
         """A line above the bar."""
-        from regard.view.visible import visible
+        from regard.view.escape_text import escape_text
 
-        self._console.print(visible(message))
+        self._console.print(escape_text(message))
 
     def close(self) -> None:
         """The bar goes."""
@@ -121,7 +123,7 @@ class Terminal(Report):
 
 
 @final
-class Reports(Report):
+class CombinedReport(Report):
     """All of them."""
 
     def __init__(self, reports: Sequence[Report]) -> None:
@@ -148,7 +150,7 @@ class Reports(Report):
             report.close()
 
 
-def _board(folder: RunFolder, after: int) -> Any:
+def _open_tensorboard(folder: RunFolder, after: int) -> Any:
     if importlib.util.find_spec("tensorboard") is None:
         return None
     from torch.utils.tensorboard import SummaryWriter
@@ -156,11 +158,11 @@ def _board(folder: RunFolder, after: int) -> Any:
     return SummaryWriter(str(folder.tensorboard), purge_step=after + 1)
 
 
-def _short(value: float) -> str:
+def _format_number(value: float) -> str:
     return f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -28,20 +28,20 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from regard.atomic_write import atomic_write, atomic_write_folder, original_name, remove_folder, sync_folder
 from regard.errors import CheckpointError, OutputExistsError
-from regard.models.checkpoint_writer import is_litter, write_tensors
-from regard.text.aside import own_name, remove_folder, sync_folder, written, written_folder
+from regard.models.checkpoint_writer import is_desktop_file, write_tensors
 from regard.train.progress import Progress
 
-_KEPT = 2
+_MAX_CHECKPOINTS = 2
 """Checkpoints that are kept: the last, and the one before."""
-_OURS = {"checkpoints", "snapshots", "run.json", "metrics.jsonl", "tensorboard", "samples.txt"}
-_CHECKPOINT = re.compile(r"step-\d+")
-_OF_CHECKPOINTS = re.compile(r"step-\d+|\.step-.+\.(partial|replaced)")
-_OF_SNAPSHOTS = re.compile(r"step-\d+\.safetensors|\.step-.+\.partial")
-_WITHOUT_RUN = "put it back from a copy, or begin anew with --overwrite: its checkpoints say not what they are of"
-_WITHOUT_SNAPSHOT = "put it back from a copy, or train on from the best model so far: --model OUT, with another --out"
-_SAMPLES_OF = re.compile(rb"^step (\d+)\r?$", re.MULTILINE)
+_RUN_FILES = {"checkpoints", "snapshots", "run.json", "metrics.jsonl", "tensorboard", "samples.txt"}
+_CHECKPOINT_NAME = re.compile(r"step-\d+")
+_CHECKPOINT_OR_PARTIAL_NAME = re.compile(r"step-\d+|\.step-.+\.(partial|replaced)")
+_SNAPSHOT_OR_PARTIAL_NAME = re.compile(r"step-\d+\.safetensors|\.step-.+\.partial")
+_RUN_ADVICE = "put it back from a copy, or begin anew with --overwrite: its checkpoints say not what they are of"
+_SNAPSHOT_ADVICE = "put it back from a copy, or train on from the best model so far: --model OUT, with another --out"
+_SAMPLES_HEADING = re.compile(rb"^step (\d+)\r?$", re.MULTILINE)
 """What the samples of a step begin with, in samples.txt."""
 
 
@@ -67,17 +67,17 @@ class RunFolder:
         self._checkpoints, self._snapshots, self._run = path / "checkpoints", path / "snapshots", path / "run.json"
 
     @property
-    def begun(self) -> bool:
+    def has_run(self) -> bool:
         """Whether a run was begun here."""
         return self._run.exists()
 
     @property
-    def saved(self) -> bool:
+    def has_checkpoint(self) -> bool:
         """Whether there is a checkpoint."""
-        return bool(self._complete())
+        return bool(self._list_checkpoints())
 
     @contextmanager
-    def held(self, say: Callable[[str], None]) -> Iterator[None]:
+    def lock(self, say: Callable[[str], None]) -> Iterator[None]:
         """Nobody else writes here meanwhile. Raises OutputExistsError where somebody does.
 
         On a disk that knows no locks, which is said, nobody is kept out.
@@ -105,25 +105,27 @@ class RunFolder:
     def begin(self, asked: Mapping[str, Any], files: Mapping[str, str]) -> None:
         """Make the folder, in place of an old run's. ``files`` are texts to be kept with it, by name."""
         if self.path.exists():
-            self._check_ours()
+            self._check_run_files()
             self._run.unlink(missing_ok=True)  # the first: a half-removed folder is no run
             shutil.rmtree(self.path)
         for folder in (self._checkpoints, self._snapshots):
             folder.mkdir(parents=True)
         sync_folder(self.path.parent)
         for name, text in files.items():
-            with written(self.path / name) as aside:
+            with atomic_write(self.path / name) as aside:
                 aside.write_text(text, encoding="utf-8")
-        named = [name for name in files if not _is_ours(name)]
-        with written(self._run) as aside:  # the last: with it the run has begun
+        named = [name for name in files if not _is_run_file(name)]
+        with atomic_write(self._run) as aside:  # the last: with it the run has begun
             _write_json(aside, {**asked, **({"files": named} if named else {})})
 
     def check_same(self, asked: Mapping[str, Any], unwritten: Mapping[str, Any] | None = None) -> None:
-        """Raise OutputExistsError unless the run was begun with ``asked``.
+        """Raise OutputExistsError unless the run was begun with ``read_setting``.
 
         ``unwritten`` is what runs of earlier versions were begun with although they did not write it.
         """
-        before, now = (_flat(fields) for fields in (_read_json(self._run, _WITHOUT_RUN), json.loads(json.dumps(asked))))
+        before, now = (
+            _flatten(fields) for fields in (_read_json(self._run, _RUN_ADVICE), json.loads(json.dumps(asked)))
+        )
         before = {**(unwritten or {}), **before}
         for name, value in now.items():
             if before.get(name) != value:
@@ -134,16 +136,16 @@ class RunFolder:
                     do="give the same options and data with --resume, or begin anew with --overwrite",
                 )
 
-    def asked(self, name: str) -> Any:
+    def read_setting(self, name: str) -> Any:
         """What the run was begun with, by its name in ``begin``. Raises CheckpointError where that is not to be had."""
-        if not self.begun:
+        if not self.has_run:
             raise CheckpointError(
                 f"there is no run in {self.path}",
                 expected="the run that the first of these processes began",
                 got="no run.json",
                 do="choose an --out on a disk that all machines share",
             )
-        fields = _read_json(self._run, _WITHOUT_RUN)
+        fields = _read_json(self._run, _RUN_ADVICE)
         if name not in fields:
             raise CheckpointError(
                 f"the run in {self.path} was begun by another version of regard",
@@ -155,91 +157,95 @@ class RunFolder:
 
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint aside, rename it, and remove those before the last."""
-        with written_folder(self._checkpoints / f"step-{checkpoint.progress.step:08d}") as aside:
+        with atomic_write_folder(self._checkpoints / f"step-{checkpoint.progress.step:08d}") as aside:
             for kind in ("weights", "optimizer", "random"):
                 write_tensors(aside / f"{kind}.safetensors", getattr(checkpoint, kind))
-            _write_json(aside / "progress.json", checkpoint.progress.fields())
-        self._keep_last()
-        self._keep_snapshots()
+            _write_json(aside / "progress.json", checkpoint.progress.to_dict())
+        self._remove_old_checkpoints()
+        self._remove_unused_snapshots()
 
-    def last(self) -> Checkpoint | None:
+    def load_last(self) -> Checkpoint | None:
         """The last complete checkpoint; None where there is none. Raises CheckpointError for a damaged one."""
-        complete = self._complete()
+        complete = self._list_checkpoints()
         if not complete:
             return None
         folder = complete[-1]
         do = f"move {folder} away: --resume then takes the checkpoint before"
         parts = {kind: _read_tensors(folder / f"{kind}.safetensors", do) for kind in ("weights", "optimizer", "random")}
-        return Checkpoint(progress=Progress.of(_read_json(folder / "progress.json", do)), **parts)
+        return Checkpoint(progress=Progress.from_dict(_read_json(folder / "progress.json", do)), **parts)
 
     def save_snapshot(self, name: str, weights: Mapping[str, Tensor]) -> None:
         """Keep the weights of a validation."""
-        with written(self._snapshots / name) as aside:
+        with atomic_write(self._snapshots / name) as aside:
             write_tensors(aside, weights)
 
-    def snapshot(self, name: str) -> dict[str, Tensor]:
+    def load_snapshot(self, name: str) -> dict[str, Tensor]:
         """Weights that were kept."""
-        return _read_tensors(self._snapshots / name, _WITHOUT_SNAPSHOT)
+        return _read_tensors(self._snapshots / name, _SNAPSHOT_ADVICE)
 
-    def forget_after(self, step: int) -> None:
+    def remove_reports_after(self, step: int) -> None:
         """Remove what was reported after ``step``, by a run that was cut off: it will be reported again."""
         if self.metrics.exists():
             lines = self.metrics.read_text(encoding="utf-8").splitlines()
-            with written(self.metrics) as aside:
-                aside.write_text("".join(f"{line}\n" for line in lines if _step_of(line) <= step), encoding="utf-8")
+            with atomic_write(self.metrics) as aside:
+                aside.write_text("".join(f"{line}\n" for line in lines if _read_step(line) <= step), encoding="utf-8")
         if self.samples.exists():
             text = self.samples.read_bytes()
-            later = (found.start() for found in _SAMPLES_OF.finditer(text) if int(found[1]) > step)
-            with written(self.samples) as aside:
+            later = (found.start() for found in _SAMPLES_HEADING.finditer(text) if int(found[1]) > step)
+            with atomic_write(self.samples) as aside:
                 aside.write_bytes(text[: next(later, len(text))])
 
-    def _keep_last(self) -> None:
+    def _remove_old_checkpoints(self) -> None:
         """Remove the checkpoints before the last, and what kills left of any."""
-        kept = self._complete()[-_KEPT:]
+        kept = self._list_checkpoints()[-_MAX_CHECKPOINTS:]
         for path in sorted(self._checkpoints.iterdir()):
-            if _OF_CHECKPOINTS.fullmatch(path.name) and path not in kept:
+            if _CHECKPOINT_OR_PARTIAL_NAME.fullmatch(path.name) and path not in kept:
                 remove_folder(path)
 
-    def _keep_snapshots(self) -> None:
+    def _remove_unused_snapshots(self) -> None:
         """Remove the snapshots that no checkpoint speaks of."""
         do = "move its folder away"
-        kept = [Progress.of(_read_json(folder / "progress.json", do)).best for folder in self._complete()]
+        kept = [
+            Progress.from_dict(_read_json(folder / "progress.json", do)).best for folder in self._list_checkpoints()
+        ]
         names = {snapshot.name for best in kept for snapshot in best}
         for path in self._snapshots.iterdir():
-            if _OF_SNAPSHOTS.fullmatch(path.name) and path.name not in names:
+            if _SNAPSHOT_OR_PARTIAL_NAME.fullmatch(path.name) and path.name not in names:
                 path.unlink()
 
-    def _complete(self) -> list[Path]:
+    def _list_checkpoints(self) -> list[Path]:
         """All whole checkpoints, the last one last; also one that a kill caught while it was being replaced."""
         if not self._checkpoints.is_dir():
             return []
         # A hidden one sorts first, and gives way to one that has its own name.
-        found = {own_name(path): path for path in sorted(self._checkpoints.iterdir())}
-        return [found[name] for name in sorted(found) if _CHECKPOINT.fullmatch(name)]
+        found = {original_name(path): path for path in sorted(self._checkpoints.iterdir())}
+        return [found[name] for name in sorted(found) if _CHECKPOINT_NAME.fullmatch(name)]
 
-    def _check_ours(self) -> None:
+    def _check_run_files(self) -> None:
         """Raise OutputExistsError for a folder that holds anything but a run."""
         named: list[str] = []
         with suppress(CheckpointError):  # what is damaged may be replaced
-            named = _read_json(self._run, _WITHOUT_RUN).get("files", [])
-        others = sorted(path.name for path in self.path.iterdir() if not _is_ours(path.name) and path.name not in named)
+            named = _read_json(self._run, _RUN_ADVICE).get("files", [])
+        others = sorted(
+            path.name for path in self.path.iterdir() if not _is_run_file(path.name) and path.name not in named
+        )
         if others:
             raise OutputExistsError(
                 f"{self.path} holds files that are not of a training run, and they would be lost",
-                expected="only " + ", ".join(sorted(_OURS)),
+                expected="only " + ", ".join(sorted(_RUN_FILES)),
                 got=", ".join(others[:8]),
                 do="choose another --out, or move these files away",
             )
 
 
-def _is_ours(name: str) -> bool:
+def _is_run_file(name: str) -> bool:
     """Whether a run writes it, or a desktop."""
     if name.startswith(".") and name.endswith(".partial"):  # as a kill leaves it
         name = name[1:].removesuffix(".partial")
-    return name in _OURS or name.endswith("tokenizer.json") or is_litter(name)
+    return name in _RUN_FILES or name.endswith("tokenizer.json") or is_desktop_file(name)
 
 
-def _step_of(line: str) -> float:
+def _read_step(line: str) -> float:
     """The step that a line reports; a line that was cut off is of no step."""
     try:
         return float(json.loads(line)["step"])
@@ -247,11 +253,11 @@ def _step_of(line: str) -> float:
         return float("inf")
 
 
-def _flat(fields: Mapping[str, Any], within: str = "") -> dict[str, Any]:
+def _flatten(fields: Mapping[str, Any], within: str = "") -> dict[str, Any]:
     """All values by their names, those of an object within an object by both."""
     found: dict[str, Any] = {}
     for name, value in fields.items():
-        found |= _flat(value, f"{within}{name}.") if isinstance(value, dict) else {within + name: value}
+        found |= _flatten(value, f"{within}{name}.") if isinstance(value, dict) else {within + name: value}
     return found
 
 
@@ -259,7 +265,7 @@ def _read_tensors(path: Path, do: str) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise _damaged(path, error, do) from error
+        raise _damaged_error(path, error, do) from error
 
 
 def _write_json(path: Path, fields: Mapping[str, Any]) -> None:
@@ -270,12 +276,12 @@ def _read_json(path: Path, do: str) -> dict[str, Any]:
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise _damaged(path, error, do) from error
+        raise _damaged_error(path, error, do) from error
     if not isinstance(fields, dict):
-        raise _damaged(path, TypeError(f"{type(fields).__name__}, no object"), do)
+        raise _damaged_error(path, TypeError(f"{type(fields).__name__}, no object"), do)
     return fields
 
 
-def _damaged(path: Path, error: Exception, do: str) -> CheckpointError:
+def _damaged_error(path: Path, error: Exception, do: str) -> CheckpointError:
     what = "cannot be read" if isinstance(error, OSError) else "is damaged"
     return CheckpointError(f"{path} {what}", expected="a file as training writes it", got=str(error), do=do)

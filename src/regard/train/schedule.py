@@ -18,7 +18,7 @@ from typing import final
 from regard.errors import OptionError, check_choice, check_count, check_number
 
 SCHEDULES = ("inverse_sqrt", "cosine", "constant")
-_PEAK, _WARMUP = 1e-3, 1000
+_DEFAULT_PEAK, _DEFAULT_WARMUP = 1e-3, 1000
 
 
 @final
@@ -58,7 +58,7 @@ class Schedule:
                 do="say how many steps there are to be, or take inverse_sqrt",
             )
 
-    def complete(self, *, peak: float = _PEAK, warmup: int = _WARMUP) -> Schedule:
+    def complete(self, *, peak: float = _DEFAULT_PEAK, warmup: int = _DEFAULT_WARMUP) -> Schedule:
         """The schedule with these in place of what is None. Raises OptionError as the constructor does."""
         return replace(
             self,
@@ -69,8 +69,8 @@ class Schedule:
     def rate(self, step: int) -> float:
         """The learning rate of a step. Raises OptionError for what is no step."""
         check_count("step", step)
-        peak = _PEAK if self.peak is None else self.peak
-        warmup = _WARMUP if self.warmup is None else self.warmup
+        peak = _DEFAULT_PEAK if self.peak is None else self.peak
+        warmup = _DEFAULT_WARMUP if self.warmup is None else self.warmup
         if step < warmup:
             return peak * step / warmup
         if self.name == "inverse_sqrt":

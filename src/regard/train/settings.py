@@ -9,7 +9,7 @@ from regard.errors import OptionError, check_choice, check_count, check_kind, ch
 from regard.layers.precision import PRECISIONS
 from regard.train.schedule import Schedule
 
-_LASTING = ("seed", "accumulate", "clip", "weight_decay", "precision", "average")
+_LASTING_FIELDS = ("seed", "accumulate", "clip", "weight_decay", "precision", "average")
 
 
 @final
@@ -82,5 +82,5 @@ class Settings:
             "warmup": self.schedule.warmup,
             "steps": self.schedule.steps,
             "floor": self.schedule.floor,
-            **{name: getattr(self, name) for name in _LASTING},
+            **{name: getattr(self, name) for name in _LASTING_FIELDS},
         }

@@ -9,17 +9,17 @@ from typing import Any, final
 
 
 @final
-class Interruption:
-    """While open, the first SIGINT or SIGTERM is noted in ``asked``; a second one acts as it always does."""
+class InterruptHandler:
+    """While open, the first SIGINT or SIGTERM is noted in ``stop_requested``; a second one acts as it always does."""
 
     def __init__(self) -> None:
-        self.asked = False
-        self._before: dict[int, Any] = {}
+        self.stop_requested = False
+        self._previous_handlers: dict[int, Any] = {}
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> InterruptHandler:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._hear)
+                self._previous_handlers[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(
@@ -27,11 +27,11 @@ class Interruption:
     ) -> None:
         self._restore()
 
-    def _hear(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self.stop_requested = True
         self._restore()
 
     def _restore(self) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous_handlers.items():
             signal.signal(number, handler)
-        self._before = {}
+        self._previous_handlers = {}

@@ -158,7 +158,7 @@ class Task(ABC):
         ``about`` says how the model came about: steps, minutes, metrics. By default the folder has model.safetensors
         and about.json, which holds the recipe too. They are written aside and renamed.
         """
-        tied = getattr(model, "tied", {})
+        tied = getattr(model, "tied_weights", {})
         weights = {name: weight for name, weight in model.state_dict().items() if name not in tied}
         text = json.dumps({"recipe": self.recipe(), **about}, indent=2, ensure_ascii=False) + "\n"
         write_folder(folder, {"about.json": text}, weights, overwrite=True, keep_others=True)

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, described, unwritable
-from regard.models.checkpoint_writer import as_folder, check_free
-from regard.train.allocator import keep_few_kernels, keep_memory
+from regard.errors import OptionError, OutputError, OutputExistsError, check_flag, check_kind, short_repr, write_error
+from regard.models.checkpoint_writer import check_replaceable, to_folder_path
+from regard.train.allocator import keep_freed_memory, limit_kernel_cache
 from regard.train.progress import Progress
-from regard.train.reports import Files, Report, Reports, Terminal
+from regard.train.reports import CombinedReport, FileReport, Report, TerminalReport
 from regard.train.run_folder import RunFolder
 from regard.train.settings import Settings
 from regard.train.task import RunContext, Task
@@ -29,9 +29,9 @@ from regard.train.task import RunContext, Task
 if TYPE_CHECKING:
     from regard.train.distributed import Processes
 
-_UNWRITTEN = {"floor": 0.0}
+_OLD_RUN_DEFAULTS = {"floor": 0.0}
 """What runs of earlier versions were begun with, although their run.json does not say so."""
-_OWN_NAMES = {"arithmetic", "files"}
+_RESERVED_NAMES = {"arithmetic", "files"}
 """Names of run.json that are neither the task's nor the settings'."""
 
 
@@ -88,31 +88,31 @@ def run(
     """
     _check_arguments(task, settings, resume=resume, overwrite=overwrite, report=report)
     # Before anything is computed, and what they load with it:
-    keep_memory()
-    keep_few_kernels()
+    keep_freed_memory()
+    limit_kernel_cache()
     from regard.train.distributed import Processes
     from regard.train.loop import Trainer
 
-    out = _expanded(as_folder(out))
-    folder = RunFolder(_beside(out))
+    out = _expand_home(to_folder_path(out))
+    folder = RunFolder(_run_folder_path(out))
     try:
         _check_output(out, folder, resume=resume, overwrite=overwrite)
     except OutputError:
         raise
     except OSError as error:  # such as a name that is too long
-        raise unwritable(f"{described(str(out))} cannot be written", error) from error
+        raise write_error(f"{short_repr(str(out))} cannot be written", error) from error
     processes = Processes(device=device)
     is_main = processes.is_main
-    report = _report_of(processes, report)
-    with closing(report), folder.held(report.say) if is_main else nullcontext():
-        settings = _begin(task, settings, processes, folder, report, resume=resume)
-        after = folder.last() if resume else None
-        files = Files(folder, after=0 if after is None else after.progress.step) if is_main else Reports(())
-        with _explained(folder), closing(files):
-            both = Reports((report, files))
+    report = _choose_report(processes, report)
+    with closing(report), folder.lock(report.say) if is_main else nullcontext():
+        settings = _begin_run(task, settings, processes, folder, report, resume=resume)
+        after = folder.load_last() if resume else None
+        files = FileReport(folder, after=0 if after is None else after.progress.step) if is_main else CombinedReport(())
+        with _explain_early_end(folder), closing(files):
+            both = CombinedReport((report, files))
             trainer = Trainer(task, settings, processes=processes, folder=folder, out=out, report=both, after=after)
             if after is not None:
-                report.say(_going_on(after.progress.step, trainer.ended_by(), settings))
+                report.say(_resume_message(after.progress.step, trainer.ended_by(), settings))
             progress = trainer.run()
         ended_by = trainer.ended_by()
         if progress.kept is not None:
@@ -146,7 +146,7 @@ def _check_arguments(task: Task, settings: Settings, *, resume: bool, overwrite:
         )
 
 
-def _expanded(out: Path) -> Path:
+def _expand_home(out: Path) -> Path:
     """A shell leaves --out=~/model as it is. Raises OptionError for a home that does not exist."""
     try:
         return out.expanduser()
@@ -154,7 +154,7 @@ def _expanded(out: Path) -> Path:
         raise OptionError("--out is in no home", expected="a new folder", got=str(out), do=str(error)) from None
 
 
-def _beside(out: Path) -> Path:
+def _run_folder_path(out: Path) -> Path:
     """The folder of the run that writes ``out``. Raises OptionError where nothing can stand beside it."""
     if out.name in ("", ".."):
         raise OptionError("--out is no folder of its own", expected="a new folder", got=str(out), do="such as model/")
@@ -163,32 +163,32 @@ def _beside(out: Path) -> Path:
 
 def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
     """Raise OutputExistsError where something is in the way, OptionError where there is no run to resume."""
-    if resume and not folder.begun:
+    if resume and not folder.has_run:
         raise OptionError(
             f"there is no run in {folder.path} to go on with",
             expected="the folder of a run that was begun",
             got="none" if not folder.path.exists() else "a folder without run.json",
             do="check --out, or leave out --resume to begin one",
         )
-    if folder.begun and not (resume or overwrite):
+    if folder.has_run and not (resume or overwrite):
         raise OutputExistsError(
             f"{folder.path} holds a run already",
             expected="--resume or --overwrite",
             got="neither",
             do="add --resume to go on with it, or --overwrite to begin anew",
         )
-    check_free(out, overwrite=resume or overwrite, keep_others=resume)
+    check_replaceable(out, overwrite=resume or overwrite, keep_others=resume)
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
 
 
-def _report_of(processes: Processes, report: Report | None) -> Report:
+def _choose_report(processes: Processes, report: Report | None) -> Report:
     """The caller's report, or the terminal; in processes other than the main one nobody's."""
     if not processes.is_main:
-        return Reports(())
-    return Terminal() if report is None else report
+        return CombinedReport(())
+    return TerminalReport() if report is None else report
 
 
-def _begin(
+def _begin_run(
     task: Task, settings: Settings, processes: Processes, folder: RunFolder, report: Report, *, resume: bool
 ) -> Settings:
     """Prepare the task, begin the folder or check that it is of the same run; the settings, completed.
@@ -203,51 +203,53 @@ def _begin(
     torch.manual_seed(settings.seed)  # the first weights are drawn here, the same in all processes
     if processes.is_main:
         if on_cpu and resume:
-            numeric_backends.take(folder.asked("arithmetic"), report.say)
-        used = numeric_backends.in_use() if on_cpu else {}
-        precision = _precision(task.layer, settings.precision, processes, folder, report, resume=resume)
+            numeric_backends.restore_backends(folder.read_setting("arithmetic"), report.say)
+        used = numeric_backends.current_backends() if on_cpu else {}
+        precision = _choose_precision(task.layer, settings.precision, processes, folder, report, resume=resume)
         context = RunContext(replace(settings, precision=precision), report.say, processes.device)
-        settings = _prepare(task, replace(context, folder=folder.path if resume else None))
-        asked = _asked(task, settings)
+        settings = _prepare_task(task, replace(context, folder=folder.path if resume else None))
+        asked = _run_settings(task, settings)
         if resume:
-            folder.check_same(asked, _UNWRITTEN)
+            folder.check_same(asked, _OLD_RUN_DEFAULTS)
         else:
             folder.begin({**asked, "arithmetic": used}, task.files())
     processes.wait()
     if not processes.is_main:
         if on_cpu:
-            numeric_backends.take(folder.asked("arithmetic"), report.say)
-        settings = replace(settings, precision=folder.asked("precision"))
-        settings = _prepare(task, RunContext(settings, report.say, processes.device, folder.path))
+            numeric_backends.restore_backends(folder.read_setting("arithmetic"), report.say)
+        settings = replace(settings, precision=folder.read_setting("precision"))
+        settings = _prepare_task(task, RunContext(settings, report.say, processes.device, folder.path))
     return settings
 
 
-def _prepare(task: Task, context: RunContext) -> Settings:
+def _prepare_task(task: Task, context: RunContext) -> Settings:
     """Prepare the task; the settings, as it completes them."""
     task.prepare(context)
     settings = task.complete(context.settings)
     return replace(settings, schedule=settings.schedule.complete())
 
 
-def _precision(layer: str, asked: str, processes: Processes, folder: RunFolder, report: Report, *, resume: bool) -> str:
+def _choose_precision(
+    layer: str, asked: str, processes: Processes, folder: RunFolder, report: Report, *, resume: bool
+) -> str:
     """What to multiply in; a run that is resumed with "auto" keeps its own, since the bits depend on it."""
     from regard.train.precision import choose_precision, say_if_unsupported
 
     if not resume or asked != "auto":
         return choose_precision(asked, processes.device, report.say, layer=layer)
-    kept = str(folder.asked("precision"))
+    kept = str(folder.read_setting("precision"))
     say_if_unsupported(kept, processes.device, report.say, layer=layer)
     return kept
 
 
-def _asked(task: Task, settings: Settings) -> dict[str, Any]:
+def _run_settings(task: Task, settings: Settings) -> dict[str, Any]:
     """All that a resumed run must have in common with this one. Raises OptionError for a name that two of them use."""
     recipe, lasting = dict(task.recipe()), settings.lasting()
-    both = recipe.keys() & (lasting.keys() | _OWN_NAMES)
+    both = recipe.keys() & (lasting.keys() | _RESERVED_NAMES)
     if both:
         raise OptionError(
             f"the recipe of {type(task).__name__} uses a name of the run's own",
-            expected=f"none of {', '.join(sorted(lasting.keys() | _OWN_NAMES))}",
+            expected=f"none of {', '.join(sorted(lasting.keys() | _RESERVED_NAMES))}",
             got=", ".join(sorted(both)),
             do="give it another name",
         )
@@ -263,7 +265,7 @@ def _asked(task: Task, settings: Settings) -> dict[str, Any]:
     return {**recipe, **lasting}
 
 
-def _going_on(step: int, ended_by: str | None, settings: Settings) -> str:
+def _resume_message(step: int, ended_by: str | None, settings: Settings) -> str:
     """Where a run goes on, or why there is nothing left of it."""
     if ended_by is None:
         return f"going on after step {step:,}"
@@ -273,13 +275,13 @@ def _going_on(step: int, ended_by: str | None, settings: Settings) -> str:
 
 
 @contextmanager
-def _explained(folder: RunFolder) -> Iterator[None]:
+def _explain_early_end(folder: RunFolder) -> Iterator[None]:
     """Whatever ends the run early says how to go on."""
     try:
         yield
     except KeyboardInterrupt:
         kept = f"; a checkpoint is in {folder.path}: the same command with --resume goes on from there"
-        raise KeyboardInterrupt("interrupted" + (kept if folder.saved else "")) from None
+        raise KeyboardInterrupt("interrupted" + (kept if folder.has_checkpoint else "")) from None
     except OutputExistsError:
         raise
     except OSError as error:
@@ -287,4 +289,4 @@ def _explained(folder: RunFolder) -> Iterator[None]:
         if isinstance(error, OutputError):
             do = f"{error.do}; {then}"
             raise OutputError(error.what, expected=error.expected, got=error.got, do=do) from error
-        raise unwritable(f"{error.filename or folder.path} cannot be written", error, then=then) from error
+        raise write_error(f"{error.filename or folder.path} cannot be written", error, then=then) from error

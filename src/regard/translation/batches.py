@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 
-def by_length(lengths: Sequence[int], *, tokens: int, most: int | None = None) -> Iterator[list[int]]:
+def batch_by_length(lengths: Sequence[int], *, tokens: int, most: int | None = None) -> Iterator[list[int]]:
     """The numbers of the sequences, the longest first, in batches of at most ``tokens``, padding included.
 
     A sequence longer than that is alone. ``most`` is how many sequences a batch may have; None is any number.
@@ -22,7 +22,7 @@ def by_length(lengths: Sequence[int], *, tokens: int, most: int | None = None) -
         order = order[size:]
 
 
-def padded(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> Int[Tensor, "rows length"]:
+def pad_rows(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> Int[Tensor, "rows length"]:
     """One tensor of them, ``pad_id`` behind the shorter ones."""
     tensors = [torch.tensor(row) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=pad_id).to(device)

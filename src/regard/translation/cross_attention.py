@@ -13,7 +13,7 @@ from torch import Tensor
 from regard import masks
 from regard.models import EncoderDecoder
 from regard.search.base import eval_mode
-from regard.translation.batches import by_length, padded
+from regard.translation.batches import batch_by_length, pad_rows
 
 
 def cross_attention_weights(
@@ -24,13 +24,13 @@ def cross_attention_weights(
     The model is in eval mode meanwhile. Raises RefusedError for a model without attention.
     """
     found: dict[int, Tensor] = {}
-    for batch in by_length([max(len(source), len(target)) + 1 for source, target in pairs], tokens=tokens):
+    for batch in batch_by_length([max(len(source), len(target)) + 1 for source, target in pairs], tokens=tokens):
         sources = [[*pairs[index][0], model.end_id] for index in batch]
         targets = [[model.start_id, *pairs[index][1]] for index in batch]
         lengths = [len(ids) for ids in sources]
         mask = masks.padding(lengths) if min(lengths) < max(lengths) else None
         with eval_mode(model):
-            ids = (padded(rows, model.pad_id, model.device) for rows in (sources, targets))
+            ids = (pad_rows(rows, model.pad_id, model.device) for rows in (sources, targets))
             weights = model.cross_attention_weights(*ids, mask=mask)
         for index, own, source, target in zip(batch, weights, sources, targets, strict=True):
             found[index] = own[: len(target), : len(source)].clone()  # a view would keep the whole batch

@@ -21,7 +21,7 @@ from regard.text.tokenizer import check_texts
 TOKENIZATIONS = ("13a", "char", "intl", "ja-mecab", "ko-mecab", "none", "zh")
 """How BLEU finds words, by the names of sacrebleu. "none" takes what stands between spaces."""
 
-_OF_LANGUAGE = dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh"), "zh") | dict.fromkeys(
+_TOKENIZATION_BY_LANGUAGE = dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh"), "zh") | dict.fromkeys(
     ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur"), "char"
 )
 """Languages written without spaces between words, by their codes of two letters and of three; all others take 13a,
@@ -35,7 +35,7 @@ _SCRIPTS = {
     "km": re.compile("[\u1780-\u17ff]"),
 }
 """The letters of those languages; Japanese is known by its kana, before Chinese by the characters of both."""
-_LOOKED_AT = 1000
+_SCRIPT_SAMPLE = 1000
 """Texts in which the script is looked for."""
 
 
@@ -55,15 +55,15 @@ class Scores:
     length_ratio: float
 
 
-def tokenization_of(language: str | None, texts: Sequence[str] = ()) -> str:
+def choose_tokenization(language: str | None, texts: Sequence[str] = ()) -> str:
     """How BLEU finds the words of a language, such as "zh" or "de-AT"; None is the one that ``texts`` look like."""
-    language = language or _by_script(texts)
-    return _OF_LANGUAGE.get(re.split("[-_]", language)[0].lower(), "13a") if language else "13a"
+    language = language or _guess_language(texts)
+    return _TOKENIZATION_BY_LANGUAGE.get(re.split("[-_]", language)[0].lower(), "13a") if language else "13a"
 
 
-def _by_script(texts: Sequence[str]) -> str | None:
+def _guess_language(texts: Sequence[str]) -> str | None:
     """The language written without spaces that a fifth of all letters are of; None where there is none."""
-    some = "".join(texts[:: max(1, len(texts) // _LOOKED_AT)])
+    some = "".join(texts[:: max(1, len(texts) // _SCRIPT_SAMPLE)])
     letters = sum(map(str.isalpha, some))
     return next((name for name, script in _SCRIPTS.items() if 5 * len(script.findall(some)) > letters), None)
 
@@ -111,10 +111,10 @@ class Scorer:
         if language is not None:
             check_kind("language", language, str, do='language="de"')
         check_flag("lowercase", lowercase)
-        tokenize = tokenization_of(language, references) if tokenize is None else tokenize
+        tokenize = choose_tokenization(language, references) if tokenize is None else tokenize
         check_choice("tokenization of BLEU", tokenize, TOKENIZATIONS)
         self._references = list(references)
-        self._bleu, self._chrf = _metrics(tokenize, lowercase)
+        self._bleu, self._chrf = _make_metrics(tokenize, lowercase)
 
     def score(self, hypotheses: Sequence[str]) -> Scores:
         """How near they are. Raises DataError where there are not as many as references, or none."""
@@ -147,7 +147,7 @@ def _check_counts(hypotheses: int, references: int) -> None:
         )
 
 
-def _metrics(tokenize: str, lowercase: bool) -> tuple[Any, Any]:
+def _make_metrics(tokenize: str, lowercase: bool) -> tuple[Any, Any]:
     """BLEU and chrF."""
     try:
         from sacrebleu.metrics.bleu import BLEU

@@ -22,22 +22,22 @@ from regard.errors import CheckpointError, DataError, RefusedError, check_count,
 from regard.models import EncoderDecoder
 from regard.models.load import load_translator
 from regard.search import Beam, Hypothesis, Search
-from regard.text.alignments import Alignment, links, spread, word_weights
-from regard.text.placeholders import Protected, ProtectedPair, protect
-from regard.text.tokenizer import check_text, check_texts, each_text
+from regard.text.alignments import Alignment, expand_links, links, word_weights
+from regard.text.placeholders import ProtectedPair, ProtectedText, protect
+from regard.text.tokenizer import check_text, check_texts, iterate_texts
 from regard.text.words import Splitter, word_spans
-from regard.translation.batches import by_length, padded
+from regard.translation.batches import batch_by_length, pad_rows
 from regard.translation.cross_attention import cross_attention_weights
 
-MOST_TOKENS = 4096
+MAX_TOKENS = 4096
 """Tokens of a sentence that are read, for models without a limit of their own: a longer one is no sentence."""
-CHUNK = 1024
+CHUNK_SENTENCES = 1024
 """Sentences that are sorted by length together."""
-BATCH = 2048
+BATCH_TOKENS = 2048
 """Tokens of sources that are read together unless something else is said: more are hardly faster."""
-_ROWS = 5
+_USUAL_ROWS = 5
 """Targets of a source that a batch is meant for, those of the usual beam; with more of them it has fewer sources."""
-_LOGITS = 2**25
+_MAX_LOGITS = 2**25
 """Logits of a step: 128 MB of them, where a batch of short sources has many rows and the vocabulary is large."""
 
 
@@ -93,15 +93,15 @@ class Aligned:
         A word may be a placeholder, and what that stands for, such as a tag with attributes, several.
         """
         sources, targets = ([len(word.split()) for word in side] for side in (self.source_words, self.target_words))
-        return spread(self.alignment, sources, targets)
+        return expand_links(self.alignment, sources, targets)
 
 
 @final
 @dataclass(frozen=True)
-class _Read:
+class _EncodedText:
     """A sentence as the model reads it."""
 
-    protected: Protected
+    protected: ProtectedText
     ids: list[int]
 
 
@@ -113,7 +113,7 @@ class Translator:
     each side by side; fewer where it writes more. Raises CheckpointError for a model without subwords.
     """
 
-    def __init__(self, model: EncoderDecoder, *, tokens: int = BATCH) -> None:
+    def __init__(self, model: EncoderDecoder, *, tokens: int = BATCH_TOKENS) -> None:
         check_count("tokens", tokens)
         check_kind("model", model, EncoderDecoder, do="Translator.load(folder), or regard.load(folder)")
         if model.subwords is None:
@@ -125,10 +125,10 @@ class Translator:
             )
         self.model, self.tokens = model, tokens
         self.source, self.target = model.subwords
-        self.limit = min(MOST_TOKENS, model.max_tokens or MOST_TOKENS)
+        self.limit = min(MAX_TOKENS, model.max_tokens or MAX_TOKENS)
 
     @classmethod
-    def load(cls, folder: str | Path, *, device: str | None = None, tokens: int = BATCH) -> Translator:
+    def load(cls, folder: str | Path, *, device: str | None = None, tokens: int = BATCH_TOKENS) -> Translator:
         """A translator from a model's folder. Raises CheckpointError where that is none."""
         return cls(load_translator(folder, device=device), tokens=tokens)
 
@@ -139,7 +139,7 @@ class Translator:
         model, OptionError for what is no list of texts.
         """
         check_texts("texts", texts)
-        return self._translated(texts, _search_of(search), first=1)
+        return self._translate(texts, _search_or_default(search), first=1)
 
     def stream(
         self, texts: Iterable[str], *, search: Search | None = None, names: Sequence[str] = ()
@@ -148,25 +148,25 @@ class Translator:
 
         ``names`` are what messages call the texts; without them they are numbered.
         """
-        rest, chosen, first = each_text(texts), _search_of(search), 1
-        while chunk := list(islice(rest, CHUNK)):
-            yield from self._translated(chunk, chosen, first=first, names=names)
+        rest, chosen, first = iterate_texts(texts), _search_or_default(search), 1
+        while chunk := list(islice(rest, CHUNK_SENTENCES)):
+            yield from self._translate(chunk, chosen, first=first, names=names)
             first += len(chunk)
 
-    def _translated(
+    def _translate(
         self, texts: Sequence[str], search: Search, *, first: int, names: Sequence[str] = ()
     ) -> list[Translation]:
         """The translations of texts that are numbered from ``first``."""
-        read = self._read(texts, first=first, names=names)
+        read = self._encode_texts(texts, first=first, names=names)
         found: list[Translation | None] = [None] * len(texts)
         for index, one in enumerate(read):
             if not one.ids:
                 found[index] = Translation(texts[index], (Rendering(texts[index].strip(), (), 0.0, 0.0, True),))
         worded = [index for index, one in enumerate(read) if one.ids]
-        for places in self._batches([len(read[index].ids) + 1 for index in worded], search):
+        for places in self._make_batches([len(read[index].ids) + 1 for index in worded], search):
             batch = [worded[place] for place in places]
-            for index, hypotheses in zip(batch, self._searched([read[i] for i in batch], search), strict=True):
-                renderings = tuple(self._rendered(read[index].protected, one) for one in hypotheses)
+            for index, hypotheses in zip(batch, self._search([read[i] for i in batch], search), strict=True):
+                renderings = tuple(self._render(read[index].protected, one) for one in hypotheses)
                 found[index] = Translation(texts[index], renderings)
         return [one for one in found if one is not None]
 
@@ -180,9 +180,9 @@ class Translator:
 
     def aligned_all(self, rendered: Sequence[tuple[str, Rendering]], *, split: Splitter = word_spans) -> list[Aligned]:
         """The same for many texts and their renderings, in batches."""
-        read = self._read([text for text, _ in rendered])
+        read = self._encode_texts([text for text, _ in rendered])
         written = [rendering.ids for _, rendering in rendered]
-        return self._aligned([one.ids for one in read], written, [one.protected.kept for one in read], split)
+        return self._align([one.ids for one in read], written, [one.protected.kept for one in read], split)
 
     def aligned_pair(self, source: str, target: str, *, split: Splitter = word_spans) -> Aligned:
         """The same for a translation that a person wrote."""
@@ -192,8 +192,8 @@ class Translator:
         self, pairs: Sequence[tuple[str, str]], *, split: Splitter = word_spans, places: Sequence[str] = ()
     ) -> list[Aligned]:
         """The same for many of them, in batches. ``places`` say in messages where each pair stands."""
-        protected, read, written = self._read_pairs(pairs, places)
-        return self._aligned(read, written, [pair.kept for pair in protected], split)
+        protected, read, written = self._encode_pairs(pairs, places)
+        return self._align(read, written, [pair.kept for pair in protected], split)
 
     def weights(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "target source"]:
         """The weights of source subwords, the end included, when each target subword and the end were written."""
@@ -205,16 +205,16 @@ class Translator:
 
     def check_all(self, texts: Sequence[str], names: Sequence[str]) -> None:
         """The same for many texts."""
-        self._read(texts, names=names)
+        self._encode_texts(texts, names=names)
 
     def check_pairs(self, pairs: Sequence[tuple[str, str]], places: Sequence[str]) -> None:
         """Raise what ``aligned_pairs`` would raise, before anything is computed."""
         self.check_attention()
-        self._read_pairs(pairs, places)
+        self._encode_pairs(pairs, places)
 
     def check_attention(self) -> None:
         """Raise RefusedError for a model that never looks at its source."""
-        if not self.model.attends:
+        if not self.model.has_attention:
             raise RefusedError(
                 "this model translates without attention, so there is nothing to see",
                 expected="a model whose target looks at its source",
@@ -232,7 +232,7 @@ class Translator:
                 do="split it into sentences",
             )
 
-    def _aligned(
+    def _align(
         self,
         sources: Sequence[Sequence[int]],
         targets: Sequence[Sequence[int]],
@@ -241,11 +241,11 @@ class Translator:
     ) -> list[Aligned]:
         weights = cross_attention_weights(self.model, list(zip(sources, targets, strict=True)), tokens=self.tokens)
         return [
-            self._of_words(source, target, own, strings, split)
+            self._align_words(source, target, own, strings, split)
             for source, target, own, strings in zip(sources, targets, weights, kept, strict=True)
         ]
 
-    def _of_words(
+    def _align_words(
         self, source: Sequence[int], target: Sequence[int], weights: Tensor, kept: tuple[str, ...], split: Splitter
     ) -> Aligned:
         """From weights of subwords, the ends included, which are of no word."""
@@ -253,14 +253,14 @@ class Translator:
             [piece.word for piece in subwords.pieces_of(ids, split)]
             for subwords, ids in ((self.target, target), (self.source, source))
         )
-        restore = Protected("", kept).restore
+        restore = ProtectedText("", kept).restore
         return Aligned(
             tuple(map(restore, self.source.words_of(source, split))),
             tuple(map(restore, self.target.words_of(target, split))),
             word_weights(weights[: len(target), : len(source)], of_target, of_source),
         )
 
-    def _read(self, texts: Sequence[str], *, first: int = 1, names: Sequence[str] = ()) -> list[_Read]:
+    def _encode_texts(self, texts: Sequence[str], *, first: int = 1, names: Sequence[str] = ()) -> list[_EncodedText]:
         """The texts as the model reads them. In messages they have ``names``, or else numbers from ``first``."""
         for number, text in enumerate(texts, start=first):
             check_text(text, number)
@@ -268,9 +268,9 @@ class Translator:
         encoded = self.source.encode([one.text for one in protected])
         for number, ids in enumerate(encoded, start=first):
             self.check_length(ids, names[number - 1] if names else f"text {number:,}")
-        return [_Read(one, ids) for one, ids in zip(protected, encoded, strict=True)]
+        return [_EncodedText(one, ids) for one, ids in zip(protected, encoded, strict=True)]
 
-    def _read_pairs(
+    def _encode_pairs(
         self, pairs: Sequence[tuple[str, str]], places: Sequence[str]
     ) -> tuple[list[ProtectedPair], list[list[int]], list[list[int]]]:
         """Pairs, and the ids of both sides; ``places`` as for ``aligned_pairs``."""
@@ -283,18 +283,18 @@ class Translator:
                 self.check_length(ids, f"the {side}{place}")
         return protected, read, written
 
-    def _batches(self, lengths: Sequence[int], search: Search) -> Iterator[list[int]]:
+    def _make_batches(self, lengths: Sequence[int], search: Search) -> Iterator[list[int]]:
         """Sources that are searched together: what they take grows with the rows that the search has of each."""
-        tokens = self.tokens * _ROWS // max(search.rows, _ROWS)
-        most = max(1, _LOGITS // (search.rows * self.model.vocab_sizes[1]))
-        return by_length(lengths, tokens=tokens, most=most)
+        tokens = self.tokens * _USUAL_ROWS // max(search.rows, _USUAL_ROWS)
+        most = max(1, _MAX_LOGITS // (search.rows * self.model.vocab_sizes[1]))
+        return batch_by_length(lengths, tokens=tokens, most=most)
 
-    def _searched(self, read: Sequence[_Read], search: Search) -> list[list[Hypothesis]]:
+    def _search(self, read: Sequence[_EncodedText], search: Search) -> list[list[Hypothesis]]:
         sources = [[*one.ids, self.model.end_id] for one in read]
         lengths = torch.tensor([len(ids) for ids in sources])
-        return search.search(self.model, padded(sources, self.model.pad_id, self.model.device), lengths)
+        return search.search(self.model, pad_rows(sources, self.model.pad_id, self.model.device), lengths)
 
-    def _rendered(self, protected: Protected, one: Hypothesis) -> Rendering:
+    def _render(self, protected: ProtectedText, one: Hypothesis) -> Rendering:
         written = self.target.decode(one.ids)
         return Rendering(
             text=protected.restore(written),
@@ -306,7 +306,7 @@ class Translator:
         )
 
 
-def _search_of(given: Search | None) -> Search:
+def _search_or_default(given: Search | None) -> Search:
     """How to search. Raises OptionError for what is no search."""
     if given is None:
         return Beam()

@@ -36,7 +36,7 @@ class AttentionLayer(ABC):
 
     @property
     @abstractmethod
-    def signed(self) -> bool:
+    def is_signed(self) -> bool:
         """Whether weights may be below 0."""
 
     @property
@@ -49,7 +49,7 @@ class AttentionLayer(ABC):
         """Attention weights in float64; a query that may attend to nothing has a row of zeros."""
 
     @abstractmethod
-    def on_page(self, letters: int) -> AttentionLayer:
+    def round_for_page(self, letters: int) -> AttentionLayer:
         """The layer as a page has it that stores ``letters`` characters a number."""
 
 

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float64, Int
 
 from regard.view.reading import Reading
 from regard.view.shares import shares_of
-from regard.view.words import Word, by_words, mostly_unknown, words_of
+from regard.view.words_from_tokens import Word, aggregate_by_word, is_mostly_unknown, words_of
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class WordPairs:
     usual: Float64[np.ndarray, "ranks query_words key_words"]
     head: Int[np.ndarray, "ranks query_words key_words"]
     first_choice: Int[np.ndarray, "query_words key_words"]
-    places: tuple[tuple[int, int], ...]  # (layer, head) of each head number
+    layer_and_head: tuple[tuple[int, int], ...]  # (layer, head) of each head number
     same_text: bool
 
     @property
@@ -71,7 +71,12 @@ class WordPairs:
         """The pair as a finding."""
         at = (slice(None), query_word, key_word)
         looks = [
-            Look(layer=self.places[head][0], head=self.places[head][1], weight=float(weight), usual=float(usual))
+            Look(
+                layer=self.layer_and_head[head][0],
+                head=self.layer_and_head[head][1],
+                weight=float(weight),
+                usual=float(usual),
+            )
             for head, weight, usual in zip(self.head[at], self.weight[at], self.usual[at], strict=True)
         ]
         return Finding(
@@ -80,7 +85,7 @@ class WordPairs:
             looks=tuple(sorted(looks, key=lambda look: -look.weight)),
             surprise=float(np.mean([look.weight - look.usual for look in looks])),
             first_choice=int(self.first_choice[query_word, key_word]),
-            heads=len(self.places),
+            heads=len(self.layer_and_head),
         )
 
     def candidates(self, nearest: int) -> Bool[np.ndarray, "query_words key_words"]:
@@ -88,14 +93,14 @@ class WordPairs:
 
         There are none where most words are unknown.
         """
-        query = np.array([word.is_word and word.known for word in self.query_words], dtype=bool)
-        key = np.array([word.is_word and word.known for word in self.key_words], dtype=bool)
+        query = np.array([word.is_word and word.is_known for word in self.query_words], dtype=bool)
+        key = np.array([word.is_word and word.is_known for word in self.key_words], dtype=bool)
         apart = np.abs(np.arange(len(query))[:, None] - np.arange(len(key))[None, :])
         far = apart >= nearest if self.same_text else np.ones_like(apart, dtype=bool)
-        readable = not mostly_unknown(self.words)
-        return np.asarray(readable & query[:, None] & key[None, :] & far & ~self._alike())
+        readable = not is_mostly_unknown(self.words)
+        return np.asarray(readable & query[:, None] & key[None, :] & far & ~self._same_word_mask())
 
-    def _alike(self) -> Bool[np.ndarray, "query_words key_words"]:
+    def _same_word_mask(self) -> Bool[np.ndarray, "query_words key_words"]:
         # A word that finds itself again further on tells little; between two texts it would tell much.
         query = np.array([word.text.casefold() for word in self.query_words], dtype=object)
         key = np.array([word.text.casefold() for word in self.key_words], dtype=object)
@@ -115,7 +120,7 @@ def word_pairs(reading: Reading) -> WordPairs:
         usual=np.zeros((ranks, *shape)),
         head=np.zeros((ranks, *shape), dtype=np.int64),
         first_choice=np.zeros(shape, dtype=np.int64),
-        places=tuple((at, head) for at, layer in enumerate(reading.layers) for head in range(layer.heads)),
+        layer_and_head=tuple((at, head) for at, layer in enumerate(reading.layers) for head in range(layer.heads)),
         same_text=reading.keys is None,
     )
     if 0 in shape:
@@ -125,8 +130,8 @@ def word_pairs(reading: Reading) -> WordPairs:
     number = 0
     for layer in reading.layers:
         token_weights = shares_of(layer)
-        weights = by_words(token_weights, query_words, key_words)
-        usual = by_words(_usual(token_weights, query_words, key_words), query_words, key_words)
+        weights = aggregate_by_word(token_weights, query_words, key_words)
+        usual = aggregate_by_word(_usual_weights(token_weights, query_words, key_words), query_words, key_words)
         for weight, expected in zip(weights, usual, strict=True):
             _keep_best_two(pairs, surprise, weight, expected, number)
             _count_first_choice(pairs.first_choice, np.where(proper, weight, -1.0))
@@ -142,7 +147,7 @@ def findings(pairs: WordPairs, limit: int = 6, least: float = 0.1) -> tuple[Find
     return tuple(pairs.finding(int(query), int(key)) for query, key in chosen)
 
 
-def attended_most(pairs: WordPairs) -> tuple[Finding, ...]:
+def strongest_finding_per_word(pairs: WordPairs) -> tuple[Finding, ...]:
     """For each proper word the word it attends to most beyond the usual, in any one head; neighbours count."""
     proper = pairs.candidates(nearest=1)
     best = []
@@ -167,7 +172,7 @@ def strongest_pieces(reading: Reading, query_word: Word, key_word: Word, layer: 
     return query_word.pieces[query], key_word.pieces[int(rows[query].argmax())]
 
 
-def _usual(
+def _usual_weights(
     weights: Float64[np.ndarray, "heads queries keys"],
     query_words: tuple[Word, ...],
     key_words: tuple[Word, ...],

@@ -1,6 +1,6 @@
 """One attention layer of a reading by its steps: queries and keys as plain NumPy arrays, and the weights that follow.
 
-    weights = softmax(scale * score + bias) * bell
+    weights = softmax(scale * score + bias) * window
 
     score   = query . key                                  Vaswani et al. 2017, equation 1; Luong et al. 2015
             = query . (key + relative)                     Shaw et al. 2018, equation 4: by the distance of the two
@@ -21,12 +21,12 @@ from jaxtyping import Bool, Float32, Float64
 
 from regard.errors import ShapeError
 from regard.view.attention_layer import AttentionLayer, check_finite
-from regard.view.pack import rounded_to_fixed
+from regard.view.pack import round_to_fixed
 
 
 @final
 @dataclass(frozen=True, eq=False)
-class Bell:
+class GaussianWindow:
     """A bell curve over the places of keys, counted from 0: ``centre`` (heads, queries), ``deviation`` in places."""
 
     centre: Float32[np.ndarray, "_heads _queries"]
@@ -40,7 +40,7 @@ class Bell:
 
 @final
 @dataclass(frozen=True, eq=False)
-class Relative:
+class RelativeVectors:
     """Vectors by the distance from query to key, cut to -m .. m, for all heads: Shaw et al. 2018, equations 3 and 4.
 
     ``key`` (2 m + 1, head_dim) is added to keys, ``value`` (2 m + 1, value_dim) to values; None adds nothing to these.
@@ -77,25 +77,27 @@ class LayerReading(AttentionLayer):
     allowed: Bool[np.ndarray, "_queries _keys"] | None = None
     vector: Float32[np.ndarray, "_heads _head_dim"] | None = None
     bias: Float32[np.ndarray, "_heads _distances"] | None = None
-    bell: Bell | None = None
-    relative: Relative | None = None
+    gaussian_window: GaussianWindow | None = None
+    relative_vectors: RelativeVectors | None = None
 
     def __post_init__(self) -> None:
         heads, queries, head_dim = self.query.shape
         keys = self.key.shape[1]
-        self._check("key", self.key, (heads, keys, head_dim))
-        self._check("value", self.value, (heads, keys, self.value.shape[2]))
-        self._check("allowed", self.allowed, (queries, keys))
-        self._check("vector", self.vector, (heads, head_dim))
-        self._check("bias", self.bias, (heads, queries + keys - 1))
-        self._check("centre", None if self.bell is None else self.bell.centre, (heads, queries))
-        if self.relative is not None:
-            distances = len(self.relative.key)
-            self._check("relative keys", self.relative.key, (distances | 1, head_dim))
-            self._check("relative values", self.relative.value, (distances, self.value.shape[2]))
-        check_finite(self.name, *self._numbers, expected="finite queries, keys and values")
+        self._check_shape("key", self.key, (heads, keys, head_dim))
+        self._check_shape("value", self.value, (heads, keys, self.value.shape[2]))
+        self._check_shape("allowed", self.allowed, (queries, keys))
+        self._check_shape("vector", self.vector, (heads, head_dim))
+        self._check_shape("bias", self.bias, (heads, queries + keys - 1))
+        self._check_shape(
+            "centre", None if self.gaussian_window is None else self.gaussian_window.centre, (heads, queries)
+        )
+        if self.relative_vectors is not None:
+            distances = len(self.relative_vectors.key)
+            self._check_shape("relative keys", self.relative_vectors.key, (distances | 1, head_dim))
+            self._check_shape("relative values", self.relative_vectors.value, (distances, self.value.shape[2]))
+        check_finite(self.name, *self._arrays, expected="finite queries, keys and values")
 
-    def _check(self, part: str, array: np.ndarray | None, shape: tuple[int, ...]) -> None:
+    def _check_shape(self, part: str, array: np.ndarray | None, shape: tuple[int, ...]) -> None:
         if array is not None and array.shape != shape:
             raise ShapeError(
                 f"the arrays of {self.name} do not fit together",
@@ -105,9 +107,11 @@ class LayerReading(AttentionLayer):
             )
 
     @property
-    def _numbers(self) -> tuple[np.ndarray, ...]:
-        centre = None if self.bell is None else self.bell.centre
-        relative = (None, None) if self.relative is None else (self.relative.key, self.relative.value)
+    def _arrays(self) -> tuple[np.ndarray, ...]:
+        centre = None if self.gaussian_window is None else self.gaussian_window.centre
+        relative = (
+            (None, None) if self.relative_vectors is None else (self.relative_vectors.key, self.relative_vectors.value)
+        )
         given = (self.query, self.key, self.value, self.vector, self.bias, centre, *relative)
         return tuple(array for array in given if array is not None)
 
@@ -127,7 +131,7 @@ class LayerReading(AttentionLayer):
         return int(self.key.shape[1])
 
     @property
-    def signed(self) -> bool:
+    def is_signed(self) -> bool:
         """False: they are shares of a softmax, under a bell curve smaller ones."""
         return False
 
@@ -147,31 +151,33 @@ class LayerReading(AttentionLayer):
             powers = np.where(self.allowed, np.exp(np.where(self.allowed, scores - highest, 0.0)), 0.0)
         total = powers.sum(axis=-1, keepdims=True)
         weights = np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
-        return weights if self.bell is None else np.asarray(weights * self.bell.heights(self.key.shape[1]))
+        return (
+            weights
+            if self.gaussian_window is None
+            else np.asarray(weights * self.gaussian_window.heights(self.key.shape[1]))
+        )
 
-    def on_page(self, letters: int) -> LayerReading:
+    def round_for_page(self, letters: int) -> LayerReading:
         """The layer with queries and keys as a page has them that stores ``letters`` characters a number."""
-        query, key = rounded_to_fixed(self.query, letters), rounded_to_fixed(self.key, letters)
+        query, key = round_to_fixed(self.query, letters), round_to_fixed(self.key, letters)
         return replace(self, query=query, key=key)
 
     def _scores(self) -> Float64[np.ndarray, "heads queries keys"]:
         """scale * score + bias."""
         query, key = self.query.astype(np.float64), self.key.astype(np.float64)
-        scores = query @ key.swapaxes(1, 2) if self.vector is None else _hidden(query, key, self.vector)
-        if self.relative is not None:
-            scores = scores + self.relative.scores(query, key.shape[1])
+        scores = query @ key.swapaxes(1, 2) if self.vector is None else _additive_scores(query, key, self.vector)
+        if self.relative_vectors is not None:
+            scores = scores + self.relative_vectors.scores(query, key.shape[1])
         scores = self.scale * scores
-        return scores if self.bias is None else np.asarray(scores + self._bias_of_pairs(self.bias))
+        return scores if self.bias is None else np.asarray(scores + self._expand_bias(self.bias))
 
-    def _bias_of_pairs(
-        self, bias: Float32[np.ndarray, "_heads _distances"]
-    ) -> Float64[np.ndarray, "heads queries keys"]:
+    def _expand_bias(self, bias: Float32[np.ndarray, "_heads _distances"]) -> Float64[np.ndarray, "heads queries keys"]:
         queries, keys = self.query.shape[1], self.key.shape[1]
         distance = np.arange(keys)[None, :] - np.arange(queries)[:, None] + queries - 1
         return np.asarray(bias[:, distance], dtype=np.float64)
 
 
-def _hidden(
+def _additive_scores(
     query: Float64[np.ndarray, "heads queries inner"],
     key: Float64[np.ndarray, "heads keys inner"],
     vector: Float32[np.ndarray, "heads inner"],

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float32, Float64
 
 from regard.view.attention_layer import AttentionLayer, check_finite
-from regard.view.pack import rounded_to_fixed
+from regard.view.pack import round_to_fixed
 
 WeightsAre: TypeAlias = Literal["distribution", "non-negative", "signed"]
 """As ``Mechanism.weights_are``: 0 or more with a sum of 1, 0 or more with any sum, or of either sign."""
@@ -47,7 +47,7 @@ class LayerWeights(AttentionLayer):
         return int(self.matrices.shape[2])
 
     @property
-    def signed(self) -> bool:
+    def is_signed(self) -> bool:
         """Whether weights may be below 0."""
         return self.weights_are == "signed"
 
@@ -60,6 +60,6 @@ class LayerWeights(AttentionLayer):
         """The weights in float64."""
         return self.matrices.astype(np.float64)
 
-    def on_page(self, letters: int) -> LayerWeights:
+    def round_for_page(self, letters: int) -> LayerWeights:
         """The layer as a page has it that stores ``letters`` characters a number."""
-        return replace(self, matrices=rounded_to_fixed(self.matrices, letters))
+        return replace(self, matrices=round_to_fixed(self.matrices, letters))

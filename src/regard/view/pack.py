@@ -22,7 +22,7 @@ from regard.errors import DataError
 # All printable ASCII but the quote, the backslash (JSON) and the less-than sign (HTML): 91 letters.
 ALPHABET = "".join(letter for letter in map(chr, range(33, 127)) if letter not in '"\\<')
 _LARGEST_SCALE = len(ALPHABET) ** 2 - 1
-_LETTERS = np.frombuffer(ALPHABET.encode("ascii"), dtype=np.uint8)
+_ALPHABET_BYTES = np.frombuffer(ALPHABET.encode("ascii"), dtype=np.uint8)
 
 
 def pack_float32(vectors: Float[np.ndarray, "tokens head_dim"]) -> str:
@@ -32,22 +32,22 @@ def pack_float32(vectors: Float[np.ndarray, "tokens head_dim"]) -> str:
 
 def pack_fixed(vectors: Float[np.ndarray, "tokens head_dim"], letters: int) -> str:
     """Each vector as its scale and its numbers, ``letters`` characters each. Raises DataError beyond 2^65."""
-    scale, integers = _fixed(vectors, letters)
+    scale, integers = _to_fixed_point(vectors, letters)
     rest = np.concatenate([scale[:, None], integers], axis=1)
     digits = []
     for _ in range(letters):
         rest, digit = np.divmod(rest, len(ALPHABET))
-        digits.append(_LETTERS[digit])
+        digits.append(_ALPHABET_BYTES[digit])
     return np.stack(digits[::-1], axis=-1).tobytes().decode("ascii")
 
 
-def rounded_to_fixed(
+def round_to_fixed(
     vectors: Float[np.ndarray, "heads tokens head_dim"], letters: int
 ) -> Float[np.ndarray, "heads tokens head_dim"]:
     """What a reader of ``pack_fixed`` gets back, in float32."""
     heads, tokens, head_dim = vectors.shape
-    scale, integers = _fixed(vectors.reshape(-1, head_dim), letters)
-    half = _half(letters)
+    scale, integers = _to_fixed_point(vectors.reshape(-1, head_dim), letters)
+    half = _half_range(letters)
     numbers = (integers - half) / half * np.exp2(scale / 64 - 64)[:, None]
     return np.asarray(numbers.reshape(heads, tokens, head_dim), dtype=np.float32)
 
@@ -57,11 +57,11 @@ def pack_bits(allowed: Bool[np.ndarray, "queries keys"]) -> str:
     return base64.b64encode(np.packbits(allowed).tobytes()).decode("ascii")
 
 
-def _half(letters: int) -> int:
+def _half_range(letters: int) -> int:
     return int(len(ALPHABET) ** letters - 1) // 2
 
 
-def _fixed(
+def _to_fixed_point(
     vectors: Float[np.ndarray, "tokens head_dim"], letters: int
 ) -> tuple[Int[np.ndarray, " tokens"], Int[np.ndarray, "tokens head_dim"]]:
     largest = np.abs(vectors.astype(np.float64)).max(axis=1, initial=0.0)
@@ -74,6 +74,6 @@ def _fixed(
             got=f"{largest.max():.3g}",
             do="check the model's weights",
         )
-    half = _half(letters)
+    half = _half_range(letters)
     integers = np.rint(vectors / np.exp2(scale / 64 - 64)[:, None] * half).astype(np.int64) + half
     return scale, integers

@@ -19,42 +19,44 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from regard.errors import DataError, OptionError, OutputExistsError, check_flag, check_kind, unwritable
+from regard.errors import DataError, OptionError, OutputExistsError, check_flag, check_kind, write_error
+from regard.view.escape_text import escape_text
 from regard.view.layer_data import Json
-from regard.view.page_data import data_of
+from regard.view.page_data import build_page_data
 from regard.view.reading import PairReading, Reading
-from regard.view.visible import visible
 
 # Each file is one idea; a later one may use the names of the earlier ones.
 SCRIPTS = (
     "decode.js",
     "attention.js",
     "colour.js",
-    "element.js",
+    "dom.js",
     "state.js",
-    "level.js",
-    "row.js",
+    "token_level.js",
+    "weight_row.js",
     "findings.js",
     "alignment.js",
     "grid.js",
     "heatmap.js",
     "lines.js",
-    "numbers.js",
+    "head_statistics.js",
     "weight_table.js",
     "steps.js",
     "weights_alone.js",
-    "shared.js",
-    "start.js",
+    "shared_words.js",
+    "main.js",
 )
 SUFFIXES = (".html", ".htm")
-_PRINTED = "; a browser can print it to PDF"
-_INSTEAD = {
-    ".pdf": _PRINTED,
-    ".png": _PRINTED,
-    ".svg": _PRINTED,
+_PRINT_HINT = "; a browser can print it to PDF"
+_HINT_BY_SUFFIX = {
+    ".pdf": _PRINT_HINT,
+    ".png": _PRINT_HINT,
+    ".svg": _PRINT_HINT,
     ".json": "; regard.record gives the weights themselves",
 }
-ROOM = 880_000  # characters of vectors that keep a page under a megabyte: the finest encoding that fits is taken
+MAX_VECTOR_CHARACTERS = (
+    880_000  # characters of vectors that keep a page under a megabyte: the finest encoding that fits is taken
+)
 
 
 def write_page(
@@ -71,28 +73,28 @@ def write_page(
     check_kind("path", path, Path, do='pathlib.Path("page.html")')
     check_kind("model", model, str, do="the name that the page shows")
     check_flag("overwrite", overwrite)
-    refuse_output(path, overwrite=overwrite)
-    page = page_of(readings, model=model)
+    check_output_path(path, overwrite=overwrite)
+    page = render_page(readings, model=model)
     aside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         aside.write_text(page, encoding="utf-8", newline="\n")
         aside.replace(path)
     except OSError as error:
-        raise unwritable(f"the page {path} cannot be written", error) from error
+        raise write_error(f"the page {path} cannot be written", error) from error
     finally:
         with contextlib.suppress(OSError):
             aside.unlink(missing_ok=True)
     return path
 
 
-def refuse_output(path: Path, *, overwrite: bool) -> None:
+def check_output_path(path: Path, *, overwrite: bool) -> None:
     """Raises where a page could not be written to ``path``; asked before a model is loaded."""
     if path.suffix.lower() not in SUFFIXES and not path.is_dir():
         raise OptionError(
             "the page is HTML, and the output's name says otherwise",
             expected="a name that ends in .html",
             got=str(path),
-            do=f"name it {path.with_suffix('.html').name}" + _INSTEAD.get(path.suffix.lower(), ""),
+            do=f"name it {path.with_suffix('.html').name}" + _HINT_BY_SUFFIX.get(path.suffix.lower(), ""),
         )
     if path.is_dir():
         raise OptionError(
@@ -114,47 +116,47 @@ def refuse_output(path: Path, *, overwrite: bool) -> None:
         )
 
 
-def page_of(readings: Sequence[Reading | PairReading], *, model: str = "") -> str:
+def render_page(readings: Sequence[Reading | PairReading], *, model: str = "") -> str:
     """The page as text. Raises DataError where there is no reading."""
     if not readings:
         raise DataError("there is nothing to show", expected="at least one text", got="none", do="give a text")
-    style = _bare_style(_asset("page.css"))
-    script = _bare_script('"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "})();\n")
+    style = _minify_css(_read_asset("page.css"))
+    script = _minify_script('"use strict";\n(() => {\n' + "\n".join(_read_asset(name) for name in SCRIPTS) + "})();\n")
     policy = (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; "
+        f"default-src 'none'; script-src '{_csp_hash(script)}'; style-src '{_csp_hash(style)}'; "
         "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
     )
-    title = visible(readings[0].title).strip()
+    title = escape_text(readings[0].title).strip()
     parts = {
         "policy": policy,
         "title": html.escape(f"{title[:60]}{'…' if len(title) > 60 else ''} · regard"),
         "style": style,
-        "data": _safe_json(data_of(readings, model, ROOM)),
+        "data": _safe_json(build_page_data(readings, model, MAX_VECTOR_CHARACTERS)),
         "script": script,
     }
     # One pass, so that nothing put in is taken for a place to put something.
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _bare(_asset("page.html")))
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _strip_comments(_read_asset("page.html")))
 
 
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (resources.files("regard.view") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _bare(code: str) -> str:
+def _strip_comments(code: str) -> str:
     """A file of the page without indentation and lines of comment, which are for those who read the files."""
     return re.sub(r"^(?: +|//.*\n|\n)+", "", code, flags=re.MULTILINE)
 
 
-def _bare_style(style: str) -> str:
+def _minify_css(style: str) -> str:
     """The style without the white space that separates nothing."""
-    return re.sub(r"\s*([{};])\s*|(?<=:) |(?<=,)\s", r"\1", _bare(style))
+    return re.sub(r"\s*([{};])\s*|(?<=:) |(?<=,)\s", r"\1", _strip_comments(style))
 
 
-def _bare_script(script: str) -> str:
+def _minify_script(script: str) -> str:
     """The script without the white space that separates nothing; lines are left as they are where it may be text."""
     lines = (
         line if re.search(r"[`'/\\]", line) else "".join(map(_strip_spaces, re.split(r'("[^"]*")', line)))
-        for line in _bare(script).split("\n")
+        for line in _strip_comments(script).split("\n")
     )
     return re.sub(r"(?<=[;,{(\[])\n", "", "\n".join(lines))
 
@@ -165,7 +167,7 @@ def _strip_spaces(code: str) -> str:
     return code if code.startswith('"') else re.sub(signs, r"\1\2", code)
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 

@@ -8,41 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from regard.text.unknown_words import ADVICE
-from regard.view.compare import shared_words
+from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
+from regard.view.escape_text import direction_of, escape_text
 from regard.view.findings import Finding, WordPairs, findings, strongest_pieces, weight_of_pair, word_pairs
-from regard.view.layer_data import Json, encoding, layer_data
+from regard.view.head_statistics import HeadStatistics, statistics_of
+from regard.view.layer_data import Json, choose_encoding, layer_data
 from regard.view.pack import ALPHABET
 from regard.view.reading import PairReading, Reading, Tokens
-from regard.view.statistics import HeadStatistics, statistics_of
-from regard.view.visible import direction_of, visible
-from regard.view.words import Word, mostly_unknown, vocabulary_gap, words_of
+from regard.view.shared_words import shared_words
+from regard.view.words_from_tokens import Word, is_mostly_unknown, unknown_words_note, words_of
 
-SHARED_LIMIT = 200  # pairs of texts and words that a page lists
+MAX_SHARED_WORDS = 200  # pairs of texts and words that a page lists
 
-OfTexts = Mapping[int, tuple[Reading, WordPairs]]
+PairsByText = Mapping[int, tuple[Reading, WordPairs]]
 """By the number of the text: how it looks at itself, by one kind of attention, and the pairs of its words."""
 
 
-def data_of(readings: Sequence[Reading | PairReading], model: str, room: int) -> Json:
+def build_page_data(readings: Sequence[Reading | PairReading], model: str, room: int) -> Json:
     """Everything that the page's script reads, its vectors within ``room`` characters where that can be."""
     everything = [reading for one in readings for reading in one.attentions.values()]
-    letters, largest_error = encoding([layer for reading in everything for layer in reading.layers], room)
+    letters, largest_error = choose_encoding([layer for reading in everything for layer in reading.layers], room)
     shared = shared_words([one for one in readings if isinstance(one, Reading)])
     return {
-        "model": visible(model),
+        "model": escape_text(model),
         "letters": letters,
         "alphabet": ALPHABET,
         "largest_error": largest_error,
         "texts": _texts(readings, letters),
         "shared": [
             {
-                "word": visible(one.word),
+                "word": escape_text(one.word),
                 "first": one.first,
                 "second": one.second,
                 "cosines": [round(cosine, 5) for cosine in one.cosines],
             }
-            for one in shared[:SHARED_LIMIT]
+            for one in shared[:MAX_SHARED_WORDS]
         ],
     }
 
@@ -57,9 +57,9 @@ def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json
                 {"kind": kind, **_attention(reading, letters), "findings": _findings(number, pairs)}
             )
     for text, one in zip(found, readings, strict=True):
-        text |= {"title": visible(one.title), "direction": direction_of(one.title)}
+        text |= {"title": escape_text(one.title), "direction": direction_of(one.title)}
         if isinstance(one, PairReading):
-            text |= {"aligning": one.aligning, "forced": one.forced}
+            text |= {"aligning": one.alignment_layer, "forced": one.forced}
     return found
 
 
@@ -69,27 +69,27 @@ def _attention(reading: Reading, letters: int) -> Json:
     return {
         "direction": direction_of(reading.tokens.text),
         "key_direction": direction_of(reading.key_tokens.text),
-        **_tokens("", reading.tokens),
-        **({} if reading.keys is None else _tokens("key_", reading.keys)),
+        **_tokens_and_words("", reading.tokens),
+        **({} if reading.keys is None else _tokens_and_words("key_", reading.keys)),
         "dropped": reading.dropped,
-        "vocabulary": vocabulary_gap(words),
-        **({"advice": ADVICE} if mostly_unknown(words) else {}),
+        "vocabulary": unknown_words_note(words),
+        **({"advice": UNKNOWN_WORDS_ADVICE} if is_mostly_unknown(words) else {}),
         "layers": [layer_data(layer, masks, letters) for layer in reading.layers],
         "masks": masks,
         "statistics": _statistics(reading),
     }
 
 
-def _tokens(prefix: str, tokens: Tokens) -> Json:
+def _tokens_and_words(prefix: str, tokens: Tokens) -> Json:
     """The tokens, and the words that several of them make up."""
     words = [word for word in words_of(tokens) if len(word.pieces) > 1]
     return {
-        f"{prefix}tokens": _shown(tokens, words),
-        f"{prefix}words": [visible(word.text) for word in words],
+        f"{prefix}tokens": _token_entries(tokens, words),
+        f"{prefix}words": [escape_text(word.text) for word in words],
     }
 
 
-def _shown(tokens: Tokens, words: Sequence[Word]) -> list[Json]:
+def _token_entries(tokens: Tokens, words: Sequence[Word]) -> list[Json]:
     word_of = {token: number for number, word in enumerate(words) for token in word.pieces}
     end = 0
     shown = []
@@ -97,13 +97,13 @@ def _shown(tokens: Tokens, words: Sequence[Word]) -> list[Json]:
         special = tokens.special[token]
         gap = special or (token > 0 and tokens.special[token - 1]) or any(map(str.isspace, tokens.text[end:start]))
         end = end if special else stop
-        surface, piece = visible(tokens.surface(token)), visible(tokens.pieces[token])
+        surface, piece = escape_text(tokens.surface(token)), escape_text(tokens.pieces[token])
         one: Json = {"surface": surface}
         one |= {"piece": piece} if piece != surface else {}
         one |= {"gap": 1} if gap and token else {}
         one |= {"special": 1} if special else {}
         one |= {"word": word_of[token]} if token in word_of else {}
-        one |= {"unknown": 1} if tokens.unknown(token) else {}
+        one |= {"unknown": 1} if tokens.is_unknown(token) else {}
         shown.append(one)
     return shown
 
@@ -116,29 +116,29 @@ def _statistics(reading: Reading) -> Json:
     names = ("layer", "head", "entropy", *places)
     special = list(heads[0].special) if heads else []
     return {
-        "columns": [*names, *map(visible, special)],
-        "rows": [_numbers(one, names, special) for one in heads],
+        "columns": [*names, *map(escape_text, special)],
+        "rows": [_statistics_row(one, names, special) for one in heads],
     }
 
 
-def _numbers(one: HeadStatistics, names: Sequence[str], special: Sequence[str]) -> list[int | float]:
+def _statistics_row(one: HeadStatistics, names: Sequence[str], special: Sequence[str]) -> list[int | float]:
     numbers: list[int | float] = [getattr(one, name) for name in names] + [one.special[name] for name in special]
     return [round(number, 5) for number in numbers]
 
 
-def _findings(number: int, texts: OfTexts) -> list[Json]:
+def _findings(number: int, texts: PairsByText) -> list[Json]:
     """What stands out in a text that looks at itself; between two texts the whole alignment is shown instead."""
     return [_finding(one, number, texts) for one in findings(texts[number][1])] if number in texts else []
 
 
-def _finding(finding: Finding, number: int, texts: OfTexts) -> Json:
+def _finding(finding: Finding, number: int, texts: PairsByText) -> Json:
     reading, pairs = texts[number]
     query, key = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
     # Of a word of several tokens the one is opened that shows the finding best.
     asks, gets = strongest_pieces(reading, query, key, finding.looks[0].layer, finding.looks[0].head)
     return {
-        "from": visible(query.label),
-        "to": visible(key.label),
+        "from": escape_text(query.label),
+        "to": escape_text(key.label),
         "query": asks,
         "key": gets,
         "pieces": [len(query.pieces), len(key.pieces)],
@@ -148,11 +148,11 @@ def _finding(finding: Finding, number: int, texts: OfTexts) -> Json:
         ],
         "first_choice": finding.first_choice,
         "heads": finding.heads,
-        "elsewhere": _elsewhere(finding, number, texts),
+        "elsewhere": _weights_in_other_texts(finding, number, texts),
     }
 
 
-def _elsewhere(finding: Finding, number: int, texts: OfTexts) -> list[Json]:
+def _weights_in_other_texts(finding: Finding, number: int, texts: PairsByText) -> list[Json]:
     """What the finding's head gives the same two words, each by its first occurrence, in up to three other texts."""
     query = texts[number][1].query_words[finding.query_word].text.casefold()
     key = texts[number][1].key_words[finding.key_word].text.casefold()

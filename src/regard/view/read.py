@@ -9,8 +9,8 @@ from torch import nn
 
 from regard.errors import CheckpointError, check_kind
 from regard.record import record
+from regard.view.from_recording import layers_of, to_numpy
 from regard.view.reading import Reading, Tokens
-from regard.view.seen_layer import array, layers_of
 
 
 def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text") -> Reading:
@@ -35,6 +35,6 @@ def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text
     return Reading(
         tokens=Tokens(text, tokenized.tokens, tokenized.spans, tokenized.special),
         layers=layers_of(seen),
-        hidden=array(torch.cat(output.layers)),
+        hidden=to_numpy(torch.cat(output.layers)),
         dropped=tokenized.dropped,
     )

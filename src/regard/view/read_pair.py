@@ -22,11 +22,11 @@ from regard.text.placeholders import protect
 from regard.text.subwords import Subwords
 from regard.translation import Translator
 from regard.view.attention_layer import AttentionLayer
+from regard.view.from_recording import layers_of
 from regard.view.reading import ALIGNMENT, SOURCE, TARGET, PairReading, Reading, Tokens
-from regard.view.seen_layer import layers_of
-from regard.view.subword_tokens import tokens_of
+from regard.view.subword_tokens import ids_to_tokens
 
-_KINDS = {
+_LAYER_NAME_PATTERNS = {
     ALIGNMENT: re.compile(r"decoder\.(\d+\.cross_)?attention"),
     SOURCE: re.compile(r"encoder\.\d+\.attention"),
     TARGET: re.compile(r"decoder\.\d+\.attention"),
@@ -53,18 +53,18 @@ def read_pair(
             check_kind(name, text, str, do="one text on each side")
     translator.check_attention()
     translator.check(source, source_name)
-    found = _found(translator, source) if target is None else _forced(translator, source, target)
-    _check_some(found.source, source_name)
+    found = _translate(translator, source) if target is None else _encode_target(translator, source, target)
+    _check_not_empty(found.source, source_name)
     if target is not None:
-        _check_some(found.target, target_name)
+        _check_not_empty(found.target, target_name)
         translator.check_length(found.target, target_name)
-    layers, attended = _seen(translator, found)
-    return _reading(translator, found, layers, attended, forced=target is not None)
+    layers, attended = _record_layers(translator, found)
+    return _build_reading(translator, found, layers, attended, forced=target is not None)
 
 
 @final
 @dataclass(frozen=True)
-class _Pair:
+class _TokenizedPair:
     """Ids without start and end, and what the placeholders among them stand for."""
 
     source: list[int]
@@ -72,63 +72,68 @@ class _Pair:
     kept: tuple[str, ...]
 
 
-def _found(translator: Translator, source: str) -> _Pair:
+def _translate(translator: Translator, source: str) -> _TokenizedPair:
     protected = protect(source)
     (ids,) = translator.source.encode([protected.text])
     (translation,) = translator.translate([source])
-    return _Pair(ids, list(translation.renderings[0].ids), protected.kept)
+    return _TokenizedPair(ids, list(translation.renderings[0].ids), protected.kept)
 
 
-def _forced(translator: Translator, source: str, target: str) -> _Pair:
+def _encode_target(translator: Translator, source: str, target: str) -> _TokenizedPair:
     pair = protect(source, target)
     (read,), (written,) = translator.source.encode([pair.source]), translator.target.encode([pair.target])
-    return _Pair(read, written, pair.kept)
+    return _TokenizedPair(read, written, pair.kept)
 
 
-def _check_some(ids: Sequence[int], name: str) -> None:
+def _check_not_empty(ids: Sequence[int], name: str) -> None:
     if not ids:
         raise DataError(f"{name} is empty", expected="some words", got="none", do="give a sentence in quotes")
 
 
-def _seen(translator: Translator, pair: _Pair) -> tuple[tuple[AttentionLayer, ...], Float[Tensor, "target source"]]:
+def _record_layers(
+    translator: Translator, pair: _TokenizedPair
+) -> tuple[tuple[AttentionLayer, ...], Float[Tensor, "target source"]]:
     """All layers, and the weights that alignments are read from."""
     with torch.no_grad(), record(translator.model) as seen:
         attended = translator.weights(pair.source, pair.target)
     return layers_of(seen), attended.cpu()
 
 
-def _reading(
+def _build_reading(
     translator: Translator,
-    pair: _Pair,
+    pair: _TokenizedPair,
     layers: Sequence[AttentionLayer],
     attended: Float[Tensor, "target source"],
     *,
     forced: bool,
 ) -> PairReading:
     start_id, end_id = translator.model.start_id, translator.model.end_id
-    source = tokens_of(translator.source, pair.source, pair.kept, end=_name(translator.source, end_id))
-    written = tokens_of(translator.target, pair.target, pair.kept, end=_name(translator.target, end_id))
-    read = tokens_of(translator.target, pair.target, pair.kept, start=_name(translator.target, start_id))
-    of = {kind: tuple(layer for layer in layers if name.fullmatch(layer.name)) for kind, name in _KINDS.items()}
+    source = ids_to_tokens(translator.source, pair.source, pair.kept, end=_token_name(translator.source, end_id))
+    written = ids_to_tokens(translator.target, pair.target, pair.kept, end=_token_name(translator.target, end_id))
+    read = ids_to_tokens(translator.target, pair.target, pair.kept, start=_token_name(translator.target, start_id))
+    of = {
+        kind: tuple(layer for layer in layers if name.fullmatch(layer.name))
+        for kind, name in _LAYER_NAME_PATTERNS.items()
+    }
     return PairReading(
         alignment=Reading(written, of[ALIGNMENT], keys=source),
-        aligning=_aligning(of[ALIGNMENT], attended),
-        source=_within(source, of[SOURCE]),
-        target=_within(read, of[TARGET]),
+        alignment_layer=_find_alignment_layer(of[ALIGNMENT], attended),
+        source=_self_reading(source, of[SOURCE]),
+        target=_self_reading(read, of[TARGET]),
         forced=forced,
     )
 
 
-def _name(subwords: Subwords, number: int) -> str:
+def _token_name(subwords: Subwords, number: int) -> str:
     """What a token is called."""
     return subwords.pieces_of([number])[0].text
 
 
-def _within(tokens: Tokens, layers: tuple[AttentionLayer, ...]) -> Reading | None:
+def _self_reading(tokens: Tokens, layers: tuple[AttentionLayer, ...]) -> Reading | None:
     return Reading(tokens, layers) if layers else None
 
 
-def _aligning(layers: Sequence[AttentionLayer], attended: Float[Tensor, "target source"]) -> int:
+def _find_alignment_layer(layers: Sequence[AttentionLayer], attended: Float[Tensor, "target source"]) -> int:
     """The layer whose average over heads is what the model gives as its alignment."""
     differences = [np.abs(layer.weights().mean(axis=0) - attended.double().numpy()).max() for layer in layers]
     return int(np.argmin(differences))

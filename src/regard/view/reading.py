@@ -15,7 +15,7 @@ from jaxtyping import Float32
 from regard.errors import DataError, ShapeError
 from regard.view.attention_layer import AttentionLayer
 
-UNKNOWN = frozenset(("[UNK]", "<unk>"))  # the vocabularies' names for what they do not hold
+UNKNOWN_TOKENS = frozenset(("[UNK]", "<unk>"))  # the vocabularies' names for what they do not hold
 
 ALONE, ALIGNMENT, SOURCE, TARGET = "alone", "alignment", "source", "target"
 """Which attention a reading is of: of a text alone; of a target to its source; within the source; within the target."""
@@ -53,9 +53,9 @@ class Tokens:
         start, end = self.spans[token]
         return self.pieces[token] if self.special[token] or start >= end else self.text[start:end]
 
-    def unknown(self, token: int) -> bool:
+    def is_unknown(self, token: int) -> bool:
         """Whether the vocabulary does not hold the token, so that the model reads it like any other such."""
-        return self.pieces[token] in UNKNOWN and not self.special[token]
+        return self.pieces[token] in UNKNOWN_TOKENS and not self.special[token]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,13 +114,13 @@ class PairReading:
     """A sentence and its translation as one translator saw them.
 
     ``alignment`` is the target's look at the source: a row is named after the token that was written in its step.
-    ``aligning`` is the number of its layer that alignments are read from, averaged over heads. ``source`` and
+    ``alignment_layer`` is the number of its layer that alignments are read from, averaged over heads. ``source`` and
     ``target`` look at themselves; None for a model that has no such layers. ``forced`` says that the target was given,
     not found by the model.
     """
 
     alignment: Reading
-    aligning: int
+    alignment_layer: int
     source: Reading | None
     target: Reading | None
     forced: bool

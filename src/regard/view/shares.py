@@ -17,7 +17,7 @@ SIGNED_NOTE = "Weights may be below 0 here: a share is that of a weight's absolu
 def shares_of(layer: AttentionLayer) -> Float64[np.ndarray, "heads queries keys"]:
     """The share that each key gets of each query's attention; a query that attends to nothing has a row of zeros."""
     weights = layer.weights()
-    if not layer.signed:
+    if not layer.is_signed:
         return weights
     sizes = np.abs(weights)
     total = sizes.sum(axis=-1, keepdims=True)

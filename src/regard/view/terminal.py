@@ -1,6 +1,6 @@
 """The terminal view: for each word what it attends to most, the findings, and shared words layer by layer.
 
-More than ``TABLES_SHOWN`` texts get one line each, the strongest finding, since tables for all would flood the screen.
+More than ``MAX_TABLES`` texts get one line each, the strongest finding, since tables for all would flood the screen.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from regard.view.compare import SharedWord, shared_words
+from regard.view.escape_text import escape_and_isolate, escape_text
 from regard.view.findings import findings, word_pairs
 from regard.view.reading import PairReading, Reading
+from regard.view.shared_words import SharedWord, shared_words
 from regard.view.terminal_pair import pair_line, print_pair
-from regard.view.terminal_words import pair_of, print_words
-from regard.view.visible import isolated, visible
-from regard.view.words import mostly_unknown
+from regard.view.terminal_words import format_pair, print_words
+from regard.view.words_from_tokens import is_mostly_unknown
 
-SHARED_SHOWN = 8
-TITLE_SHOWN = 1000  # characters of a text above its table
+MAX_SHARED_WORDS = 8
+MAX_TITLE_CHARACTERS = 1000  # characters of a text above its table
 PAIR_WIDTH = 30  # characters of a pair of words where a text has one line
-TABLES_SHOWN = 10  # texts, up to which each has its tables
+MAX_TABLES = 10  # texts, up to which each has its tables
 
 
 def print_readings(readings: Sequence[Reading | PairReading], console: Console) -> None:
     """Prints every text or translation, with tables where there are few, and the words that several texts share."""
-    if len(readings) > TABLES_SHOWN:
+    if len(readings) > MAX_TABLES:
         _print_lines(readings, console)
     else:
         for number, reading in enumerate(readings, start=1):
@@ -35,7 +35,7 @@ def print_readings(readings: Sequence[Reading | PairReading], console: Console) 
             console.print()
     texts = [reading for reading in readings if isinstance(reading, Reading)]
     if len(texts) > 1:
-        print_shared(texts, console)
+        print_shared_words(texts, console)
 
 
 def _print_one(reading: Reading | PairReading, console: Console, *, number: int | None) -> None:
@@ -48,7 +48,7 @@ def _print_one(reading: Reading | PairReading, console: Console, *, number: int 
 def print_reading(reading: Reading, console: Console, *, number: int | None = None) -> None:
     """Prints one text: its table of words and its findings. ``number``, from 1, names it among several."""
     title = Text(f"{number}. " if number is not None else "", style="bold")
-    console.print(title.append(_shortened(visible(reading.tokens.text)), style="bold"))
+    console.print(title.append(_shorten(escape_text(reading.tokens.text)), style="bold"))
     if reading.dropped:
         console.print(
             f"Cut: read the first {len(reading.tokens)} tokens, left out the last {reading.dropped}.", style="yellow"
@@ -56,20 +56,20 @@ def print_reading(reading: Reading, console: Console, *, number: int | None = No
     print_words(reading, console)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     """The start of a text that would fill the screen, and how long it is."""
-    return text if len(text) <= TITLE_SHOWN else f"{text[:TITLE_SHOWN]}… ({len(text):,} characters)"
+    return text if len(text) <= MAX_TITLE_CHARACTERS else f"{text[:MAX_TITLE_CHARACTERS]}… ({len(text):,} characters)"
 
 
-def print_shared(readings: Sequence[Reading], console: Console) -> None:
+def print_shared_words(readings: Sequence[Reading], console: Console) -> None:
     """Prints how far the contextual vectors of words in several texts are apart, by layer; nothing if none is."""
     shared = shared_words(list(readings))
     if not shared:
         return
     console.print(Text("Words in several texts: cosine of their vectors, layer by layer", style="bold"))
-    console.print(_shared_table(shared[:SHARED_SHOWN]))
-    if len(shared) > SHARED_SHOWN:
-        console.print(f"… and {len(shared) - SHARED_SHOWN} more pairs, closer at the end.", style="dim")
+    console.print(_shared_words_table(shared[:MAX_SHARED_WORDS]))
+    if len(shared) > MAX_SHARED_WORDS:
+        console.print(f"… and {len(shared) - MAX_SHARED_WORDS} more pairs, closer at the end.", style="dim")
     console.print("1 is the same direction; the lower, the more the texts use the word differently.", style="dim")
 
 
@@ -79,7 +79,7 @@ def _print_lines(readings: Sequence[Reading | PairReading], console: Console) ->
     if texts:
         console.print(_lines_table(texts, console))
         console.print(
-            f"More than {TABLES_SHOWN} texts: each by what stands out most. Give a text alone to see all its words. "
+            f"More than {MAX_TABLES} texts: each by what stands out most. Give a text alone to see all its words. "
             "Layers and heads count from 0.\n",
             style="dim",
         )
@@ -90,8 +90,7 @@ def _print_lines(readings: Sequence[Reading | PairReading], console: Console) ->
         console.print(line)
     if pairs:
         console.print(
-            f"\nMore than {TABLES_SHOWN} translations: each word and what it looked at most. "
-            "Give one alone to see more.",
+            f"\nMore than {MAX_TABLES} translations: each word and what it looked at most. Give one alone to see more.",
             style="dim",
         )
 
@@ -100,31 +99,31 @@ def _lines_table(texts: Sequence[tuple[int, Reading]], console: Console) -> Tabl
     table = Table(box=None, pad_edge=False)
     for name in ("", "stands out", "share", "layer", "head", "text"):
         table.add_column(name, justify="left" if name in ("stands out", "text") else "right", no_wrap=True)
-    rows = [_strongest(reading, plain=console.options.ascii_only) for _, reading in texts]
+    rows = [_strongest_finding_cells(reading, plain=console.options.ascii_only) for _, reading in texts]
     number_width = len(str(texts[-1][0]))
     pair_width = max(len("stands out"), *(pair.cell_len for pair, *_ in rows))
     # What is left of the line beside the numbers (share 7, layer 5, head 4) and two spaces between columns.
     room = max(4, console.width - number_width - pair_width - 7 - 5 - 4 - 5 * 2)
     for (number, reading), row in zip(texts, rows, strict=True):
-        text = Text(isolated(reading.tokens.text))
+        text = Text(escape_and_isolate(reading.tokens.text))
         text.truncate(room, overflow="ellipsis")
         table.add_row(str(number), *row, text)
     return table
 
 
-def _strongest(reading: Reading, *, plain: bool) -> tuple[Text, str, str, str]:
+def _strongest_finding_cells(reading: Reading, *, plain: bool) -> tuple[Text, str, str, str]:
     """A text's first finding as cells: the pair, its share, layer and head."""
     pairs = word_pairs(reading)
     found = findings(pairs, limit=1)
     if not found:
-        return Text("unknown words" if mostly_unknown(pairs.words) else "nothing"), "", "", ""
+        return Text("unknown words" if is_mostly_unknown(pairs.words) else "nothing"), "", "", ""
     look = found[0].looks[0]
-    pair = pair_of(found[0], pairs, plain=plain)
+    pair = format_pair(found[0], pairs, plain=plain)
     pair.truncate(PAIR_WIDTH, overflow="ellipsis")
     return pair, f"{100 * look.weight:.1f} %", str(look.layer), str(look.head)
 
 
-def _shared_table(shared: Sequence[SharedWord]) -> Table:
+def _shared_words_table(shared: Sequence[SharedWord]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("word", no_wrap=True)
     table.add_column("texts", no_wrap=True)
@@ -132,5 +131,5 @@ def _shared_table(shared: Sequence[SharedWord]) -> Table:
         table.add_column("embedding" if step == 0 else f"layer {step - 1}", justify="right")
     for one in shared:
         cosines = [f"{cosine:.2f}" for cosine in one.cosines]
-        table.add_row(Text(isolated(one.word)), f"{one.first + 1}, {one.second + 1}", *cosines)
+        table.add_row(Text(escape_and_isolate(one.word)), f"{one.first + 1}, {one.second + 1}", *cosines)
     return table

@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from regard.view.escape_text import escape_and_isolate, escape_text
 from regard.view.reading import PairReading, Reading, Tokens
 from regard.view.shares import SIGNED_NOTE, shares_of
-from regard.view.terminal_words import WORDS_SHOWN, bar, print_rest, print_words
-from regard.view.visible import isolated, visible
-from regard.view.words import Word, by_words, words_of
+from regard.view.terminal_words import MAX_WORDS, bar, print_omitted_count, print_words
+from regard.view.words_from_tokens import Word, aggregate_by_word, words_of
 
-LEAST, MOST = 0.05, 2
+MIN_SHARE, MAX_OTHERS = 0.05, 2
 """Of what a word looked at beside its first: the least share that is shown, and how many."""
 
 
@@ -25,20 +25,20 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
     plain = console.options.ascii_only
     _print_title(pair, console, number)
     words, tokens = _words(pair.alignment), _tokens(pair.alignment)
-    layer, heads = pair.alignment.layers[pair.aligning], pair.alignment.layers[pair.aligning].heads
+    layer, heads = pair.alignment.layers[pair.alignment_layer], pair.alignment.layers[pair.alignment_layer].heads
     weights = shares_of(layer).mean(axis=0, keepdims=True)
-    console.print(_table("written", words, by_words(weights, *words)[0], plain=plain))
-    print_rest(len(words[0]), "words", console)
+    console.print(_table("written", words, aggregate_by_word(weights, *words)[0], plain=plain))
+    print_omitted_count(len(words[0]), "words", console)
     console.print(
-        f"What was written, and the part of the source that got most attention then: layer {pair.aligning}, "
+        f"What was written, and the part of the source that got most attention then: layer {pair.alignment_layer}, "
         f"{'its one head' if heads == 1 else f'the mean of its {heads} heads'}. Layers count from 0."
-        f"{' ' + SIGNED_NOTE if layer.signed else ''}",
+        f"{' ' + SIGNED_NOTE if layer.is_signed else ''}",
         style="dim",
     )
     if [len(one) for one in words] != [len(one) for one in tokens]:
         console.print(Text("\nToken by token", style="bold"))
-        console.print(_table("written", tokens, by_words(weights, *tokens)[0], plain=plain))
-        print_rest(len(tokens[0]), "tokens", console)
+        console.print(_table("written", tokens, aggregate_by_word(weights, *tokens)[0], plain=plain))
+        print_omitted_count(len(tokens[0]), "tokens", console)
     for name, reading in (("Source at itself", pair.source), ("Target at itself", pair.target)):
         if reading is not None:
             console.print(Text(f"\n{name}", style="bold"))
@@ -48,37 +48,39 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
 def pair_line(pair: PairReading, *, plain: bool) -> Text:
     """Each word that was written, with what it looked at most."""
     asks, gets = _words(pair.alignment)
-    weights = by_words(shares_of(pair.alignment.layers[pair.aligning]).mean(axis=0, keepdims=True), asks, gets)[0]
+    weights = aggregate_by_word(
+        shares_of(pair.alignment.layers[pair.alignment_layer]).mean(axis=0, keepdims=True), asks, gets
+    )[0]
     line = Text()
     for ask, row in zip(asks, weights, strict=True):
-        line.append(isolated(ask.text), style="bold").append(" <- " if plain else " ← ")
-        line.append(f"{isolated(gets[int(row.argmax())].text)}  ")
+        line.append(escape_and_isolate(ask.text), style="bold").append(" <- " if plain else " ← ")
+        line.append(f"{escape_and_isolate(gets[int(row.argmax())].text)}  ")
     return line
 
 
 def _print_title(pair: PairReading, console: Console, number: int | None) -> None:
     start = "" if number is None else f"{number}. "
     arrow = "->" if console.options.ascii_only else "→"
-    console.print(Text(start + visible(pair.alignment.key_tokens.text), style="bold"))
-    target = Text(f"{arrow} {visible(pair.alignment.tokens.text)}", style="bold")
+    console.print(Text(start + escape_text(pair.alignment.key_tokens.text), style="bold"))
+    target = Text(f"{arrow} {escape_text(pair.alignment.tokens.text)}", style="bold")
     console.print(target.append("  (as given)" if pair.forced else "", style="not bold dim"))
 
 
 def _words(reading: Reading) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
     """The words of target and source, each end mark as one of its own."""
-    return _with_special(reading.tokens), _with_special(reading.key_tokens)
+    return _words_and_special_tokens(reading.tokens), _words_and_special_tokens(reading.key_tokens)
 
 
-def _with_special(tokens: Tokens) -> tuple[Word, ...]:
-    special = [one for at, one in enumerate(_each(tokens)) if tokens.special[at]]
+def _words_and_special_tokens(tokens: Tokens) -> tuple[Word, ...]:
+    special = [one for at, one in enumerate(_tokens_as_words(tokens)) if tokens.special[at]]
     return tuple(sorted([*words_of(tokens), *special], key=lambda word: word.pieces))
 
 
 def _tokens(reading: Reading) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
-    return _each(reading.tokens), _each(reading.key_tokens)
+    return _tokens_as_words(reading.tokens), _tokens_as_words(reading.key_tokens)
 
 
-def _each(tokens: Tokens) -> tuple[Word, ...]:
+def _tokens_as_words(tokens: Tokens) -> tuple[Word, ...]:
     """Each token as a word of its own."""
     return tuple(Word(tokens.surface(at), (at,), is_word=False) for at in range(len(tokens)))
 
@@ -97,12 +99,14 @@ def _table(
     table.add_column("share", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     table.add_column("then at")
-    for ask, row in list(zip(asks, weights, strict=True))[:WORDS_SHOWN]:
-        first, *others = np.argsort(-row, kind="stable")[: MOST + 1].tolist()
-        then = [f"{isolated(gets[key].label)} {100 * row[key]:.1f} %" for key in others if row[key] >= LEAST]
+    for ask, row in list(zip(asks, weights, strict=True))[:MAX_WORDS]:
+        first, *others = np.argsort(-row, kind="stable")[: MAX_OTHERS + 1].tolist()
+        then = [
+            f"{escape_and_isolate(gets[key].label)} {100 * row[key]:.1f} %" for key in others if row[key] >= MIN_SHARE
+        ]
         table.add_row(
-            Text(isolated(ask.label), style="bold"),
-            Text(isolated(gets[first].label)),
+            Text(escape_and_isolate(ask.label), style="bold"),
+            Text(escape_and_isolate(gets[first].label)),
             Text(f"{100 * row[first]:.1f} %"),
             bar(float(row[first]), plain=plain),
             Text(", ".join(then), style="dim"),

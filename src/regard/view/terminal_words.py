@@ -8,45 +8,47 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from regard.text.unknown_words import ADVICE
-from regard.view.findings import Finding, WordPairs, attended_most, findings, word_pairs
+from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE
+from regard.view.escape_text import escape_and_isolate
+from regard.view.findings import Finding, WordPairs, findings, strongest_finding_per_word, word_pairs
 from regard.view.reading import Reading
 from regard.view.shares import SIGNED_NOTE
-from regard.view.visible import isolated
-from regard.view.words import mostly_unknown, vocabulary_gap
+from regard.view.words_from_tokens import is_mostly_unknown, unknown_words_note
 
 BAR_WIDTH = 20  # characters of a share of 100 %
-WORDS_SHOWN = 40
+MAX_WORDS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def print_words(reading: Reading, console: Console) -> None:
     """Prints how a text looks at itself: its table of words and its findings."""
     pairs = word_pairs(reading)
-    gap = vocabulary_gap(pairs.words)
+    gap = unknown_words_note(pairs.words)
     if gap:
         console.print(f"{gap} Such words are read as one unknown token, and left out here.", style="yellow")
-    if mostly_unknown(pairs.words):
-        console.print(f"That is most of the text, so nothing is shown of the rest. {ADVICE}", style="yellow")
+    if is_mostly_unknown(pairs.words):
+        console.print(
+            f"That is most of the text, so nothing is shown of the rest. {UNKNOWN_WORDS_ADVICE}", style="yellow"
+        )
         return
-    looks = attended_most(pairs)
+    looks = strongest_finding_per_word(pairs)
     if not looks:
         console.print("There are no two words here that could look at each other.")
         return
-    console.print(_words_table(looks[:WORDS_SHOWN], pairs, plain=console.options.ascii_only))
-    print_rest(len(looks), "words", console)
+    console.print(_words_table(looks[:MAX_WORDS], pairs, plain=console.options.ascii_only))
+    print_omitted_count(len(looks), "words", console)
     console.print(
-        "The word it attends to most beyond what that head usually gives at that distance, and its share. "
-        f"Layers and heads count from 0.{' ' + SIGNED_NOTE if any(layer.signed for layer in reading.layers) else ''}",
+        "The word it attends to most beyond what that head usually gives at that distance, and its share. Layers "
+        f"and heads count from 0.{' ' + SIGNED_NOTE if any(layer.is_signed for layer in reading.layers) else ''}",
         style="dim",
     )
     _print_findings(findings(pairs), pairs, console)
 
 
-def print_rest(count: int, name: str, console: Console) -> None:
+def print_omitted_count(count: int, name: str, console: Console) -> None:
     """Says how many of ``count`` rows a table of words left out, if any."""
-    if count > WORDS_SHOWN:
-        console.print(f"… and {count - WORDS_SHOWN} more {name}.", style="dim")
+    if count > MAX_WORDS:
+        console.print(f"… and {count - MAX_WORDS} more {name}.", style="dim")
 
 
 def bar(share: float, *, plain: bool) -> Text:
@@ -57,10 +59,10 @@ def bar(share: float, *, plain: bool) -> Text:
     return Text("█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip(), style="cyan")
 
 
-def pair_of(finding: Finding, pairs: WordPairs, *, plain: bool) -> Text:
+def format_pair(finding: Finding, pairs: WordPairs, *, plain: bool) -> Text:
     """The two words of a finding."""
-    pair = Text(isolated(pairs.query_words[finding.query_word].label), style="bold")
-    return pair.append(" -> " if plain else " → ").append(isolated(pairs.key_words[finding.key_word].label))
+    pair = Text(escape_and_isolate(pairs.query_words[finding.query_word].label), style="bold")
+    return pair.append(" -> " if plain else " → ").append(escape_and_isolate(pairs.key_words[finding.key_word].label))
 
 
 def _words_table(looks: Sequence[Finding], pairs: WordPairs, *, plain: bool) -> Table:
@@ -74,8 +76,8 @@ def _words_table(looks: Sequence[Finding], pairs: WordPairs, *, plain: bool) -> 
     for finding in looks:
         strongest = finding.looks[0]
         table.add_row(
-            Text(isolated(pairs.query_words[finding.query_word].label)),
-            Text(isolated(pairs.key_words[finding.key_word].label)),
+            Text(escape_and_isolate(pairs.query_words[finding.query_word].label)),
+            Text(escape_and_isolate(pairs.key_words[finding.key_word].label)),
             Text(f"{100 * strongest.weight:.1f} %"),
             bar(strongest.weight, plain=plain),
             str(strongest.layer),
@@ -95,7 +97,7 @@ def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console
     for finding in found:
         first, *others = finding.looks
         table.add_row(
-            pair_of(finding, pairs, plain=console.options.ascii_only),
+            format_pair(finding, pairs, plain=console.options.ascii_only),
             f"{100 * first.weight:.1f} %",
             str(first.layer),
             str(first.head),

@@ -6,7 +6,7 @@ namespace regard {
 
 namespace {
 
-Problem with_vector(const Problem& problem, const Additive& additive) {
+Problem make_additive_problem(const Problem& problem, const Additive& additive) {
     Problem p = problem;
     p.query = additive.of_query;
     p.key = additive.of_key;
@@ -32,12 +32,12 @@ void add_parts(const Problem& p, const Array& parts, const Array& sum) {
 }  // namespace
 
 void additive_forward(const Problem& problem, const Additive& additive, const ForwardResults& results, int threads) {
-    forward(with_vector(problem, additive), results, threads);
+    forward(make_additive_problem(problem, additive), results, threads);
 }
 
 void additive_backward(const Problem& problem, const Additive& additive, const ForwardResults& results,
                        const AdditiveGradients& gradients, int threads) {
-    const Problem p = with_vector(problem, additive);
+    const Problem p = make_additive_problem(problem, additive);
     const bool in_double = p.query.dtype == Dtype::float64;
     const int64_t tiles = p.key_tiles(), of_tiles = tiles * p.head_dim;
     Scratch memory = Scratch::of<char>({p.batch, p.heads, of_tiles, in_double ? 8 : 4});

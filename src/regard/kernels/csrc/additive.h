@@ -35,8 +35,8 @@ struct Range<double> {
 };
 
 // The nearest whole number, below 2^22.
-REGARD_INLINE vfloat rounded_to_whole(vfloat x) { return (x + broadcast(12582912.0f)) - broadcast(12582912.0f); }
-REGARD_INLINE vdouble rounded_to_whole(vdouble x) {
+REGARD_INLINE vfloat round_to_integer(vfloat x) { return (x + broadcast(12582912.0f)) - broadcast(12582912.0f); }
+REGARD_INLINE vdouble round_to_integer(vdouble x) {
     return (x + broadcast(6755399441055744.0)) - broadcast(6755399441055744.0);
 }
 
@@ -45,7 +45,7 @@ REGARD_INLINE vdouble rounded_to_whole(vdouble x) {
 template <class A>
 REGARD_INLINE vec<typename A::number> exponential(vec<typename A::number> x) {
     typedef typename A::number number;
-    vec<number> n = rounded_to_whole(x * broadcast((number)log2_e));
+    vec<number> n = round_to_integer(x * broadcast((number)log2_e));
     vec<number> f = (x - n * broadcast(Range<number>::ln_2_high)) - n * broadcast(Range<number>::ln_2_low);
     return exp2<A::degree>(f * broadcast((number)log2_e)) * exp2<A::degree>(n);  // the second one is exact
 }
@@ -58,7 +58,7 @@ REGARD_INLINE bool to_exponentials(typename A::number* row, int64_t stride, type
     uint32_t beyond = 0;
     for (int64_t k = 0; k < stride; k += lanes<number>) {
         vec<number> x = load(row + k);
-        beyond |= greater(maximum(x, -x), large);
+        beyond |= compare_greater(maximum(x, -x), large);
         x = -maximum(-clamp, -maximum(-clamp, x));
         store(row + k, exponential<A>(x * broadcast(times)));
     }
@@ -87,7 +87,7 @@ REGARD_INLINE void tanh_and_slope(V x, V* tanh, V* slope) {
     typedef typename A::number number;
     V e = exp2<A::degree>(maximum(x, -x) * broadcast((number)(-2 * log2_e)));
     V inverse = 1 / (1 + e), size = (1 - e) * inverse;
-    *tanh = select(greater(V{}, x), -size, size);
+    *tanh = select(compare_greater(V{}, x), -size, size);
     *slope = e * inverse * inverse;
 }
 
@@ -96,35 +96,35 @@ template <class A>
 struct ScoreVector {
     typedef typename A::number number;
 
-    number* given;   // 0 if one of its numbers is NaN or Inf: then every row that sees anything is NaN
-    number* scaled;  // times a power of two that brings the largest to 1 .. 2, so that c neither overflows nor vanishes
-    number unit;     // a score is `unit` times the sum over `scaled`
+    number* values;   // 0 if one of its numbers is NaN or Inf: then every row that sees anything is NaN
+    number* scaled_values;  // times a power of two that brings the largest to 1 .. 2, so that c neither overflows nor vanishes
+    number unit;     // a score is `unit` times the sum over `scaled_values`
 
     void carve(ScratchLayout& c, const Problem& p) {
-        given = c.take<number>(padded<A>(p.head_dim));
-        scaled = c.take<number>(padded<A>(p.head_dim));
+        values = c.take<number>(padded_width<A>(p.head_dim));
+        scaled_values = c.take<number>(padded_width<A>(p.head_dim));
     }
 
     void read(const Problem& p, int64_t head) {
-        int64_t stride = padded<A>(p.head_dim);
-        bool odd = read_row_of(p.vector, p.vector.at(0, 0, head, 0), p.head_dim, given, stride);
+        int64_t stride = padded_width<A>(p.head_dim);
+        bool nonfinite = read_row(p.vector, p.vector.at(0, 0, head, 0), p.head_dim, values, stride);
         vec<number> sizes = {};
         for (int64_t k = 0; k < stride; k += lanes<number>) {
-            vec<number> x = load(given + k);
+            vec<number> x = load(values + k);
             sizes = maximum(sizes, maximum(x, -x));
         }
         number largest = 0;
         for (int i = 0; i < lanes<number>; ++i) largest = sizes[i] > largest ? sizes[i] : largest;
         int exponent = 0;
-        if (!odd && largest > 0) exponent = ilogb(largest);
+        if (!nonfinite && largest > 0) exponent = ilogb(largest);
         unit = (number)ldexp(1.0, exponent);
-        if (odd) {
-            for (int64_t k = 0; k < stride; ++k) given[k] = 0, scaled[k] = (number)NAN;
+        if (nonfinite) {
+            for (int64_t k = 0; k < stride; ++k) values[k] = 0, scaled_values[k] = (number)NAN;
         } else if (exponent > -100 && exponent < 100) {  // where the power itself is a normal number
             vec<number> power = broadcast((number)ldexp(1.0, -exponent));
-            for (int64_t k = 0; k < stride; k += lanes<number>) store(scaled + k, load(given + k) * power);
+            for (int64_t k = 0; k < stride; k += lanes<number>) store(scaled_values + k, load(values + k) * power);
         } else {
-            for (int64_t k = 0; k < stride; ++k) scaled[k] = (number)ldexp((double)given[k], -exponent);
+            for (int64_t k = 0; k < stride; ++k) scaled_values[k] = (number)ldexp((double)values[k], -exponent);
         }
     }
 };
@@ -136,13 +136,13 @@ struct ExactPair {
     number *of_query, *of_key;
 
     void carve(ScratchLayout& c, const Problem& p) {
-        of_query = c.take<number>(padded<A>(p.head_dim));
-        of_key = c.take<number>(padded<A>(p.head_dim));
+        of_query = c.take<number>(padded_width<A>(p.head_dim));
+        of_key = c.take<number>(padded_width<A>(p.head_dim));
     }
     void read(const Problem& p, int64_t batch, int64_t head, int64_t query, int64_t key) {
-        int64_t stride = padded<A>(p.head_dim);
-        read_row_of(p.query, p.query.at(batch, head, query, 0), p.head_dim, of_query, stride);
-        read_row_of(p.key, p.key.at(batch, head / p.group(), key, 0), p.head_dim, of_key, stride);
+        int64_t stride = padded_width<A>(p.head_dim);
+        read_row(p.query, p.query.at(batch, head, query, 0), p.head_dim, of_query, stride);
+        read_row(p.key, p.key.at(batch, head / p.group(), key, 0), p.head_dim, of_key, stride);
     }
     // body(k, tanh, a quarter of its derivative) for each vector of w from k on.
     template <class Body>
@@ -156,20 +156,20 @@ struct ExactPair {
     number score(const Problem& p, const number* vector) const {
         vec<number> sum = {};
         for_each(p, [&](int64_t k, vec<number> tanh, vec<number>) { sum = multiply_add(load(vector + k), tanh, sum); });
-        return sum_of_lanes<number>(sum);
+        return sum_lanes<number>(sum);
     }
 };
 
-// The kernels take `rows_together` queries, or one, and half the vectors of a product's panel, since each sum needs two
+// The kernels take `rows_per_group` queries, or one, and half the vectors of a product's panel, since each sum needs two
 // numbers of its query for each w. More is no faster, and every size is compiled.
-inline constexpr int rows_together = 4;
+inline constexpr int rows_per_group = 4;
 inline constexpr int score_vectors = panel_vectors / 2;
 
 // Cuts `rows` rows: body(first row, Constant).
 template <class Body>
 REGARD_INLINE void for_rows(int64_t rows, Body body) {
     int64_t first = 0;
-    for (; rows - first >= rows_together; first += rows_together) body(first, Constant<rows_together>{});
+    for (; rows - first >= rows_per_group; first += rows_per_group) body(first, Constant<rows_per_group>{});
     for (; first < rows; ++first) body(first, Constant<1>{});
 }
 
@@ -189,7 +189,7 @@ struct Scores {
     const Problem& p;
     const ScoreVector<A>& vector;
     ExactPair<A>& pair;
-    number* exact;                        // rows_together x 64: the scores of pairs of two large tokens
+    number* exact;                        // rows_per_group x 64: the scores of pairs of two large tokens
     const number *decay, *pull, *growth;  // of the strip's first query; of the tile's keys
     int64_t batch, head, first_query, first_key;
     uint64_t large_queries, large_keys;  // bit 0 of the first is the strip's first query
@@ -202,7 +202,7 @@ struct Scores {
             for (uint64_t rest = large_keys; rest; rest &= rest - 1) {
                 int64_t j = __builtin_ctzll(rest);
                 pair.read(p, batch, head, first_query + r, first_key + j);
-                exact[r * tile + j] = pair.score(p, vector.scaled);
+                exact[r * tile + j] = pair.score(p, vector.scaled_values);
             }
         }
     }
@@ -210,11 +210,11 @@ struct Scores {
     // Sums over w for the keys from vector v0 on; times vector.unit they are scores.
     template <int n, int vectors>
     REGARD_INLINE void sum(int64_t v0, Sums<A, n, vectors>& s) const {
-        int64_t stride = padded<A>(p.head_dim);
+        int64_t stride = padded_width<A>(p.head_dim);
         s.clear();
         const number* right = growth + v0 * width;
         for (int64_t w = 0; w < p.head_dim; ++w, right += tile) {
-            vec<number> g[vectors], v = broadcast(vector.scaled[w]);
+            vec<number> g[vectors], v = broadcast(vector.scaled_values[w]);
 #pragma GCC unroll 8
             for (int c = 0; c < vectors; ++c) g[c] = load(right + c * width);
 #pragma GCC unroll 8
@@ -240,7 +240,7 @@ struct PackAdditive {
     typedef typename A::number number;
     typedef PackKeys<A> Pack;
 
-    static int64_t stride(const Problem& p) { return padded<A>(p.head_dim); }
+    static int64_t stride(const Problem& p) { return padded_width<A>(p.head_dim); }
     static size_t key_bytes(const Problem& p) { return sizeof(number) * (size_t)(stride(p) * tile) + 64; }
     static size_t query_bytes(const Problem& p) { return 2 * sizeof(number) * (size_t)(stride(p) * tile) + 64; }
     static REGARD_INLINE uint64_t* large_keys(const Problem& p, char* key) {
@@ -250,7 +250,7 @@ struct PackAdditive {
         return (uint64_t*)(query + query_bytes(p) - 64);
     }
     static size_t scratch(const Problem& p) {
-        return sizeof(number) * (size_t)(tile * (stride(p) + padded<A>(p.value_dim)));
+        return sizeof(number) * (size_t)(tile * (stride(p) + padded_width<A>(p.value_dim)));
     }
 
     // Rows of keys and values in scratch, those with a NaN or Inf as zeros, with their bit set; and the packed keys.
@@ -260,9 +260,9 @@ struct PackAdditive {
         uint64_t bad;
 
         Rows(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile, char* key, char* scratch) {
-            int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
-            int64_t key_stride = stride(p), value_stride = padded<A>(p.value_dim);
-            height = smaller(padded<A>(count), tile);
+            int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
+            int64_t key_stride = stride(p), value_stride = padded_width<A>(p.value_dim);
+            height = min_of(padded_width<A>(count), tile);
             keys = (number*)scratch, values = keys + tile * key_stride;
             bad = read_rows(p.key, p.key.at(batch, key_head, first, 0), count, height, p.head_dim, keys, key_stride);
             bad |= read_rows(p.value, p.value.at(batch, key_head, first, 0), count, height, p.value_dim, values,
@@ -283,7 +283,7 @@ struct PackAdditive {
                      uint64_t* bad, char* scratch) {
         Rows rows(p, batch, key_head, key_tile, key, scratch);
         *bad = rows.bad;
-        Pack::paired_rows(rows.values, padded<A>(p.value_dim), rows.height, padded<A>(p.value_dim), (number*)value);
+        Pack::write_paired_rows(rows.values, padded_width<A>(p.value_dim), rows.height, padded_width<A>(p.value_dim), (number*)value);
     }
 
     // The exponentials of one query, given as a row. True if it is large.

@@ -26,12 +26,12 @@ REGARD_INLINE vec<U> add_halves(vec<U> a, vec<U> b, Columns<column...>) {
            shuffle<(column & half ? n + column : column + half)...>(a, b);
 }
 template <class U, int half = lanes<U> / 2>
-REGARD_INLINE vec<U> sums_across(vec<U>* rows) {
+REGARD_INLINE vec<U> sum_each_row(vec<U>* rows) {
     typedef typename ColumnsUpTo<lanes<U>>::type All;
 #pragma GCC unroll 16
     for (int i = 0; i < half; ++i) rows[i] = add_halves<half, U>(rows[i], rows[i + half], All{});
     if constexpr (half > 1)
-        return sums_across<U, half / 2>(rows);
+        return sum_each_row<U, half / 2>(rows);
     else
         return rows[0];
 }
@@ -51,12 +51,12 @@ struct AdditiveBackward {
         s.query = PackAdditive<A>::query_bytes(p);
         ScratchLayout c{nullptr};
         carve(c, p, nullptr);
-        s.scratch += 64 + c.used;
+        s.scratch += 64 + c.used_bytes;
         ScratchLayout packing{nullptr};
         ScoreVector<A> vector;
         vector.carve(packing, p);
-        packing.take<number>(padded<A>(p.value_dim));
-        s.pack_scratch = larger(PackAdditive<A>::scratch(p), packing.used);
+        packing.take<number>(padded_width<A>(p.value_dim));
+        s.pack_scratch = max_of(PackAdditive<A>::scratch(p), packing.used_bytes);
         return s;
     }
 
@@ -64,17 +64,17 @@ struct AdditiveBackward {
                           const BackwardTiles& into, char* scratch) {
         const BackwardSizes& s = *into.size;
         typename PackAdditive<A>::Rows rows(p, batch, key_head, key_tile, into.key + s.key * (size_t)key_tile, scratch);
-        transpose(rows.values, padded<A>(p.value_dim), rows.height, p.value_dim,
+        transpose(rows.values, padded_width<A>(p.value_dim), rows.height, p.value_dim,
                   (number*)(into.value + s.value * (size_t)key_tile));
     }
 
     // One tile of queries: decay and pull, dO, the normalizer, delta, and which rows take part.
-    static void pack_queries(const Problem& p, const BackwardGiven& g, int64_t batch, int64_t head,
+    static void pack_queries(const Problem& p, const BackwardInputs& g, int64_t batch, int64_t head,
                              int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
         const BackwardSizes& s = *into.size;
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
-        int64_t first = query_tile * tile, rows = smaller(p.queries - first, tile);
-        int64_t stride = padded<A>(p.head_dim), output_stride = padded<A>(p.value_dim);
+        int64_t first = query_tile * tile, rows = min_of(p.queries - first, tile);
+        int64_t stride = padded_width<A>(p.head_dim), output_stride = padded_width<A>(p.value_dim);
         ScratchLayout c{scratch};
         ScoreVector<A> vector;
         vector.carve(c, p);
@@ -90,7 +90,7 @@ struct AdditiveBackward {
         for (int64_t i = 0; i < rows; ++i, decay += stride, pull += stride, grad_output += output_stride) {
             const Normalizer<number> normalizer = Normalizer<number>::read(g.normalizer, batch, head, first + i);
             largest[i] = normalizer.largest, log_sum[i] = normalizer.log_sum, delta[i] = 0;
-            if (!normalizer.takes_part()) {
+            if (!normalizer.is_active()) {
                 largest[i] = 0, log_sum[i] = (number)HUGE_VAL;  // weights of 0
                 memset(decay, 0, sizeof(number) * (size_t)stride);
                 memset(pull, 0, sizeof(number) * (size_t)stride);
@@ -98,19 +98,19 @@ struct AdditiveBackward {
                 continue;
             }
             active |= (uint64_t)1 << i;
-            read_row_of(p.query, p.query.at(batch, head, first + i, 0), p.head_dim, decay, stride);
-            large |= (uint64_t)PackAdditive<A>::pack_query(p, vector.scaled, decay, pull) << i;
-            read_row_of(g.output, g.output.at(batch, head, first + i, 0), p.value_dim, output_row, output_stride);
-            read_row_of(g.grad_output, g.grad_output.at(batch, head, first + i, 0), p.value_dim, grad_output,
+            read_row(p.query, p.query.at(batch, head, first + i, 0), p.head_dim, decay, stride);
+            large |= (uint64_t)PackAdditive<A>::pack_query(p, vector.scaled_values, decay, pull) << i;
+            read_row(g.output, g.output.at(batch, head, first + i, 0), p.value_dim, output_row, output_stride);
+            read_row(g.grad_output, g.grad_output.at(batch, head, first + i, 0), p.value_dim, grad_output,
                         output_stride);
-            delta[i] = DotProduct::delta_of(output_row, grad_output, p.value_dim, log_sum[i]);
+            delta[i] = DotProduct::compute_delta(output_row, grad_output, p.value_dim, log_sum[i]);
         }
         ((uint64_t*)into.active)[at] = active;
         *PackAdditive<A>::large_queries(p, query) = large;
     }
 
     // What the gradient of lse adds: d lse_i / d s_ij = w_ij.
-    static void prepare_queries(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
+    static void prepare_queries(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, int64_t batch,
                                 int64_t head, int64_t in_group, int64_t query_tile, char*) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         number* delta = (number*)(tiles.delta + tiles.size->row_numbers * at);
@@ -133,52 +133,52 @@ struct AdditiveBackward {
     int64_t batch, head = 0, in_group = 0, stride;
     int64_t columns = 0;  // keys of the tile, in whole vectors; the rest of its 64 is never touched
     number *exact, *bias_rows;
-    number *of_key, *of_key_and_head;  // padded inner size x 64: db; its sum over the queries of one head, over 4 v_w
-    number* weighted;                  // padded inner size x lanes: sums of dS r
-    number* exactly;                   // padded inner size: sums of dS tanh of pairs of large tokens
+    number *grad_key, *head_grad_key;  // padded inner size x 64: db; its sum over the queries of one head, over 4 v_w
+    number* ratio_sums;                  // padded inner size x lanes: sums of dS r
+    number* exact_sums;                   // padded inner size: sums of dS tanh of pairs of large tokens
     number* total;                     // lanes: sums of dS of all other pairs
     number* block;                     // 64 x 64
 
     static void carve(ScratchLayout& c, const Problem& p, AdditiveBackward* b) {
-        int64_t stride = padded<A>(p.head_dim);
+        int64_t stride = padded_width<A>(p.head_dim);
         ScoreVector<A> vector;
         vector.carve(c, p);
         ExactPair<A> pair;
         pair.carve(c, p);
-        number* exact = c.take<number>(rows_together * tile);
-        number* bias_rows = c.take<number>(rows_together * tile);
-        number* of_key = c.take<number>(stride * tile);
-        number* of_key_and_head = c.take<number>(stride * tile);
-        number* weighted = c.take<number>(stride * width);
-        number* exactly = c.take<number>(stride);
+        number* exact = c.take<number>(rows_per_group * tile);
+        number* bias_rows = c.take<number>(rows_per_group * tile);
+        number* grad_key = c.take<number>(stride * tile);
+        number* head_grad_key = c.take<number>(stride * tile);
+        number* ratio_sums = c.take<number>(stride * width);
+        number* exact_sums = c.take<number>(stride);
         number* total = c.take<number>(width);
         number* block = c.take<number>(tile * tile);
         if (!b) return;
-        b->vector = vector, b->pair = pair, b->exact = exact, b->bias_rows = bias_rows, b->of_key = of_key;
-        b->of_key_and_head = of_key_and_head, b->weighted = weighted, b->exactly = exactly, b->total = total;
+        b->vector = vector, b->pair = pair, b->exact = exact, b->bias_rows = bias_rows, b->grad_key = grad_key;
+        b->head_grad_key = head_grad_key, b->ratio_sums = ratio_sums, b->exact_sums = exact_sums, b->total = total;
         b->block = block;
     }
 
-    AdditiveBackward(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles,
+    AdditiveBackward(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles,
                      const BackwardResults& results, int64_t batch, char* scratch)
         : p(p), tiles(tiles), results(results), size(*tiles.size), shared(p, g, tiles, results, batch, scratch),
-          batch(batch), stride(padded<A>(p.head_dim)) {
+          batch(batch), stride(padded_width<A>(p.head_dim)) {
         ScratchLayout c{scratch + (DotProduct::sizes(p).scratch + 63) / 64 * 64};
         carve(c, p, this);
     }
 
     // db and dV of key tiles first .. stop - 1, and what they add to da (results.grad_query), dv, bias and table.
-    static void run(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles,
+    static void run(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles,
                     const BackwardResults& results, int64_t batch, int64_t key_head, int64_t first, int64_t stop,
                     char* scratch) {
         AdditiveBackward b(p, g, tiles, results, batch, scratch);
         int64_t group = p.group();
         DotProduct::clear_queries(p, b.size, results);
         for (int64_t j = first; j < stop; ++j) {
-            b.columns = smaller(padded<A>(p.keys - j * tile), tile);
-            b.clear_columns(b.of_key);
+            b.columns = min_of(padded_width<A>(p.keys - j * tile), tile);
+            b.clear_columns(b.grad_key);
             memset(b.shared.grad_value, 0, sizeof(number) * (size_t)(tile * b.shared.value_stride));
-            for (int64_t h = 0; h < group; ++h) b.one_head(key_head * group + h, h, j);
+            for (int64_t h = 0; h < group; ++h) b.process_head(key_head * group + h, h, j);
             b.finish_keys(key_head, j);
         }
         for (int64_t h = 0; h < group; ++h) b.scale_queries(key_head * group + h, h);
@@ -188,37 +188,37 @@ struct AdditiveBackward {
         for (int64_t w = 0; w < stride; ++w) memset(rows + w * tile, 0, sizeof(number) * (size_t)columns);
     }
 
-    void one_head(int64_t of_head, int64_t of_group, int64_t key_tile) {
+    void process_head(int64_t of_head, int64_t of_group, int64_t key_tile) {
         head = shared.head = of_head, in_group = shared.in_group = of_group;
         vector.read(p, head);
-        clear_columns(of_key_and_head);
-        memset(weighted, 0, sizeof(number) * (size_t)(stride * width));
-        memset(exactly, 0, sizeof(number) * (size_t)stride);
+        clear_columns(head_grad_key);
+        memset(ratio_sums, 0, sizeof(number) * (size_t)(stride * width));
+        memset(exact_sums, 0, sizeof(number) * (size_t)stride);
         memset(total, 0, sizeof(number) * (size_t)width);
-        all_queries(key_tile);
+        process_queries(key_tile);
         for (int64_t w = 0; w < p.head_dim; ++w) {
-            vec<number> times = broadcast(4 * vector.given[w]);
+            vec<number> times = broadcast(4 * vector.values[w]);
             for (int64_t c = w * tile; c < w * tile + columns; c += width)
-                store(of_key + c, multiply_add(load(of_key_and_head + c), times, load(of_key + c)));
+                store(grad_key + c, multiply_add(load(head_grad_key + c), times, load(grad_key + c)));
         }
         const Array& to = results.vector;
-        number sum = sum_of_lanes<number>(load(total));
+        number sum = sum_lanes<number>(load(total));
         for (int64_t w = 0; w < p.head_dim; ++w)
             ((number*)to.data)[to.at(batch, head, key_tile, w)] =
-                sum - 2 * sum_of_lanes<number>(load(weighted + w * width)) + exactly[w];
+                sum - 2 * sum_lanes<number>(load(ratio_sums + w * width)) + exact_sums[w];
     }
 
-    void all_queries(int64_t key_tile) {
+    void process_queries(int64_t key_tile) {
         MaskView view(p, batch, head);
         uint64_t* bits = shared.bits;
         int64_t first, stop;
         view.query_tile_range(key_tile, &first, &stop);
         for (int64_t i = first; i < stop; ++i) {
-            int32_t bitmap = bitmap_of(view, i, key_tile);
+            int32_t bitmap = find_bitmap(view, i, key_tile);
             if (bitmap == -2) continue;
-            Fill fill = view.look(i, key_tile, bitmap, bits);
+            Fill fill = view.read_tile(i, key_tile, bitmap, bits);
             if (fill == Fill::empty) continue;
-            int64_t rows = smaller(p.queries - i * tile, tile);
+            int64_t rows = min_of(p.queries - i * tile, tile);
             uint64_t active = ((const uint64_t*)tiles.active)[in_group * p.query_tiles() + i];
             bool partial = fill == Fill::partial;
             if (active != bit_range(0, rows)) {
@@ -227,27 +227,27 @@ struct AdditiveBackward {
                     bits[r] = active >> r & 1 ? (partial ? bits[r] : ~(uint64_t)0) : 0;
                 partial = true;
             }
-            pair_of_tiles(i, key_tile, rows, partial);
+            process_tile_pair(i, key_tile, rows, partial);
         }
     }
 
-    void pair_of_tiles(int64_t query_tile, int64_t key_tile, int64_t rows, bool partial) {
+    void process_tile_pair(int64_t query_tile, int64_t key_tile, int64_t rows, bool partial) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         if (results.grad_table)
-            memset(shared.skewed, 0, sizeof(number) * (size_t)(width * DotProduct::skewed_row));
+            memset(shared.skewed_sums, 0, sizeof(number) * (size_t)(width * DotProduct::skewed_row));
         for_rows(rows, [&](int64_t first, auto n) {
             constexpr int rows_of = decltype(n)::value;
             int32_t from, stop;
-            Forward<A>::template vectors_seen<rows_of>({key_tile, partial}, shared.bits + first, &from, &stop);
+            Forward<A>::template find_visible_vectors<rows_of>({key_tile, partial}, shared.bits + first, &from, &stop);
             weigh<rows_of>(query_tile, key_tile, at, first, from, stop, partial);
         });
         if (results.grad_table) shared.add_to_table(query_tile, key_tile, rows);
-        add_to_values(at, rows, smaller(p.keys - key_tile * tile, tile), partial);
+        add_to_values(at, rows, min_of(p.keys - key_tile * tile, tile), partial);
         for (int64_t w = 0; w < p.head_dim; w += width)
             for_rows(rows, [&](int64_t first, auto n) {
                 constexpr int rows_of = decltype(n)::value;
                 int32_t from, stop;
-                Forward<A>::template vectors_seen<rows_of>({key_tile, partial}, shared.bits + first, &from, &stop);
+                Forward<A>::template find_visible_vectors<rows_of>({key_tile, partial}, shared.bits + first, &from, &stop);
                 add_to_tokens<rows_of>(key_tile, at, first, w, from, stop);
             });
     }
@@ -264,9 +264,9 @@ struct AdditiveBackward {
         number* w_to = shared.weights + first * tile;
         int64_t first_query = query_tile * tile + first;
         BiasRows<number> bias{p, batch, head};
-        bool biased = bias.any();
+        bool has_bias = bias.has_bias();
         const number* added[n];
-        if (biased)
+        if (has_bias)
             for (int r = 0; r < n; ++r)
                 added[r] = bias.read(first_query + r, key_tile * tile, bias_rows + r * tile);
         Scores<A> scores = {p,          vector,          pair,
@@ -281,7 +281,7 @@ struct AdditiveBackward {
             s.each([&](int r, int v, vec<number>& sum) {
                 int64_t c = (v0 + v) * width;
                 vec<number> plus = {};
-                if (biased) plus = load(added[r] + c);
+                if (has_bias) plus = load(added[r] + c);
                 vec<number> score = multiply_add(sum, broadcast(vector.unit), plus);  // that of the forward pass
                 vec<number> x = multiply_add(score - broadcast(largest[r]), broadcast((number)log2_e), -broadcast(log_sum[r]));
                 vec<number> w = exp2<A::degree>(x);
@@ -293,7 +293,7 @@ struct AdditiveBackward {
         if (scores.large_keys && (scores.large_queries & bit_range(0, n)))
             for (int r = 0; r < n; ++r)
                 if (scores.large_queries >> r & 1)
-                    add_exactly(first_query + r, key_tile, at, first + r, from, stop, scores.large_keys);
+                    add_exact_pairs(first_query + r, key_tile, at, first + r, from, stop, scores.large_keys);
         vec<number> sum = load(total);
         for (int r = 0; r < n; ++r)
             for (int64_t c = from * width; c < stop * width; c += width)
@@ -318,9 +318,9 @@ struct AdditiveBackward {
                 int64_t c = (v0 + v) * width;
                 vec<number> w = load(w_to + r * tile + c);
                 if (shared.threshold) {
-                    DropoutMask coins(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
+                    DropoutMask drop_mask(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
                     uint32_t key_index = (uint32_t)(key_tile * tile + c);
-                    vec<number> kept = keep(coins, key_index, shared.threshold, broadcast(shared.keep_scale));
+                    vec<number> kept = apply_dropout(drop_mask, key_index, shared.threshold, broadcast(shared.keep_scale));
                     of_pair *= kept;
                     store(w_to + r * tile + c, w * kept);
                 }
@@ -342,7 +342,7 @@ struct AdditiveBackward {
     }
 
     // The pairs of one large query with large keys, computed from the numbers themselves and taken out of dS.
-    void add_exactly(int64_t query, int64_t key_tile, size_t at, int64_t row, int32_t from, int32_t stop,
+    void add_exact_pairs(int64_t query, int64_t key_tile, size_t at, int64_t row, int32_t from, int32_t stop,
                      uint64_t large_keys) {
         number* to = (number*)(results.grad_query + size.grad_query * at) + row * stride;
         for (uint64_t rest = large_keys & bit_range(from * width, stop * width); rest; rest &= rest - 1) {
@@ -354,8 +354,8 @@ struct AdditiveBackward {
             pair.for_each(p, [&](int64_t k, vec<number> tanh, vec<number> slope) {
                 slope *= ds;
                 store(to + k, load(to + k) + slope);
-                store(exactly + k, multiply_add(tanh, broadcast(ds), load(exactly + k)));
-                for (int i = 0; i < width; ++i) of_key_and_head[(k + i) * tile + j] += slope[i];
+                store(exact_sums + k, multiply_add(tanh, broadcast(ds), load(exact_sums + k)));
+                for (int i = 0; i < width; ++i) head_grad_key[(k + i) * tile + j] += slope[i];
             });
         }
     }
@@ -398,8 +398,8 @@ struct AdditiveBackward {
 #pragma GCC unroll 8
                 for (int v = 0; v < vectors; ++v) ds[r][v] = load(inner + r * tile + (v0 + v) * width);
             for (int w = 0; w < width; ++w) {
-                number* key_sums = of_key_and_head + (w0 + w) * tile + v0 * width;
-                vec<number> g[vectors], sums[vectors], sum = load(weighted + (w0 + w) * width);
+                number* key_sums = head_grad_key + (w0 + w) * tile + v0 * width;
+                vec<number> g[vectors], sums[vectors], sum = load(ratio_sums + (w0 + w) * width);
 #pragma GCC unroll 8
                 for (int v = 0; v < vectors; ++v) {
                     g[v] = load(growth + w * tile + (v0 + v) * width);
@@ -418,28 +418,28 @@ struct AdditiveBackward {
                     }
                     of_query[r][w] = of_row;
                 }
-                store(weighted + (w0 + w) * width, sum);
+                store(ratio_sums + (w0 + w) * width, sum);
 #pragma GCC unroll 8
                 for (int v = 0; v < vectors; ++v) store(key_sums + v * width, sums[v]);
             }
         });
         number* to = (number*)(results.grad_query + size.grad_query * at) + first * stride + w0;
-        for (int r = 0; r < n; ++r) store(to + r * stride, load(to + r * stride) + sums_across<number>(of_query[r]));
+        for (int r = 0; r < n; ++r) store(to + r * stride, load(to + r * stride) + sum_each_row<number>(of_query[r]));
     }
 
     // ---- at the end of a tile of keys, and of the range ----
 
     void finish_keys(int64_t key_head, int64_t key_tile) {
-        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
+        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
         const Array &key = results.key, &value = results.value;
         for (int64_t w = 0; w < p.head_dim; w += tile) {
-            transpose(of_key + w * tile, tile, smaller(stride - w, tile), columns, block);
+            transpose(grad_key + w * tile, tile, min_of(stride - w, tile), columns, block);
             for (int64_t j = 0; j < count; ++j)
-                write_row_of(block + j * tile, smaller(p.head_dim - w, tile), (number)1, key,
+                write_scaled_row(block + j * tile, min_of(p.head_dim - w, tile), (number)1, key,
                              key.at(batch, key_head, first + j, w));
         }
         for (int64_t j = 0; j < count; ++j)
-            write_row_of(shared.grad_value + j * shared.value_stride, p.value_dim, (number)1, value,
+            write_scaled_row(shared.grad_value + j * shared.value_stride, p.value_dim, (number)1, value,
                          value.at(batch, key_head, first + j, 0));
     }
 
@@ -447,9 +447,9 @@ struct AdditiveBackward {
         vector.read(p, of_head);
         for (int64_t t = results.first_query_tile; t < results.past_query_tile; ++t) {
             number* sums = (number*)(results.grad_query + size.grad_query * (size_t)(of_group * p.query_tiles() + t));
-            int64_t rows = smaller(p.queries - t * tile, tile);
+            int64_t rows = min_of(p.queries - t * tile, tile);
             for (int64_t i = 0; i < rows; ++i, sums += stride)
-                for (int64_t k = 0; k < stride; k += width) store(sums + k, load(sums + k) * load(vector.given + k) * 4);
+                for (int64_t k = 0; k < stride; k += width) store(sums + k, load(sums + k) * load(vector.values + k) * 4);
         }
     }
 };

@@ -23,24 +23,24 @@ struct AdditiveForward {
     static size_t scratch(const Problem& p) {
         ScratchLayout c{nullptr};
         carve(c, p, nullptr);
-        return rounded_up(Forward<A>::scratch(p)) + c.used;
+        return align_up(Forward<A>::scratch(p)) + c.used_bytes;
     }
-    static size_t rounded_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+    static size_t align_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
     static void carve(ScratchLayout& c, const Problem& p, AdditiveForward* f) {
         ScoreVector<A> vector;
         vector.carve(c, p);
         ExactPair<A> pair;
         pair.carve(c, p);
-        number* pull = c.take<number>(tile * padded<A>(p.head_dim));
-        number* exact = c.take<number>(rows_together * tile);
+        number* pull = c.take<number>(tile * padded_width<A>(p.head_dim));
+        number* exact = c.take<number>(rows_per_group * tile);
         if (f) f->vector = vector, f->pair = pair, f->pull = pull, f->exact = exact;
     }
 
     AdditiveForward(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
                     char* scratch)
         : p(p), softmax(p, keys, batch, head, query_tile, scratch) {
-        ScratchLayout c{scratch + rounded_up(Forward<A>::scratch(p))};
+        ScratchLayout c{scratch + align_up(Forward<A>::scratch(p))};
         carve(c, p, this);
         vector.read(p, head);
     }
@@ -48,22 +48,22 @@ struct AdditiveForward {
     static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
                     const ForwardResults& results, char* scratch) {
         AdditiveForward f(p, keys, batch, head, query_tile, scratch);
-        f.all_keys(query_tile);
+        f.process_keys(query_tile);
         f.softmax.finish(results);
     }
 
-    void all_keys(int64_t query_tile) {
+    void process_keys(int64_t query_tile) {
         Forward<A>& f = softmax;
         uint64_t bad_queries = read_queries();
         memset(f.output, 0, sizeof(number) * (size_t)(f.rows * f.value_stride));
         memset(f.sums, 0, sizeof(number) * (size_t)(f.rows * width));
         for (int64_t i = 0; i < f.rows; ++i) f.largest[i] = -f.infinity;
         MaskView view(p, f.batch, f.head);
-        TilesOfQuery of_query(view, query_tile);
-        TileOfKeys tiles[Forward<A>::group];
+        KeyTileIterator of_query(view, query_tile);
+        KeyTile tiles[Forward<A>::group];
         while (int count = of_query.next(f.group, tiles, f.bits)) {
-            for (int t = 0; t < count; ++t) f.note_broken(tiles[t], f.bits + t * tile, bad_queries);
-            for_rows(f.rows, [&](int64_t first, auto n) { one_strip<decltype(n)::value>(first, tiles, count); });
+            for (int t = 0; t < count; ++t) f.mark_broken(tiles[t], f.bits + t * tile, bad_queries);
+            for_rows(f.rows, [&](int64_t first, auto n) { process_strip<decltype(n)::value>(first, tiles, count); });
         }
     }
 
@@ -74,23 +74,23 @@ struct AdditiveForward {
         for (int64_t i = 0; i < softmax.rows; ++i) {
             number* decay = softmax.query + i * stride;
             int64_t at = p.query.at(softmax.batch, softmax.head, softmax.first_query + i, 0);
-            if (read_row_of(p.query, at, p.head_dim, decay, stride)) {
+            if (read_row(p.query, at, p.head_dim, decay, stride)) {
                 bad |= (uint64_t)1 << i;
                 memset(decay, 0, sizeof(number) * (size_t)stride);
             }
-            large |= (uint64_t)PackAdditive<A>::pack_query(p, vector.scaled, decay, pull + i * stride) << i;
+            large |= (uint64_t)PackAdditive<A>::pack_query(p, vector.scaled_values, decay, pull + i * stride) << i;
         }
         return bad;
     }
 
     template <int n>
-    REGARD_INLINE void one_strip(int64_t first, const TileOfKeys* tiles, int count) {
+    REGARD_INLINE void process_strip(int64_t first, const KeyTile* tiles, int count) {
         Forward<A>& f = softmax;
         int32_t from[Forward<A>::group], stop[Forward<A>::group];
         vec<number> highest[n];
         for (int r = 0; r < n; ++r) highest[r] = broadcast(-f.infinity);
         for (int t = 0; t < count; ++t) {
-            f.template vectors_seen<n>(tiles[t], f.bits + t * tile + first, &from[t], &stop[t]);
+            f.template find_visible_vectors<n>(tiles[t], f.bits + t * tile + first, &from[t], &stop[t]);
             if (from[t] < stop[t]) score_tile<n>(first, t, tiles[t], from[t], stop[t], highest);
         }
         number shrink[n];
@@ -100,14 +100,14 @@ struct AdditiveForward {
 
     // The final scores, -infinity where forbidden.
     template <int n>
-    REGARD_INLINE void score_tile(int64_t first, int t, const TileOfKeys& keys_of, int32_t from, int32_t stop,
+    REGARD_INLINE void score_tile(int64_t first, int t, const KeyTile& keys_of, int32_t from, int32_t stop,
                                   vec<number>* highest) {
         Forward<A>& f = softmax;
         char* key = f.keys.key + f.keys.key_bytes * (size_t)keys_of.index;
         number* to = f.scores + t * tile;
         const number* added[n];
         const uint64_t* allowed = f.bits + t * tile + first;
-        if (f.bias.any())
+        if (f.bias.has_bias())
             for (int r = 0; r < n; ++r)
                 added[r] = f.bias.read(f.first_query + first + r, keys_of.index * tile, f.bias_rows + r * tile);
         Scores<A> scores = {p,       vector, pair,   exact,  f.query + first * f.query_stride, pull + first * f.query_stride,
@@ -119,9 +119,9 @@ struct AdditiveForward {
             scores.sum(v0, s);
             s.each([&](int r, int v, vec<number>& x) {
                 vec<number> plus = {};
-                if (f.bias.any()) plus = load(added[r] + (v0 + v) * width);
+                if (f.bias.has_bias()) plus = load(added[r] + (v0 + v) * width);
                 x = multiply_add(x, broadcast(vector.unit), plus);
-                if (keys_of.partial)
+                if (keys_of.is_partial)
                     x = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), x, broadcast(-f.infinity));
                 highest[r] = maximum(highest[r], x);
             });

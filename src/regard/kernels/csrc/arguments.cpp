@@ -8,22 +8,22 @@ namespace nb = nanobind;
 namespace regard {
 namespace {
 
-std::string text(const int64_t* shape, int dimensions) {
+std::string shape_text(const int64_t* shape, int dimensions) {
     std::string listed;
     for (int axis = 0; axis < dimensions; ++axis) listed += (axis ? ", " : "") + std::to_string(shape[axis]);
     return "(" + listed + ")";
 }
 
-[[noreturn]] void refuse(const std::string& what) { throw nb::value_error(what.c_str()); }
+[[noreturn]] void throw_value_error(const std::string& what) { throw nb::value_error(what.c_str()); }
 
 void require(bool holds, const char* what) {
-    if (!holds) refuse(what);
+    if (!holds) throw_value_error(what);
 }
 
 void check_dtype(const Array& array, const char* name, Dtype dtype) {
     if (array.dtype == dtype) return;
     const std::string what =
-        std::string(name) + ": expected dtype " + name_of(dtype) + ", got " + name_of(array.dtype);
+        std::string(name) + ": expected dtype " + dtype_name(dtype) + ", got " + dtype_name(array.dtype);
     throw nb::type_error(what.c_str());
 }
 
@@ -33,7 +33,7 @@ bool is_floating(Dtype dtype) {
 
 void check_floating(const Array& array, const char* name) {
     if (is_floating(array.dtype)) return;
-    const std::string what = std::string(name) + ": expected a floating dtype, got " + name_of(array.dtype);
+    const std::string what = std::string(name) + ": expected a floating dtype, got " + dtype_name(array.dtype);
     throw nb::type_error(what.c_str());
 }
 
@@ -41,14 +41,14 @@ void check_shape(const Array& array, const char* name, Call::Shape shape) {
     int64_t expected[4] = {1, 1, 1, 1};
     std::copy(shape.begin(), shape.end(), expected + 4 - shape.size());
     if (std::equal(expected, expected + 4, array.shape)) return;
-    refuse(std::string(name) + ": expected shape " + text(expected, 4) + ", got " + text(array.shape, 4));
+    throw_value_error(std::string(name) + ": expected shape " + shape_text(expected, 4) + ", got " + shape_text(array.shape, 4));
 }
 
 bool is_empty(const Array& array) {
     return std::any_of(array.shape, array.shape + 4, [](int64_t size) { return size == 0; });
 }
 
-bool is_packed(const Array& array) {
+bool is_contiguous(const Array& array) {
     int64_t stride = 1;
     for (int axis = 3; axis >= 0; --axis) {
         if (array.shape[axis] != 1 && array.stride[axis] != stride) return false;
@@ -62,7 +62,7 @@ void check_countable(Call::Shape sizes) {
     int64_t product = 64;
     for (int64_t size : sizes) {
         if (__builtin_mul_overflow(product, std::max<int64_t>(size, 1), &product)) {
-            refuse("the sizes exceed what can be counted");
+            throw_value_error("the sizes exceed what can be counted");
         }
     }
 }
@@ -75,7 +75,7 @@ Call::Call(const Options& options) : options_(options) {
 }
 
 Array Call::take(nb::handle object, const char* name, None none) {
-    if (object.is_none() && none == None::refused) refuse(std::string(name) + ": expected an array, got None");
+    if (object.is_none() && none == None::reject) throw_value_error(std::string(name) + ": expected an array, got None");
     return borrowed_.take(object, name);
 }
 
@@ -88,65 +88,65 @@ Array Call::read(nb::handle object, const char* name, Shape shape, Dtype dtype, 
 }
 
 Array Call::write(nb::handle object, const char* name, Shape shape, Dtype dtype, None none) {
-    if (object.is_none() && none == None::refused) refuse(std::string(name) + ": expected an array, got None");
-    const Array array = borrowed_.take(object, name, Borrowed::For::writing);
+    if (object.is_none() && none == None::reject) throw_value_error(std::string(name) + ": expected an array, got None");
+    const Array array = borrowed_.take(object, name, BorrowedArrays::Access::write);
     if (!array) return array;
     check_dtype(array, name, dtype);
     check_shape(array, name, shape);
     for (int axis = 0; axis < 4; ++axis) {
         if (array.shape[axis] > 1 && array.stride[axis] == 0 && !is_empty(array)) {
-            refuse(std::string(name) + ": it is to be written and its elements share memory");
+            throw_value_error(std::string(name) + ": it is to be written and its elements share memory");
         }
     }
     return array;
 }
 
-Array Call::own(nb::handle object, const char* name, Shape shape, Dtype dtype) {
-    return borrowed_.copy(read(object, name, shape, dtype), Borrowed::Broadcast::expanded);
+Array Call::read_copy(nb::handle object, const char* name, Shape shape, Dtype dtype) {
+    return borrowed_.copy(read(object, name, shape, dtype), BorrowedArrays::Broadcast::expand);
 }
 
 Array Call::read_indices(nb::handle object, const char* name, int64_t stop, None none) {
     const Array given = take(object, name, none);
     if (!given) return given;
-    const Array indices = own(object, name, {given.shape[3]}, Dtype::int64);
+    const Array indices = read_copy(object, name, {given.shape[3]}, Dtype::int64);
     for (int64_t i = 0; i < indices.shape[3]; ++i) {
         const int64_t index = static_cast<const int64_t*>(indices.data)[i];
-        if (index < 0 || index >= stop) refuse(std::string(name) + ": an index is out of range");
+        if (index < 0 || index >= stop) throw_value_error(std::string(name) + ": an index is out of range");
     }
     return indices;
 }
 
-void Call::require_with(const Array& array, const char* name, const Array& needed, const char* name_of_needed) {
-    if (array && !needed) refuse(std::string(name) + ": expected " + name_of_needed + " as well");
+void Call::require_pair(const Array& array, const char* name, const Array& needed, const char* name_of_needed) {
+    if (array && !needed) throw_value_error(std::string(name) + ": expected " + name_of_needed + " as well");
 }
 
-Array Call::packed(nb::handle object, const char* name, Shape shape, Dtype dtype) {
+Array Call::read_contiguous(nb::handle object, const char* name, Shape shape, Dtype dtype) {
     const Array array = read(object, name, shape, dtype);
-    if (!is_empty(array) && !is_packed(array)) refuse(std::string(name) + ": expected contiguous elements");
+    if (!is_empty(array) && !is_contiguous(array)) throw_value_error(std::string(name) + ": expected contiguous elements");
     return array;
 }
 
-Array Call::write_packed(nb::handle object, const char* name, Shape shape, Dtype dtype) {
-    packed(object, name, shape, dtype);
+Array Call::write_contiguous(nb::handle object, const char* name, Shape shape, Dtype dtype) {
+    read_contiguous(object, name, shape, dtype);
     return write(object, name, shape, dtype);
 }
 
 Array Call::broadcast(nb::handle object, const char* name) {
-    Array array = take(object, name, None::allowed);
+    Array array = take(object, name, None::accept);
     if (!array) return array;
     const int64_t whole[4] = {problem.batch, problem.heads, problem.queries, problem.keys};
     for (int axis = 0; axis < 4; ++axis) {
         if (array.shape[axis] == 1) {
             array.stride[axis] = 0;
         } else if (array.shape[axis] != whole[axis]) {
-            refuse(std::string(name) + ": expected a shape that broadcasts to " + text(whole, 4) + ", got " +
-                   text(array.shape, 4));
+            throw_value_error(std::string(name) + ": expected a shape that broadcasts to " + shape_text(whole, 4) + ", got " +
+                   shape_text(array.shape, 4));
         }
     }
     return array;
 }
 
-void Call::pose(nb::handle query, nb::handle key, nb::handle value, int64_t largest) {
+void Call::read_problem(nb::handle query, nb::handle key, nb::handle value, int64_t largest) {
     problem.query = take(query, "query");
     check_floating(problem.query, "query");
     problem.key = take(key, "key");
@@ -163,17 +163,17 @@ void Call::pose(nb::handle query, nb::handle key, nb::handle value, int64_t larg
     check_shape(problem.key, "key", {problem.batch, problem.key_heads, problem.keys, problem.head_dim});
     check_shape(problem.value, "value", {problem.batch, problem.key_heads, problem.keys, problem.value_dim});
     check_sizes(largest);
-    pose_band();
-    pose_interval();
-    pose_tiles();
+    read_band();
+    read_interval();
+    read_tile_map();
     problem.mask.dense = broadcast(options_.dense, "dense");
     if (problem.mask.dense) check_dtype(problem.mask.dense, "dense", Dtype::boolean);
     problem.bias = broadcast(options_.bias, "bias");
     if (problem.bias) check_floating(problem.bias, "bias");
-    pose_table();
+    read_table();
 }
 
-Pages Call::pose_paged(nb::handle query, nb::handle key_pages, nb::handle value_pages, nb::handle page_table,
+Pages Call::read_paged_problem(nb::handle query, nb::handle key_pages, nb::handle value_pages, nb::handle page_table,
                        nb::handle lengths) {
     Pages pages;
     problem.query = take(query, "query");
@@ -194,11 +194,11 @@ Pages Call::pose_paged(nb::handle query, nb::handle key_pages, nb::handle value_
     check_shape(pages.value, "value_pages", {count, problem.key_heads, page_size, problem.value_dim});
     if (table.dtype != Dtype::int32) check_dtype(table, "page_table", Dtype::int64);
     check_shape(table, "page_table", {problem.batch, most});
-    pages.lengths = own(lengths, "lengths", {problem.batch}, Dtype::int64);
+    pages.lengths = read_copy(lengths, "lengths", {problem.batch}, Dtype::int64);
     require(page_size >= 1, "key_pages: expected pages of at least one key");
     require(!__builtin_mul_overflow(most, page_size, &problem.keys), "page_table: too many keys to count");
-    check_sizes(largest_head_dim);
-    pose_band();
+    check_sizes(max_head_dim);
+    read_band();
     const auto* length = static_cast<const int64_t*>(pages.lengths.data);
     int64_t longest_one = 0;
     for (int64_t entry = 0; entry < problem.batch; ++entry) {
@@ -206,8 +206,8 @@ Pages Call::pose_paged(nb::handle query, nb::handle key_pages, nb::handle value_
         longest_one = std::max(longest_one, length[entry]);
     }
     Array in_use = table;  // tables are often made for far more pages than there are
-    in_use.shape[3] = divided_up(longest_one, page_size);
-    pages.table = borrowed_.copy(in_use, Borrowed::Broadcast::expanded);
+    in_use.shape[3] = ceil_div(longest_one, page_size);
+    pages.table = borrowed_.copy(in_use, BorrowedArrays::Broadcast::expand);
     for (int64_t entry = 0; entry < problem.batch; ++entry) {
         for (int64_t page = 0; page * page_size < length[entry]; ++page) {
             const int64_t at = pages.table.at(0, 0, entry, page);
@@ -219,28 +219,28 @@ Pages Call::pose_paged(nb::handle query, nb::handle key_pages, nb::handle value_
     return pages;
 }
 
-Dropping Call::pose_dropout(nb::handle tokens, nb::handle output) {
-    Dropping dropping;
+DropoutArguments Call::read_dropout(nb::handle tokens, nb::handle output) {
+    DropoutArguments dropout_arguments;
     const Array given = take(tokens, "tokens");
     check_floating(given, "tokens");
-    dropping.count = given.shape[3];
-    dropping.tokens = packed(tokens, "tokens", {dropping.count}, given.dtype);
-    dropping.output = write_packed(output, "output", {dropping.count}, given.dtype);
-    dropping.probability = options_.dropout;
-    dropping.seed = static_cast<uint64_t>(options_.seed);
-    return dropping;
+    dropout_arguments.count = given.shape[3];
+    dropout_arguments.tokens = read_contiguous(tokens, "tokens", {dropout_arguments.count}, given.dtype);
+    dropout_arguments.output = write_contiguous(output, "output", {dropout_arguments.count}, given.dtype);
+    dropout_arguments.probability = options_.dropout;
+    dropout_arguments.seed = static_cast<uint64_t>(options_.seed);
+    return dropout_arguments;
 }
 
-Entropies Call::pose_entropies(nb::handle logits, nb::handle targets, double smoothing, int64_t ignored) {
+CrossEntropyArguments Call::read_cross_entropy(nb::handle logits, nb::handle targets, double smoothing, int64_t ignored) {
     require(smoothing >= 0 && smoothing <= 1, "smoothing: expected 0 <= smoothing <= 1");
-    Entropies given;
+    CrossEntropyArguments given;
     const Array scored = take(logits, "logits");
     check_floating(scored, "logits");
     given.rows = scored.shape[2];
     given.classes = scored.shape[3];
     require(given.classes >= 1, "logits: expected at least one class");
-    given.logits = packed(logits, "logits", {given.rows, given.classes}, scored.dtype);
-    given.targets = own(targets, "targets", {given.rows}, Dtype::int64);
+    given.logits = read_contiguous(logits, "logits", {given.rows, given.classes}, scored.dtype);
+    given.targets = read_copy(targets, "targets", {given.rows}, Dtype::int64);
     for (int64_t row = 0; row < given.rows; ++row) {
         const int64_t target = static_cast<const int64_t*>(given.targets.data)[row];
         require((target >= 0 && target < given.classes) || target == ignored, "targets: one is out of range");
@@ -256,7 +256,7 @@ void Call::check_sizes(int64_t largest) {
     require(problem.heads % problem.key_heads == 0, "query: expected a multiple of key's heads");
     require(problem.head_dim >= 1 && problem.head_dim <= largest, "query: head_dim is out of range");
     require(problem.value_dim >= 1 && problem.value_dim <= largest, "value: value_dim is out of range");
-    require(problem.queries <= longest && problem.keys <= longest, "query and key: too long");
+    require(problem.queries <= max_length && problem.keys <= max_length, "query and key: too long");
     const int64_t width = std::max(problem.head_dim, problem.value_dim);
     check_countable({problem.batch, problem.heads, problem.queries, width});
     check_countable({problem.batch, problem.heads, problem.keys, width});
@@ -268,27 +268,27 @@ void Call::check_sizes(int64_t largest) {
     problem.table_lowest = options_.table_lowest;
 }
 
-void Call::pose_band() {
+void Call::read_band() {
     problem.mask.low = std::clamp(options_.low.value_or(unbounded_low), unbounded_low, unbounded_high);
     problem.mask.high = std::clamp(options_.high.value_or(unbounded_high), unbounded_low, unbounded_high);
 }
 
-void Call::pose_interval() {
-    problem.mask.start = own_bounds(options_.start, "start");
-    problem.mask.stop = own_bounds(options_.stop, "stop");
+void Call::read_interval() {
+    problem.mask.start = copy_bounds(options_.start, "start");
+    problem.mask.stop = copy_bounds(options_.stop, "stop");
 }
 
 // A bound for each entry of the batch, brought to 0 .. keys; null for None.
-const int64_t* Call::own_bounds(nb::handle object, const char* name) {
+const int64_t* Call::copy_bounds(nb::handle object, const char* name) {
     if (object.is_none()) return nullptr;
-    auto* bounds = static_cast<int64_t*>(own(object, name, {problem.batch}, Dtype::int64).data);
+    auto* bounds = static_cast<int64_t*>(read_copy(object, name, {problem.batch}, Dtype::int64).data);
     for (int64_t entry = 0; entry < problem.batch; ++entry) {
         bounds[entry] = std::clamp<int64_t>(bounds[entry], 0, problem.keys);
     }
     return bounds;
 }
 
-void Call::pose_tiles() {
+void Call::read_tile_map() {
     if (options_.row_start.is_none()) return;
     Mask& mask = problem.mask;
     const Array of_rows = take(options_.row_start, "row_start");
@@ -298,12 +298,12 @@ void Call::pose_tiles() {
     require(mask.tile_heads == 1 || mask.tile_heads == problem.heads, "row_start: expected 1 or heads groups");
     const int64_t query_tiles = problem.query_tiles();
     const Array row_start =
-        own(options_.row_start, "row_start", {mask.tile_batch, mask.tile_heads, query_tiles + 1}, Dtype::int64);
+        read_copy(options_.row_start, "row_start", {mask.tile_batch, mask.tile_heads, query_tiles + 1}, Dtype::int64);
     const int64_t entries = take(options_.key_tile, "key_tile").shape[3];
     const int64_t distinct = take(options_.bitmaps, "bitmaps").shape[2];
-    const Array key_tile = own(options_.key_tile, "key_tile", {entries}, Dtype::int32);
-    const Array bitmap = own(options_.bitmap, "bitmap", {entries}, Dtype::int32);
-    const Array bitmaps = packed(options_.bitmaps, "bitmaps", {distinct, tile}, Dtype::int64);
+    const Array key_tile = read_copy(options_.key_tile, "key_tile", {entries}, Dtype::int32);
+    const Array bitmap = read_copy(options_.bitmap, "bitmap", {entries}, Dtype::int32);
+    const Array bitmaps = read_contiguous(options_.bitmaps, "bitmaps", {distinct, tile}, Dtype::int64);
     mask.row_start = static_cast<const int64_t*>(row_start.data);
     mask.key_tile = static_cast<const int32_t*>(key_tile.data);
     mask.bitmap = static_cast<const int32_t*>(bitmap.data);
@@ -331,7 +331,7 @@ void Call::pose_tiles() {
 
 // As problem.h has it.
 template <class Number>
-void Call::lay_out_table() {
+void Call::copy_table() {
     Array& table = problem.table;
     const int64_t heads = table.shape[2], distances = table.shape[3];
     table_.resize(sizeof(Number) * static_cast<size_t>(heads * distances + tile));
@@ -345,19 +345,19 @@ void Call::lay_out_table() {
     table.stride[3] = 1;
 }
 
-void Call::pose_table() {
+void Call::read_table() {
     if (options_.table.is_none()) return;
     problem.table = take(options_.table, "table");
     const int64_t heads = problem.table.shape[2], distances = problem.table.shape[3], lowest = problem.table_lowest;
-    check_dtype(problem.table, "table", wide());
+    check_dtype(problem.table, "table", accumulation_dtype());
     check_shape(problem.table, "table", {heads == 1 ? 1 : problem.heads, distances});
     if (problem.queries > 0 && problem.keys > 0)
-        require(lowest <= 1 - problem.keys && lowest >= -longest && lowest + distances >= problem.queries,
+        require(lowest <= 1 - problem.keys && lowest >= -max_length && lowest + distances >= problem.queries,
                 "table: expected every distance from 1 - keys to queries - 1");
     if (dtype() == Dtype::float64)
-        lay_out_table<double>();
+        copy_table<double>();
     else
-        lay_out_table<float>();
+        copy_table<float>();
 }
 
 }  // namespace regard

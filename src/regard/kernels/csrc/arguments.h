@@ -17,8 +17,8 @@
 
 namespace regard {
 
-inline constexpr int64_t largest_head_dim = 256;
-inline constexpr int64_t longest = int64_t{1} << 36;  // queries or keys: their tiles are counted in 32 bits
+inline constexpr int64_t max_head_dim = 256;
+inline constexpr int64_t max_length = int64_t{1} << 36;  // queries or keys: their tiles are counted in 32 bits
 
 // The keyword arguments that operations share.
 struct Options {
@@ -41,39 +41,39 @@ struct Options {
 class Call {
 public:
     using Shape = std::initializer_list<int64_t>;
-    enum class None { refused, allowed };  // None gives an absent array
+    enum class None { reject, accept };  // None gives an absent array
 
     explicit Call(const Options& options);
 
     // The problem of query, key and value. Additive attention's inner size stands for head_dim, and nothing is bounded.
-    void pose(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest = largest_head_dim);
+    void read_problem(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest = max_head_dim);
     // The problem of a query whose keys lie in pages.
-    Pages pose_paged(nanobind::handle query, nanobind::handle key_pages, nanobind::handle value_pages,
+    Pages read_paged_problem(nanobind::handle query, nanobind::handle key_pages, nanobind::handle value_pages,
                      nanobind::handle page_table, nanobind::handle lengths);
 
     // Dropout of a contiguous array into another one, with the options' dropout and seed.
-    Dropping pose_dropout(nanobind::handle tokens, nanobind::handle output);
+    DropoutArguments read_dropout(nanobind::handle tokens, nanobind::handle output);
     // Cross-entropy of contiguous logits (rows, classes) with int64 targets (rows).
-    Entropies pose_entropies(nanobind::handle logits, nanobind::handle targets, double smoothing, int64_t ignored);
+    CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing, int64_t ignored);
 
     // Any array.
-    Array take(nanobind::handle object, const char* name, None none = None::refused);
+    Array take(nanobind::handle object, const char* name, None none = None::reject);
     // An array of that shape, leading sizes of 1 left out or not, and that dtype.
-    Array read(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::refused);
+    Array read(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::reject);
     // A copy of an array as for `read`, its elements side by side.
-    Array own(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
+    Array read_copy(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
     // A copy of an int64 array of one dimension, each of it in 0 .. stop - 1.
-    Array read_indices(nanobind::handle object, const char* name, int64_t stop, None none = None::refused);
+    Array read_indices(nanobind::handle object, const char* name, int64_t stop, None none = None::reject);
     // Raises if the array is there and what it needs is not.
-    static void require_with(const Array& array, const char* name, const Array& needed, const char* name_of_needed);
+    static void require_pair(const Array& array, const char* name, const Array& needed, const char* name_of_needed);
     // An array as for `read`, to be written: no element may lie at another's place.
-    Array write(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::refused);
+    Array write(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::reject);
     // The same two, side by side in memory.
-    Array packed(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
-    Array write_packed(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
+    Array read_contiguous(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
+    Array write_contiguous(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
 
     // float64 for float64, else float32: what sums and statistics are held in.
-    Dtype wide() const { return problem.query.dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
+    Dtype accumulation_dtype() const { return problem.query.dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
     Dtype dtype() const { return problem.query.dtype; }
     int threads() const { return options_.threads; }
 
@@ -82,17 +82,17 @@ public:
 private:
     Array broadcast(nanobind::handle object, const char* name);
     void check_sizes(int64_t largest);
-    void pose_band();
-    void pose_interval();
-    const int64_t* own_bounds(nanobind::handle object, const char* name);
-    void pose_tiles();
-    void pose_table();
+    void read_band();
+    void read_interval();
+    const int64_t* copy_bounds(nanobind::handle object, const char* name);
+    void read_tile_map();
+    void read_table();
     template <class Number>
-    void lay_out_table();
+    void copy_table();
 
     const DefaultFloatingPoint arithmetic_;  // while the call lasts
     const Options& options_;
-    Borrowed borrowed_;
+    BorrowedArrays borrowed_;
     std::vector<char> table_;
 };
 

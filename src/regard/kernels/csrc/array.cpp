@@ -62,15 +62,15 @@ enum Code : uint8_t { code_int = 0, code_float = 2, code_bfloat = 4, code_bool =
 
 // ------------------------------------------------------------------------------------- DLPack's terms into ours
 
-[[noreturn]] void refuse_value(const char* name, const std::string& what) {
+[[noreturn]] void throw_value_error(const char* name, const std::string& what) {
     throw nb::value_error((std::string(name) + ": " + what).c_str());
 }
 
-[[noreturn]] void refuse_type(const char* name, const std::string& what) {
+[[noreturn]] void throw_type_error(const char* name, const std::string& what) {
     throw nb::type_error((std::string(name) + ": " + what).c_str());
 }
 
-Dtype dtype_of(DlpackDtype dtype) {
+Dtype to_dtype(DlpackDtype dtype) {
     if (dtype.lanes != 1) return Dtype::absent;
     switch (dtype.code * 256 + dtype.bits) {
         case code_float * 256 + 32: return Dtype::float32;
@@ -86,53 +86,53 @@ Dtype dtype_of(DlpackDtype dtype) {
 
 // Raises unless the distance in bytes from the lowest to the highest element is a number that pointers can hold.
 void check_extent(const Array& array, const char* name) {
-    int64_t extent = static_cast<int64_t>(size_of(array.dtype));
+    int64_t extent = static_cast<int64_t>(dtype_size(array.dtype));
     for (int axis = 0; axis < 4; ++axis) {
         if (array.shape[axis] == 0) return;
         int64_t reach = 0;
-        const int64_t bytes = static_cast<int64_t>(size_of(array.dtype));
+        const int64_t bytes = static_cast<int64_t>(dtype_size(array.dtype));
         const int64_t stride = array.stride[axis];
         const bool fits = stride != INT64_MIN && !__builtin_mul_overflow(stride < 0 ? -stride : stride, bytes, &reach) &&
                           !__builtin_mul_overflow(reach, array.shape[axis] - 1, &reach) &&
                           !__builtin_add_overflow(extent, reach, &extent);
-        if (!fits) refuse_value(name, "its sizes and strides exceed what memory can hold");
+        if (!fits) throw_value_error(name, "its sizes and strides exceed what memory can hold");
     }
 }
 
-Array array_of(const DlpackTensor& tensor, const char* name) {
-    if (tensor.device.type != device_cpu) refuse_value(name, "expected an array in the CPU's memory");
+Array to_array(const DlpackTensor& tensor, const char* name) {
+    if (tensor.device.type != device_cpu) throw_value_error(name, "expected an array in the CPU's memory");
     const int dimensions = tensor.dimensions;
     if (dimensions < 0 || dimensions > 4) {
-        refuse_value(name, "expected up to 4 dimensions, got " + std::to_string(dimensions));
+        throw_value_error(name, "expected up to 4 dimensions, got " + std::to_string(dimensions));
     }
     Array array;
-    array.dtype = dtype_of(tensor.dtype);
+    array.dtype = to_dtype(tensor.dtype);
     if (array.dtype == Dtype::absent) {
-        refuse_type(name, "expected float32, float64, bfloat16, float16, bool, int32 or int64");
+        throw_type_error(name, "expected float32, float64, bfloat16, float16, bool, int32 or int64");
     }
     int64_t contiguous = 1;
     bool empty = false;
     for (int axis = dimensions - 1; axis >= 0; --axis) {
         const int64_t size = tensor.shape[axis];
-        if (size < 0) refuse_value(name, "a size is negative");
+        if (size < 0) throw_value_error(name, "a size is negative");
         empty = empty || size == 0;
         array.shape[4 - dimensions + axis] = size;
         array.stride[4 - dimensions + axis] = tensor.strides != nullptr ? tensor.strides[axis] : contiguous;
         if (tensor.strides == nullptr && __builtin_mul_overflow(contiguous, size, &contiguous) && !empty) {
-            refuse_value(name, "its sizes exceed what memory can hold");
+            throw_value_error(name, "its sizes exceed what memory can hold");
         }
     }
     if (empty) return array;
-    if (tensor.data == nullptr) refuse_value(name, "it has no memory");
+    if (tensor.data == nullptr) throw_value_error(name, "it has no memory");
     array.data = static_cast<char*>(tensor.data) + tensor.byte_offset;
     check_extent(array, name);
     return array;
 }
 
-bool is_aligned(const Array& array) { return reinterpret_cast<uintptr_t>(array.data) % size_of(array.dtype) == 0; }
+bool is_aligned(const Array& array) { return reinterpret_cast<uintptr_t>(array.data) % dtype_size(array.dtype) == 0; }
 
 // Whether a tensor that has elements has no memory: torch's tensors of zeros.
-bool lacks_memory(const DlpackTensor& tensor) {
+bool has_no_memory(const DlpackTensor& tensor) {
     if (tensor.data != nullptr) return false;
     for (int axis = 0; axis < tensor.dimensions; ++axis) {
         if (tensor.shape[axis] == 0) return false;
@@ -141,14 +141,14 @@ bool lacks_memory(const DlpackTensor& tensor) {
 }
 
 void check_writable(uint64_t flags, const char* name) {
-    if (flags & flag_read_only) refuse_value(name, "it is to be written and is read-only");
-    if (flags & flag_copied) refuse_value(name, "it is to be written and was given as a copy");
+    if (flags & flag_read_only) throw_value_error(name, "it is to be written and is read-only");
+    if (flags & flag_copied) throw_value_error(name, "it is to be written and was given as a copy");
 }
 
 // ------------------------------------------------------------------------------------------- the fast way: by type
 
 // The exchange table of a type, or null. Raises nothing.
-const DlpackExchange* exchange_of(PyObject* type) {
+const DlpackExchange* find_exchange_table(PyObject* type) {
     nb::object capsule = nb::steal(PyObject_GetAttrString(type, "__dlpack_c_exchange_api__"));
     const char* const capsule_name = "dlpack_exchange_api";
     if (!capsule.is_valid() || !PyCapsule_IsValid(capsule.ptr(), capsule_name)) {
@@ -167,8 +167,8 @@ struct ArrayType {
     nb::object is_neg;
 };
 
-ArrayType look_at(PyObject* type) {
-    ArrayType found{nb::borrow(type), exchange_of(type), nb::steal(PyObject_GetAttrString(type, "is_neg"))};
+ArrayType make_array_type(PyObject* type) {
+    ArrayType found{nb::borrow(type), find_exchange_table(type), nb::steal(PyObject_GetAttrString(type, "is_neg"))};
     if (!found.is_neg.is_valid()) PyErr_Clear();
     return found;
 }
@@ -181,7 +181,7 @@ ArrayType array_type(PyObject* type) {
     for (int index = 0; index < count; ++index) {
         if (seen[index].type.ptr() == type) return seen[index];
     }
-    const ArrayType found = look_at(type);
+    const ArrayType found = make_array_type(type);
     if (count < most) seen[count++] = found;
     return found;
 }
@@ -209,9 +209,9 @@ bool is_negative(const ArrayType& type, nb::handle object) {
 
 // ------------------------------------------------------------------------------------------ the slow way: a capsule
 
-nb::object capsule_of(nb::handle object, const char* name) {
+nb::object make_capsule(nb::handle object, const char* name) {
     if (!nb::hasattr(object, "__dlpack__")) {
-        refuse_type(name, "expected an array with __dlpack__, got " + std::string(nb::type_name(object.type()).c_str()));
+        throw_type_error(name, "expected an array with __dlpack__, got " + std::string(nb::type_name(object.type()).c_str()));
     }
     nb::object source = nb::borrow(object);
     // An older torch exports no tensor that requires grad.
@@ -226,22 +226,22 @@ nb::object capsule_of(nb::handle object, const char* name) {
     return source.attr("__dlpack__")();  // from before version 1: it knows no max_version
 }
 
-Array array_of_capsule(nb::handle capsule, const char* name, Borrowed::For use) {
+Array capsule_to_array(nb::handle capsule, const char* name, BorrowedArrays::Access use) {
     if (PyCapsule_IsValid(capsule.ptr(), "dltensor_versioned")) {
         auto* managed = static_cast<DlpackVersioned*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor_versioned"));
-        if (managed->version.major != major_version) refuse_value(name, "expected DLPack of version 1");
-        if (use == Borrowed::For::writing) check_writable(managed->flags, name);
-        return array_of(managed->tensor, name);
+        if (managed->version.major != major_version) throw_value_error(name, "expected DLPack of version 1");
+        if (use == BorrowedArrays::Access::write) check_writable(managed->flags, name);
+        return to_array(managed->tensor, name);
     }
     if (PyCapsule_IsValid(capsule.ptr(), "dltensor")) {
-        return array_of(static_cast<DlpackManaged*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))->tensor, name);
+        return to_array(static_cast<DlpackManaged*>(PyCapsule_GetPointer(capsule.ptr(), "dltensor"))->tensor, name);
     }
-    refuse_type(name, "its __dlpack__ gave no DLPack capsule");
+    throw_type_error(name, "its __dlpack__ gave no DLPack capsule");
 }
 
 }  // namespace
 
-size_t size_of(Dtype dtype) {
+size_t dtype_size(Dtype dtype) {
     switch (dtype) {
         case Dtype::float64:
         case Dtype::int64: return 8;
@@ -255,7 +255,7 @@ size_t size_of(Dtype dtype) {
     return 1;
 }
 
-const char* name_of(Dtype dtype) {
+const char* dtype_name(Dtype dtype) {
     switch (dtype) {
         case Dtype::float32: return "float32";
         case Dtype::float64: return "float64";
@@ -269,44 +269,44 @@ const char* name_of(Dtype dtype) {
     return "nothing";
 }
 
-Array Borrowed::take(nb::handle object, const char* name, For use) {
+Array BorrowedArrays::take(nb::handle object, const char* name, Access use) {
     if (object.is_none()) return {};
     const ArrayType type = array_type(reinterpret_cast<PyObject*>(Py_TYPE(object.ptr())));
     Array array;
     if (type.exchange != nullptr) {
         DlpackTensor tensor;
         borrow(*type.exchange, object, name, &tensor);
-        if (use == For::reading && lacks_memory(tensor)) {
+        if (use == Access::read && has_no_memory(tensor)) {
             held_.push_back(object.attr("detach")().attr("clone")());
             borrow(*type.exchange, held_.back(), name, &tensor);
         }
-        array = array_of(tensor, name);  // sizes and strides are copied: the tensor owns them
+        array = to_array(tensor, name);  // sizes and strides are copied: the tensor owns them
         // Asking takes as long as borrowing does, so it is asked only where the answer can be yes.
-        if (use == For::reading && may_be_negative(array) && is_negative(type, object)) {
+        if (use == Access::read && may_be_negative(array) && is_negative(type, object)) {
             held_.push_back(object.attr("detach")().attr("resolve_neg")());
             borrow(*type.exchange, held_.back(), name, &tensor);
-            array = array_of(tensor, name);
+            array = to_array(tensor, name);
         }
     } else {
-        if (use == For::reading && is_negative(type, object)) {
+        if (use == Access::read && is_negative(type, object)) {
             held_.push_back(object.attr("detach")().attr("resolve_neg")());
             object = held_.back();
         }
-        nb::object capsule = capsule_of(object, name);
-        array = array_of_capsule(capsule, name, use);
+        nb::object capsule = make_capsule(object, name);
+        array = capsule_to_array(capsule, name, use);
         held_.push_back(std::move(capsule));
     }
     if (is_aligned(array)) return array;
-    if (use == For::writing) refuse_value(name, "it is to be written and its memory is not aligned to its elements");
-    return copy(array, Broadcast::kept);
+    if (use == Access::write) throw_value_error(name, "it is to be written and its memory is not aligned to its elements");
+    return copy(array, Broadcast::keep);
 }
 
-Array Borrowed::copy(const Array& array, Broadcast broadcast) {
-    const size_t bytes = size_of(array.dtype);
+Array BorrowedArrays::copy(const Array& array, Broadcast broadcast) {
+    const size_t bytes = dtype_size(array.dtype);
     Array result = array;
     int64_t count[4], numbers = 1;
     for (int axis = 3; axis >= 0; --axis) {
-        const bool kept = array.stride[axis] == 0 && broadcast == Broadcast::kept && array.shape[axis] > 0;
+        const bool kept = array.stride[axis] == 0 && broadcast == Broadcast::keep && array.shape[axis] > 0;
         count[axis] = kept ? 1 : array.shape[axis];
         result.stride[axis] = kept ? 0 : numbers;
         if (__builtin_mul_overflow(numbers, count[axis], &numbers)) throw std::bad_alloc();

@@ -15,31 +15,31 @@ namespace {
 
 constexpr int64_t short_tiles = 8;  // key tiles (512 keys) whose packed form still fits a core's second cache
 
-void forward_whole(const Problem& p, const Kernels& k, const ForwardResults& results, int threads) {
+void forward_by_head(const Problem& p, const Kernels& k, const ForwardResults& results, int threads) {
     int64_t tiles = p.key_tiles(), group = p.group();
     PackedSizes sizes(p, k);
-    size_t work = rounded(larger_of(k.pack_scratch(p), k.forward_scratch(p)));
-    size_t each = sizes.one_head() + work;
+    size_t work = align_up(max_bytes(k.pack_scratch(p), k.forward_scratch(p)));
+    size_t each = sizes.head_bytes() + work;
     Scratch scratch = Scratch::of<char>({threads, (int64_t)each});
     HeadSets(p, threads).run(threads, {&p.key, &p.value}, {&p.query}, [&](int64_t batch, int64_t key_head, int thread) {
         char* mine = scratch.as<char>() + (size_t)thread * each;
         PackedKeys keys = sizes.at(mine, 0);
-        char* rest = mine + sizes.one_head();
+        char* rest = mine + sizes.head_bytes();
         for (int64_t t = 0; t < tiles; ++t) pack_tile(p, k, batch, key_head, t, keys, rest);
         for (int64_t h = key_head * group; h < (key_head + 1) * group; ++h)
             for (int64_t t = 0; t < p.query_tiles(); ++t) k.forward(p, keys, batch, h, t, results, rest);
     });
 }
 
-void forward_in_tiles(const Problem& p, const Kernels& k, const ForwardResults& results, int threads) {
+void forward_by_tile(const Problem& p, const Kernels& k, const ForwardResults& results, int threads) {
     int64_t query_tiles = p.query_tiles();
     PackedSizes sizes(p, k);
-    size_t work = rounded(larger_of(k.pack_scratch(p), k.forward_scratch(p)));
+    size_t work = align_up(max_bytes(k.pack_scratch(p), k.forward_scratch(p)));
     int64_t all = p.batch * p.key_heads, tasks = p.group() * query_tiles;  // of one (batch, key head)
-    int64_t in_round = heads_in_round(all, sizes.one_head(), divided_up(8 * threads, tasks));
-    Scratch packed = Scratch::of<char>({in_round, (int64_t)sizes.one_head()});
+    int64_t round_heads = heads_per_round(all, sizes.head_bytes(), ceil_div(8 * threads, tasks));
+    Scratch packed = Scratch::of<char>({round_heads, (int64_t)sizes.head_bytes()});
     Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
-    for_rounds(all, in_round, [&](int64_t first, int64_t count) {
+    for_rounds(all, round_heads, [&](int64_t first, int64_t count) {
         pack_heads(p, k, sizes, first, count, packed.as<char>(), scratch.as<char>(), work, threads);
         parallel_for(count * tasks, threads, [&](int64_t task, int thread) {
             int64_t unit = first + task / tasks, head = unit % p.key_heads * p.group() + task % tasks / query_tiles;
@@ -54,13 +54,13 @@ void forward_in_tiles(const Problem& p, const Kernels& k, const ForwardResults& 
 
 void forward(const Problem& p, const ForwardResults& results, int threads) {
     if (p.batch == 0 || p.heads == 0 || p.queries == 0) return;
-    if (!p.vector && decode_suits(p)) return decode(p, results, threads);
+    if (!p.vector && is_decode_suitable(p)) return decode(p, results, threads);
     const Kernels& k = kernels_for(p);
     bool plenty = p.batch * p.key_heads >= 4 * threads || p.query_tiles() * p.group() == 1;
     if (p.key_tiles() <= short_tiles && plenty)
-        forward_whole(p, k, results, threads);
+        forward_by_head(p, k, results, threads);
     else
-        forward_in_tiles(p, k, results, threads);
+        forward_by_tile(p, k, results, threads);
 }
 
 }  // namespace regard

@@ -19,13 +19,13 @@ namespace regard {
 
 namespace {
 
-constexpr int64_t enough_tasks = 32;
-constexpr int64_t most_ranges = 8;
-constexpr int64_t least_tiles = 4;  // key tiles in a range
-constexpr int64_t copies_bytes = (int64_t)64 << 20;
+constexpr int64_t min_tasks = 32;
+constexpr int64_t max_ranges = 8;
+constexpr int64_t min_range_tiles = 4;  // key tiles in a range
+constexpr int64_t max_copies_bytes = (int64_t)64 << 20;
 
-int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // How (batch, key head)s and key tiles are cut into tasks.
 struct Split {
@@ -39,35 +39,35 @@ struct Split {
             over_batch |= g.bias.shape[0] == 1 && p.batch > 1;
             over_heads |= g.bias.shape[1] == 1 && p.heads > 1;
             copies_by_range |= g.bias.shape[3] == 1;
-            bytes = most(bytes, 8 * g.bias.shape[0] * g.bias.shape[1] * g.bias.shape[2] * g.bias.shape[3]);
+            bytes = max_of(bytes, 8 * g.bias.shape[0] * g.bias.shape[1] * g.bias.shape[2] * g.bias.shape[3]);
         }
         if (g.table) {
             over_batch |= p.batch > 1;
             over_heads |= g.table.shape[2] == 1 && p.heads > 1;
             copies_by_range = true;
-            bytes = most(bytes, 8 * g.table.shape[2] * g.table.shape[3]);
+            bytes = max_of(bytes, 8 * g.table.shape[2] * g.table.shape[3]);
         }
         int64_t owners = (over_batch ? 1 : p.batch) * (over_heads ? 1 : p.key_heads);
         members = (over_batch ? p.batch : 1) * (over_heads ? p.key_heads : 1);
-        ranges = most(1, least(least(divided_up(enough_tasks, owners), most_ranges), p.key_tiles() / least_tiles));
-        tiles_in_range = divided_up(p.key_tiles(), ranges);
-        ranges = divided_up(p.key_tiles(), tiles_in_range);
+        ranges = max_of(1, min_of(min_of(ceil_div(min_tasks, owners), max_ranges), p.key_tiles() / min_range_tiles));
+        tiles_in_range = ceil_div(p.key_tiles(), ranges);
+        ranges = ceil_div(p.key_tiles(), tiles_in_range);
         int64_t cuts = 1;
-        if (members > 1 && owners * ranges < enough_tasks)
-            cuts = most(1, least(least(members, divided_up(enough_tasks, owners * ranges)), copies_bytes / bytes));
+        if (members > 1 && owners * ranges < min_tasks)
+            cuts = max_of(1, min_of(min_of(members, ceil_div(min_tasks, owners * ranges)), max_copies_bytes / bytes));
         lanes = owners * cuts;
-        members = divided_up(members, cuts);
+        members = ceil_div(members, cuts);
         cuts_ = cuts;
         copies = cuts * (copies_by_range ? ranges : 1);
         by_range_ = copies_by_range;
     }
 
-    int64_t copy_of(int64_t lane, int64_t range) const {
+    int64_t copy_index(int64_t lane, int64_t range) const {
         int64_t cut = lane % cuts_;
         return by_range_ ? cut * ranges + range : cut;
     }
     // Whether each (batch, key head) is a lane, the n-th the n-th.
-    bool alone() const { return !over_batch && !over_heads; }
+    bool has_own_gradients() const { return !over_batch && !over_heads; }
     // The n-th (batch, key head) of a lane; -1 where it has fewer.
     int64_t member(const Problem& p, int64_t lane, int64_t n) const {
         int64_t owner = lane / cuts_, index = lane % cuts_ * members + n;
@@ -97,19 +97,19 @@ struct Split {
 struct Layout {
     BackwardSizes size;
     size_t key_tiles, query_tiles;  // query tiles of all heads of the group
-    size_t kept_tiles;              // of weights: those of a key tile, for each head of the group
+    size_t weight_tiles;              // of weights: those of a key tile, for each head of the group
 
-    Layout(const Problem& p, const Kernels& k, bool keeps_weights)
+    Layout(const Problem& p, const Kernels& k, bool saves_weights)
         : size(k.backward_sizes(p)), key_tiles((size_t)p.key_tiles()),
           query_tiles((size_t)(p.group() * p.query_tiles())),
-          kept_tiles(keeps_weights ? (size_t)p.group() * key_tiles : 0) {}
+          weight_tiles(saves_weights ? (size_t)p.group() * key_tiles : 0) {}
 
     BackwardTiles at(char* base) const {
         BackwardTiles t;
         char* next = base;
         auto take = [&](size_t bytes) {
             char* part = next;
-            next += rounded(bytes);
+            next += align_up(bytes);
             return part;
         };
         t.key = take(size.key * key_tiles);
@@ -123,16 +123,16 @@ struct Layout {
         t.log_sum = take(size.row_numbers * query_tiles);
         t.delta = take(size.row_numbers * query_tiles);
         t.active = take(8 * query_tiles);
-        t.weights = kept_tiles ? take(size.weights * kept_tiles) : nullptr;
+        t.weights = weight_tiles ? take(size.weights * weight_tiles) : nullptr;
         t.size = &size;
         return t;
     }
     size_t bytes() const {
-        return rounded(size.key * key_tiles) + rounded(size.key_rows * key_tiles) + rounded(size.value * key_tiles) +
-               rounded(size.query * query_tiles) + rounded(size.query_rows * query_tiles) +
-               rounded(size.output * query_tiles) + rounded(size.output_rows * query_tiles) +
-               3 * rounded(size.row_numbers * query_tiles) + rounded(8 * query_tiles) +
-               (kept_tiles ? rounded(size.weights * kept_tiles) : 0);
+        return align_up(size.key * key_tiles) + align_up(size.key_rows * key_tiles) + align_up(size.value * key_tiles) +
+               align_up(size.query * query_tiles) + align_up(size.query_rows * query_tiles) +
+               align_up(size.output * query_tiles) + align_up(size.output_rows * query_tiles) +
+               3 * align_up(size.row_numbers * query_tiles) + align_up(8 * query_tiles) +
+               (weight_tiles ? align_up(size.weights * weight_tiles) : 0);
     }
     size_t grad_query_bytes() const { return size.grad_query * query_tiles; }
 };
@@ -191,7 +191,7 @@ class SharedGradient {
 struct Run {
     const Problem& p;
     const Kernels& k;
-    const BackwardGiven& given;
+    const BackwardInputs& given;
     const Gradients& g;
     const Split split;
     const bool was_decoded;  // by the forward pass
@@ -200,23 +200,23 @@ struct Run {
     SharedGradient bias, table;
     size_t work;
 
-    Run(const Problem& p, const Kernels& k, const BackwardGiven& given, const Gradients& g, int threads)
-        : p(p), k(k), given(given), g(g), split(p, g), was_decoded(!p.vector && decode_suits(p)),
+    Run(const Problem& p, const Kernels& k, const BackwardInputs& given, const Gradients& g, int threads)
+        : p(p), k(k), given(given), g(g), split(p, g), was_decoded(!p.vector && is_decode_suitable(p)),
           layout(p, k, was_decoded), threads(threads), bias(g.bias, split.copies),
           table(g.table, split.copies) {
-        work = rounded(larger_of(layout.size.scratch, layout.size.pack_scratch));
+        work = align_up(max_bytes(layout.size.scratch, layout.size.pack_scratch));
     }
 
     // Query tiles first .. past - 1, which the band lets see key tiles first_key_tile .. stop_key_tile - 1.
     struct Reach {
         int64_t first, past;
         Reach(const Problem& p, int64_t first_key_tile, int64_t stop_key_tile) {
-            int64_t lowest = most(0, first_key_tile * tile - p.mask.high);
-            int64_t highest = least(p.queries - 1, stop_key_tile * tile - 1 - p.mask.low);
+            int64_t lowest = max_of(0, first_key_tile * tile - p.mask.high);
+            int64_t highest = min_of(p.queries - 1, stop_key_tile * tile - 1 - p.mask.low);
             first = lowest / tile;
             past = highest < lowest ? first : highest / tile + 1;
-            first = least(first, p.query_tiles());
-            past = most(first, past);
+            first = min_of(first, p.query_tiles());
+            past = max_of(first, past);
         }
     };
 
@@ -233,7 +233,7 @@ struct Run {
         k.backward_pack_queries(p, given, member / p.key_heads, head, n % p.query_tiles(), tiles, in_group, scratch);
     }
     // What stands between packing and gradients: it needs all keys of one tile of queries.
-    bool has_preparation() const { return was_decoded || given.grad_lse || given.watched(); }
+    bool has_preparation() const { return was_decoded || given.grad_lse || given.has_statistics(); }
     void prepare_queries(int64_t member, int64_t n, const BackwardTiles& tiles, char* scratch) const {
         int64_t in_group = n / p.query_tiles(), t = n % p.query_tiles(), batch = member / p.key_heads;
         int64_t head = member % p.key_heads * p.group() + in_group;
@@ -249,22 +249,22 @@ struct Run {
                                   step, past - first, g.query);
     }
     bool reaches(int64_t range, int64_t query_tile) const {
-        const Reach reach = reach_of(range);
+        const Reach reach = query_reach(range);
         return reach.first <= query_tile && query_tile < reach.past;
     }
-    Reach reach_of(int64_t range) const { return Reach(p, first_of(range), first_of(range + 1)); }
+    Reach query_reach(int64_t range) const { return Reach(p, range_start(range), range_start(range + 1)); }
     // The first key tile of a range.
-    int64_t first_of(int64_t range) const { return least(range * split.tiles_in_range, p.key_tiles()); }
+    int64_t range_start(int64_t range) const { return min_of(range * split.tiles_in_range, p.key_tiles()); }
 
     // One range: a lane's members one after the other, each packed, computed and finished by one thread.
-    void whole() const {
-        size_t each = layout.bytes() + rounded(layout.grad_query_bytes()) + work;
+    void run_by_head() const {
+        size_t each = layout.bytes() + align_up(layout.grad_query_bytes()) + work;
         Scratch scratch = Scratch::of<char>({threads, (int64_t)each});
         auto compute_lane = [&](int64_t lane, int thread) {
             char* mine = scratch.as<char>() + (size_t)thread * each;
             BackwardTiles tiles = layout.at(mine);
             char* grad_query = mine + layout.bytes();
-            char* rest = grad_query + rounded(layout.grad_query_bytes());
+            char* rest = grad_query + align_up(layout.grad_query_bytes());
             for (int64_t n = 0; n < split.members; ++n) {
                 int64_t member = split.member(p, lane, n);
                 if (member < 0) break;
@@ -272,7 +272,7 @@ struct Run {
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) pack_queries(member, t, tiles, rest);
                 if (has_preparation())
                     for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) prepare_queries(member, t, tiles, rest);
-                k.backward(p, given, tiles, results(grad_query, reach_of(0), split.copy_of(lane, 0)),
+                k.backward(p, given, tiles, results(grad_query, query_reach(0), split.copy_index(lane, 0)),
                            member / p.key_heads, member % p.key_heads, 0, (int64_t)layout.key_tiles, rest);
                 for (int64_t t = 0; t < (int64_t)layout.query_tiles; ++t) finish_queries(member, t, grad_query, 0);
             }
@@ -284,22 +284,22 @@ struct Run {
     }
 
     // Several ranges a head. Heads are taken in rounds, unless one gradient of a bias is a sum over some of them.
-    void in_ranges() const {
+    void run_by_range() const {
         const int64_t all = p.batch * p.key_heads;
-        const size_t one = layout.bytes(), grad_query = rounded(layout.grad_query_bytes());
-        const int64_t least_heads = divided_up(4 * (int64_t)threads, split.ranges);
-        const int64_t in_round =
-            split.alone() ? heads_in_round(all, one + (size_t)split.ranges * grad_query, least_heads) : all;
-        Scratch packed = Scratch::of<char>({in_round, (int64_t)one});
-        Scratch sums = Scratch::of<char>({in_round, split.ranges, (int64_t)grad_query});
+        const size_t one = layout.bytes(), grad_query = align_up(layout.grad_query_bytes());
+        const int64_t least_heads = ceil_div(4 * (int64_t)threads, split.ranges);
+        const int64_t round_heads =
+            split.has_own_gradients() ? heads_per_round(all, one + (size_t)split.ranges * grad_query, least_heads) : all;
+        Scratch packed = Scratch::of<char>({round_heads, (int64_t)one});
+        Scratch sums = Scratch::of<char>({round_heads, split.ranges, (int64_t)grad_query});
         Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
-        for_rounds(all, in_round, [&](int64_t first, int64_t count) {
-            one_round(first, count, packed.as<char>(), sums.as<char>(), scratch.as<char>());
+        for_rounds(all, round_heads, [&](int64_t first, int64_t count) {
+            process_round(first, count, packed.as<char>(), sums.as<char>(), scratch.as<char>());
         });
     }
 
-    void one_round(int64_t first_member, int64_t count, char* packed, char* sums, char* scratch) const {
-        const size_t one = layout.bytes(), grad_query = rounded(layout.grad_query_bytes());
+    void process_round(int64_t first_member, int64_t count, char* packed, char* sums, char* scratch) const {
+        const size_t one = layout.bytes(), grad_query = align_up(layout.grad_query_bytes());
         auto mine = [&](int thread) { return scratch + (size_t)thread * work; };
         auto tiles_of = [&](int64_t member) { return layout.at(packed + one * (size_t)(member - first_member)); };
         auto sums_of = [&](int64_t member, int64_t range) {
@@ -319,15 +319,15 @@ struct Run {
                 int64_t member = first_member + task / query_tiles;
                 prepare_queries(member, task % query_tiles, tiles_of(member), mine(thread));
             });
-        const int64_t lanes = split.alone() ? count : split.lanes;
+        const int64_t lanes = split.has_own_gradients() ? count : split.lanes;
         parallel_for(lanes * split.ranges, threads, [&](int64_t task, int thread) {
             int64_t lane = first_member + task / split.ranges, range = task % split.ranges;
             for (int64_t n = 0; n < split.members; ++n) {
                 int64_t member = split.member(p, lane, n);
                 if (member < 0) break;
                 k.backward(p, given, tiles_of(member),
-                           results(sums_of(member, range), reach_of(range), split.copy_of(lane, range)),
-                           member / p.key_heads, member % p.key_heads, first_of(range), first_of(range + 1), mine(thread));
+                           results(sums_of(member, range), query_reach(range), split.copy_index(lane, range)),
+                           member / p.key_heads, member % p.key_heads, range_start(range), range_start(range + 1), mine(thread));
             }
         });
         parallel_for(count * query_tiles, threads, [&](int64_t task, int) {
@@ -341,13 +341,13 @@ struct Run {
 
 void backward(const Problem& p, const ForwardResults& results, const Gradients& g, int threads) {
     if (p.batch * p.heads * p.queries * p.keys == 0) return;
-    BackwardGiven given = {g.output, results.output, results.normalizer, results.rounding, g.lse, g.log_weight,
+    BackwardInputs given = {g.output, results.output, results.normalizer, results.rounding, g.lse, g.log_weight,
                            g.column, g.top_keys,     g.top,       g.rows,           g.rows_weights};
     Run run(p, kernels_for(p), given, g, threads);
     if (run.split.ranges == 1)
-        run.whole();
+        run.run_by_head();
     else
-        run.in_ranges();
+        run.run_by_range();
     run.bias.finish();
     run.table.finish();
 }

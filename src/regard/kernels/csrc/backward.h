@@ -22,7 +22,7 @@ template <class A>
 struct Backward {
     typedef typename A::number number;
     typedef typename A::unit unit;
-    typedef typename A::stored stored;
+    typedef typename A::storage storage;
     typedef PackKeys<A> Pack;
     static constexpr int width = lanes<number>;
     static constexpr int64_t unit_tile = tile / A::per_unit;  // units along 64 numbers
@@ -30,30 +30,30 @@ struct Backward {
 
     // ---- sizes of packed tiles, in bytes ----
 
-    static size_t of_columns(int64_t width_of) { return sizeof(unit) * (size_t)(units_of<A>(width_of) * tile); }
-    static size_t of_rows(int64_t width_of) { return sizeof(unit) * (size_t)(tile * Pack::unit_stride(width_of)); }
-    static size_t of_paired_rows(int64_t width_of) {
-        return A::per_unit == 1 ? 0 : sizeof(unit) * (size_t)(unit_tile * padded<A>(width_of));
+    static size_t column_bytes(int64_t width_of) { return sizeof(unit) * (size_t)(count_units<A>(width_of) * tile); }
+    static size_t row_bytes(int64_t width_of) { return sizeof(unit) * (size_t)(tile * Pack::unit_stride(width_of)); }
+    static size_t paired_row_bytes(int64_t width_of) {
+        return A::per_unit == 1 ? 0 : sizeof(unit) * (size_t)(unit_tile * padded_width<A>(width_of));
     }
 
     static BackwardSizes sizes(const Problem& p) {
         BackwardSizes s;
-        s.key = of_columns(p.head_dim);
-        s.key_rows = sizeof(unit) * (size_t)(unit_tile * padded<A>(p.head_dim));
-        s.value = of_columns(p.value_dim);
-        s.query = of_rows(p.head_dim);
-        s.query_rows = of_paired_rows(p.head_dim);
-        s.output = of_rows(p.value_dim);
-        s.output_rows = of_paired_rows(p.value_dim);
+        s.key = column_bytes(p.head_dim);
+        s.key_rows = sizeof(unit) * (size_t)(unit_tile * padded_width<A>(p.head_dim));
+        s.value = column_bytes(p.value_dim);
+        s.query = row_bytes(p.head_dim);
+        s.query_rows = paired_row_bytes(p.head_dim);
+        s.output = row_bytes(p.value_dim);
+        s.output_rows = paired_row_bytes(p.value_dim);
         s.row_numbers = sizeof(number) * (size_t)tile;
-        s.grad_query = sizeof(number) * (size_t)(tile * padded<A>(p.head_dim));
+        s.grad_query = sizeof(number) * (size_t)(tile * padded_width<A>(p.head_dim));
         s.weights = sizeof(number) * (size_t)(p.queries * tile + tile + width);  // and a largest score each, whole vectors
         s.number = sizeof(number);
         ScratchLayout c{nullptr};
         carve(c, p, nullptr);
-        s.scratch = c.used;
+        s.scratch = c.used_bytes;
         s.pack_scratch =
-            sizeof(stored) * (size_t)(tile * (Pack::number_stride(p.head_dim) + Pack::number_stride(p.value_dim)));
+            sizeof(storage) * (size_t)(tile * (Pack::number_stride(p.head_dim) + Pack::number_stride(p.value_dim)));
         return s;
     }
 
@@ -62,29 +62,29 @@ struct Backward {
     static void pack_keys(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile,
                           const BackwardTiles& into, char* scratch) {
         const BackwardSizes& s = *into.size;
-        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile), height = Pack::whole_height(count);
+        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile), height = Pack::padded_height(count);
         int64_t key_stride = Pack::number_stride(p.head_dim), value_stride = Pack::number_stride(p.value_dim);
         char* packed_rows = into.key_rows + s.key_rows * (size_t)key_tile;
-        stored* key_rows = A::per_unit == 1 ? (stored*)packed_rows : (stored*)scratch;
-        stored* value_rows = (stored*)scratch + tile * key_stride;
+        storage* key_rows = A::per_unit == 1 ? (storage*)packed_rows : (storage*)scratch;
+        storage* value_rows = (storage*)scratch + tile * key_stride;
         Pack::read(p, batch, key_head, first, count, key_rows, value_rows);
-        Pack::columns_of(key_rows, key_stride, height, p.head_dim, (unit*)(into.key + s.key * (size_t)key_tile));
-        Pack::columns_of(value_rows, value_stride, height, p.value_dim,
+        Pack::write_columns(key_rows, key_stride, height, p.head_dim, (unit*)(into.key + s.key * (size_t)key_tile));
+        Pack::write_columns(value_rows, value_stride, height, p.value_dim,
                          (unit*)(into.value + s.value * (size_t)key_tile));
         if (A::per_unit > 1)
-            Pack::paired_rows(key_rows, key_stride, height, padded<A>(p.head_dim), (unit*)packed_rows);
+            Pack::write_paired_rows(key_rows, key_stride, height, padded_width<A>(p.head_dim), (unit*)packed_rows);
     }
 
     // One tile of queries, of head `in_group` of those that share the key head: q, dO, the normalizer and delta.
-    static void pack_queries(const Problem& p, const BackwardGiven& g, int64_t batch, int64_t head,
+    static void pack_queries(const Problem& p, const BackwardInputs& g, int64_t batch, int64_t head,
                              int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch) {
         const BackwardSizes& s = *into.size;
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
-        int64_t first = query_tile * tile, rows = smaller(p.queries - first, tile), height = Pack::whole_height(rows);
+        int64_t first = query_tile * tile, rows = min_of(p.queries - first, tile), height = Pack::padded_height(rows);
         int64_t query_stride = Pack::number_stride(p.head_dim), output_stride = Pack::number_stride(p.value_dim);
-        stored* query = (stored*)(into.query + s.query * at);
-        stored* grad_output = (stored*)(into.output + s.output * at);
-        stored* output = (stored*)scratch;
+        storage* query = (storage*)(into.query + s.query * at);
+        storage* grad_output = (storage*)(into.output + s.output * at);
+        storage* output = (storage*)scratch;
         read_rows(p.query, p.query.at(batch, head, first, 0), rows, height, p.head_dim, query, query_stride);
         read_rows(g.grad_output, g.grad_output.at(batch, head, first, 0), rows, height, p.value_dim, grad_output,
                   output_stride);
@@ -100,17 +100,17 @@ struct Backward {
         }
         for (int64_t i = 0; i < rows; ++i) {
             const Normalizer<number> normalizer = Normalizer<number>::read(g.normalizer, batch, head, first + i);
-            if (!normalizer.takes_part()) {
-                memset(query + i * query_stride, 0, sizeof(stored) * (size_t)query_stride);
-                memset(grad_output + i * output_stride, 0, sizeof(stored) * (size_t)output_stride);
+            if (!normalizer.is_active()) {
+                memset(query + i * query_stride, 0, sizeof(storage) * (size_t)query_stride);
+                memset(grad_output + i * output_stride, 0, sizeof(storage) * (size_t)output_stride);
                 continue;
             }
             active |= (uint64_t)1 << i;
             largest[i] = normalizer.largest, log_sum[i] = normalizer.log_sum;
-            delta[i] = delta_of((const unit*)(output + i * output_stride),
+            delta[i] = compute_delta((const unit*)(output + i * output_stride),
                                 (const unit*)(grad_output + i * output_stride), p.value_dim, log_sum[i]);
             if (delta[i] != delta[i])  // an output that overflowed, where nothing came back for it
-                delta[i] = dot_where_needed(output + i * output_stride, grad_output + i * output_stride, p.value_dim);
+                delta[i] = dot_nonzero(output + i * output_stride, grad_output + i * output_stride, p.value_dim);
         }
         if (g.rounding) {
             read_rows(g.rounding, g.rounding.at(batch, head, first, 0), rows, rows, p.value_dim, output, output_stride);
@@ -120,29 +120,29 @@ struct Backward {
         }
         ((uint64_t*)into.active)[at] = active;
         if (A::per_unit == 1) return;  // rows are the same whichever way they are multiplied
-        Pack::paired_rows(query, query_stride, height, padded<A>(p.head_dim),
+        Pack::write_paired_rows(query, query_stride, height, padded_width<A>(p.head_dim),
                           (unit*)(into.query_rows + s.query_rows * at));
-        Pack::paired_rows(grad_output, output_stride, height, padded<A>(p.value_dim),
+        Pack::write_paired_rows(grad_output, output_stride, height, padded_width<A>(p.value_dim),
                           (unit*)(into.output_rows + s.output_rows * at));
     }
 
     static REGARD_INLINE number dot(const unit* a, const unit* b, int64_t count) {
         vec<number> sum = {};
         for (int64_t k = 0; k < count; k += lanes<unit>) sum = A::multiply_add_vectors(load(a + k), load(b + k), sum);
-        return sum_of_lanes<number>(sum);
+        return sum_lanes<number>(sum);
     }
 
     // dO . o. Where one key has all the weight, o is its value, and D - delta is the difference of two equal numbers. So
     // they are summed in the same order, and it is 0: a rounding error would be multiplied with keys of any size.
-    static REGARD_INLINE number delta_of(const unit* output, const unit* grad_output, int64_t width_of, number log_sum) {
+    static REGARD_INLINE number compute_delta(const unit* output, const unit* grad_output, int64_t width_of, number log_sum) {
         if (log_sum != 0) return dot(output, grad_output, Pack::unit_stride(width_of));
         vec<number> sum = {};  // the same in each lane
-        for (int64_t k = 0; k < units_of<A>(width_of); ++k)
+        for (int64_t k = 0; k < count_units<A>(width_of); ++k)
             sum = A::multiply_add(grad_output[k], broadcast(output[k]), sum);
         return sum[0];
     }
 
-    static number dot_where_needed(const stored* a, const stored* b, int64_t count) {
+    static number dot_nonzero(const storage* a, const storage* b, int64_t count) {
         number sum = 0;
         for (int64_t k = 0; k < count; ++k)
             if (widen(b[k]) != 0) sum += widen(a[k]) * widen(b[k]);
@@ -151,49 +151,49 @@ struct Backward {
 
     // ---- one range of key tiles ----
 
-    static constexpr int together = 4;  // key tiles whose largest score is taken at once by normalize_queries
+    static constexpr int tiles_together = 4;  // key tiles whose largest score is taken at once by normalize_queries
 
     const Problem& p;
-    const BackwardGiven& g;
+    const BackwardInputs& g;
     const BackwardTiles& tiles;
     const BackwardResults& results;
     const BackwardSizes& size;
     int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
-    bool biased;
+    bool has_bias;
     number times;  // of the difference of two scores, in the exponent; negative where the scale is, as scores are products
     number keep_scale;
     uint32_t threshold;
-    number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed, *sums;
+    number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed_sums, *sums;
     unit *paired_weights, *paired_inner, *inner_rows;
     uint64_t* bits;
 
     static void carve(ScratchLayout& c, const Problem& p, Backward* b) {
-        number* grad_key = c.take<number>(tile * padded<A>(p.head_dim));
-        number* grad_value = c.take<number>(tile * padded<A>(p.value_dim));
+        number* grad_key = c.take<number>(tile * padded_width<A>(p.head_dim));
+        number* grad_value = c.take<number>(tile * padded_width<A>(p.value_dim));
         number* weights = c.take<number>(tile * tile);
         number* inner = c.take<number>((A::per_unit == 1 ? tile : strip) * tile);
         number* bias_rows = c.take<number>(strip * tile);
         number* exponents = c.take<number>(tile * tile);
         number* extra = c.take<number>(strip * tile);
-        number* skewed = c.take<number>(width * skewed_row);
+        number* skewed_sums = c.take<number>(width * skewed_row);
         unit* paired_weights = c.take<unit>(A::per_unit == 1 ? 0 : unit_tile * tile);
         unit* paired_inner = c.take<unit>(A::per_unit == 1 ? 0 : unit_tile * tile);
         unit* inner_rows = c.take<unit>(A::per_unit == 1 ? 0 : tile * unit_tile);
-        uint64_t* bits = c.take<uint64_t>(together * tile);
-        number* sums = c.take<number>(decoded_rows * width);
+        uint64_t* bits = c.take<uint64_t>(tiles_together * tile);
+        number* sums = c.take<number>(max_decode_rows * width);
         if (!b) return;
         b->grad_key = grad_key, b->grad_value = grad_value, b->weights = weights, b->inner = inner;
-        b->bias_rows = bias_rows, b->exponents = exponents, b->extra = extra, b->skewed = skewed;
+        b->bias_rows = bias_rows, b->exponents = exponents, b->extra = extra, b->skewed_sums = skewed_sums;
         b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits, b->sums = sums;
     }
 
-    Backward(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, const BackwardResults& results,
+    Backward(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, const BackwardResults& results,
              int64_t batch, char* scratch)
         : p(p), g(g), tiles(tiles), results(results), size(*tiles.size), batch(batch) {
-        head_stride = padded<A>(p.head_dim), value_stride = padded<A>(p.value_dim);
+        head_stride = padded_width<A>(p.head_dim), value_stride = padded_width<A>(p.value_dim);
         query_units = Pack::unit_stride(p.head_dim), output_units = Pack::unit_stride(p.value_dim);
-        biased = p.bias || p.table;
-        times = (number)((biased ? 1 : p.scale) * log2_e);
+        has_bias = p.bias || p.table;
+        times = (number)((has_bias ? 1 : p.scale) * log2_e);
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
         keep_scale = (number)(1 / (1 - p.dropout));
         ScratchLayout c{scratch};
@@ -201,7 +201,7 @@ struct Backward {
     }
 
     // dK and dV of key tiles first .. stop - 1, and what they add to dQ (results.grad_query), bias and table.
-    static void run(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles,
+    static void run(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles,
                     const BackwardResults& results, int64_t batch, int64_t key_head, int64_t first, int64_t stop,
                     char* scratch) {
         Backward b(p, g, tiles, results, batch, scratch);
@@ -212,7 +212,7 @@ struct Backward {
             memset(b.grad_value, 0, sizeof(number) * (size_t)(tile * b.value_stride));
             for (int64_t h = 0; h < group; ++h) {
                 b.in_group = h, b.head = key_head * group + h;
-                b.all_queries(j);
+                b.process_queries(j);
             }
             b.finish_keys(key_head, j);
         }
@@ -221,23 +221,23 @@ struct Backward {
     // The sums of the tiles of queries that a range of keys may be seen by.
     static void clear_queries(const Problem& p, const BackwardSizes& size, const BackwardResults& results) {
         const int64_t first = results.first_query_tile, past = results.past_query_tile;
-        const int64_t rows = smaller(p.queries, past * tile) - first * tile;
+        const int64_t rows = min_of(p.queries, past * tile) - first * tile;
         if (rows <= 0) return;
         for (int64_t h = 0; h < p.group(); ++h)
             memset(results.grad_query + size.grad_query * (size_t)(h * p.query_tiles() + first), 0,
                    size.grad_query / tile * (size_t)rows);
     }
 
-    void all_queries(int64_t key_tile) {
+    void process_queries(int64_t key_tile) {
         MaskView view(p, batch, head);
         int64_t first, stop;
         view.query_tile_range(key_tile, &first, &stop);
         for (int64_t i = first; i < stop; ++i) {
-            int32_t bitmap = bitmap_of(view, i, key_tile);
+            int32_t bitmap = find_bitmap(view, i, key_tile);
             if (bitmap == -2) continue;
-            Fill fill = view.look(i, key_tile, bitmap, bits);
+            Fill fill = view.read_tile(i, key_tile, bitmap, bits);
             if (fill == Fill::empty) continue;
-            int64_t rows = smaller(p.queries - i * tile, tile);
+            int64_t rows = min_of(p.queries - i * tile, tile);
             uint64_t active = ((const uint64_t*)tiles.active)[in_group * p.query_tiles() + i];
             bool partial = fill == Fill::partial;
             if (active != bit_range(0, rows)) {
@@ -246,25 +246,25 @@ struct Backward {
                     bits[r] = active >> r & 1 ? (partial ? bits[r] : ~(uint64_t)0) : 0;
                 partial = true;
             }
-            pair_of_tiles(i, key_tile, rows, partial);
+            process_tile_pair(i, key_tile, rows, partial);
         }
     }
 
     // Five products, each over all strips before the next, so that what is multiplied from the right stays in the first
     // cache: scores and weights; D and dS; dQ; dV; dK.
-    void pair_of_tiles(int64_t query_tile, int64_t key_tile, int64_t rows, bool partial) {
+    void process_tile_pair(int64_t query_tile, int64_t key_tile, int64_t rows, bool partial) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
         auto each_strip = [&](auto body) {
             for_strips(rows, [&](int64_t first, auto n) {
                 int32_t from, stop;
-                Forward<A>::template vectors_seen<decltype(n)::value>({key_tile, partial}, bits + first, &from, &stop);
+                Forward<A>::template find_visible_vectors<decltype(n)::value>({key_tile, partial}, bits + first, &from, &stop);
                 body(first, n, from, stop);
             });
         };
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             weigh<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
         });
-        if (results.grad_table) memset(skewed, 0, sizeof(number) * (size_t)(width * skewed_row));
+        if (results.grad_table) memset(skewed_sums, 0, sizeof(number) * (size_t)(width * skewed_row));
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             differentiate<decltype(n)::value>(query_tile, key_tile, at, first, from, stop, partial);
         });
@@ -272,14 +272,14 @@ struct Backward {
         each_strip([&](int64_t first, auto n, int32_t from, int32_t stop) {
             add_to_queries<decltype(n)::value>(key_tile, at, first, from, stop);
         });
-        add_to_keys(at, rows, smaller(p.keys - key_tile * tile, tile), partial);
+        add_to_keys(at, rows, min_of(p.keys - key_tile * tile, tile), partial);
     }
 
     // Weights of a strip of queries: vectors from .. stop of the tile's keys, the others are set to 0.
     template <int n>
     REGARD_INLINE void weigh(int64_t query_tile, int64_t key_tile, size_t at, int64_t first, int32_t from,
                              int32_t stop, bool partial) {
-        if (tiles.weights && !g.watched()) return recall_weights<n>(key_tile, at, first, from, stop, partial);
+        if (tiles.weights && !g.has_statistics()) return load_weights<n>(key_tile, at, first, from, stop, partial);
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
         const Normalizers normalizers(*this, at, first);
@@ -287,20 +287,20 @@ struct Backward {
         const uint64_t* allowed = bits + first;
         int64_t first_query = query_tile * tile + first;
         BiasRows<number> bias{p, batch, head};
-        bool watched = g.watched();
+        bool has_statistics = g.has_statistics();
         const number* added[n];
-        if (biased)
+        if (has_bias)
             for (int r = 0; r < n; ++r)
                 added[r] = bias.read(first_query + r, key_tile * tile, bias_rows + r * tile);
         if (partial) clear_outside<n>(to, from, stop);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
-            multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
+            multiply(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
             normalizers.to_exponents(s, added, v0);
             s.each([&](int r, int v, vec<number>& x) {
                 int64_t c = r * tile + (v0 + v) * width;
-                if (watched) store(exponents + first * tile + c, x);
+                if (has_statistics) store(exponents + first * tile + c, x);
                 vec<number> w = exp2<A::degree>(x);
                 if (partial) w = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), w, vec<number>{});
                 store(to + c, w);
@@ -312,18 +312,18 @@ struct Backward {
     // -log2 l. The difference of two scores comes first: see normalizer.h.
     struct Normalizers {
         number scale, times;
-        bool biased;
+        bool has_bias;
         const number *largest, *log_sum;
 
         REGARD_INLINE Normalizers(const Backward& b, size_t at, int64_t first)
-            : scale((number)b.p.scale), times(b.times), biased(b.biased),
+            : scale((number)b.p.scale), times(b.times), has_bias(b.has_bias),
               largest((const number*)(b.tiles.largest + b.size.row_numbers * at) + first),
               log_sum((const number*)(b.tiles.log_sum + b.size.row_numbers * at) + first) {}
 
         // From products of rows with the vectors from v0 on, whose biases are `added`.
         template <class S>
         REGARD_INLINE void to_exponents(S& s, const number* const* added, int64_t v0) const {
-            if (biased)
+            if (has_bias)
                 s.each([&](int r, int v, vec<number>& x) {
                     x = multiply_add(x, broadcast(scale), load(added[r] + (v0 + v) * width));
                 });
@@ -335,9 +335,9 @@ struct Backward {
 
     // The same from weights that normalize_queries left, relative to the largest score that it had seen by then.
     template <int n>
-    REGARD_INLINE void recall_weights(int64_t key_tile, size_t at, int64_t first, int32_t from, int32_t stop,
+    REGARD_INLINE void load_weights(int64_t key_tile, size_t at, int64_t first, int32_t from, int32_t stop,
                                       bool partial) {
-        const KeptWeights kept(*this, key_tile);
+        const SavedWeights kept(*this, key_tile);
         const Exponents in(*this);
         const number* largest = (const number*)(tiles.largest + size.row_numbers * at) + first;
         const number* log_sum = (const number*)(tiles.log_sum + size.row_numbers * at) + first;
@@ -373,28 +373,28 @@ struct Backward {
         number *w_to = weights + first * tile, *d_to = A::per_unit == 1 ? inner + first * tile : inner;
         const uint64_t* allowed = bits + first;
         int64_t first_query = query_tile * tile + first;
-        bool watched = g.watched();
-        DropoutMask coins[n];
+        bool has_statistics = g.has_statistics();
+        DropoutMask drop_mask[n];
         if (threshold)
             for (int r = 0; r < n; ++r)
-                coins[r] = DropoutMask(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
-        if (watched)
+                drop_mask[r] = DropoutMask(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
+        if (has_statistics)
             for (int r = 0; r < n; ++r) read_extra(first_query + r, key_tile, extra + r * tile);
         if (partial) clear_outside<n>(d_to, from, stop);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> d;
             d.clear();
-            multiply(d, output, output_units, 1, value + v0 * width, tile, units_of<A>(p.value_dim));
+            multiply(d, output, output_units, 1, value + v0 * width, tile, count_units<A>(p.value_dim));
             d.each([&](int r, int v, vec<number>& of_pair) {
                 int64_t c = r * tile + (v0 + v) * width;
                 vec<number> w = load(w_to + c);
                 if (threshold) {
                     uint32_t key_index = (uint32_t)(key_tile * tile + (v0 + v) * width);
-                    vec<number> kept = keep(coins[r], key_index, threshold, broadcast(keep_scale));
+                    vec<number> kept = apply_dropout(drop_mask[r], key_index, threshold, broadcast(keep_scale));
                     of_pair *= kept;
                     store(w_to + c, w * kept);
                 }
-                if (watched) of_pair += watched_part(first_query + r, exponents + first * tile + c, extra + c);
+                if (has_statistics) of_pair += statistics_part(first_query + r, exponents + first * tile + c, extra + c);
                 vec<number> ds = w * (of_pair - broadcast(delta[r]));
                 if (partial) ds = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), ds, vec<number>{});
                 store(d_to + c, ds);
@@ -416,8 +416,8 @@ struct Backward {
             int64_t to = (first + r) / 2 * tile;
             for (int64_t c = 0; c < tile; c += width) {
                 int64_t at = r * tile + c, next = at + tile;
-                store(paired_weights + to + c, Pair<A>::across(load(w + at), r + 1 < n ? load(w + next) : none));
-                store(paired_inner + to + c, Pair<A>::across(load(d + at), r + 1 < n ? load(d + next) : none));
+                store(paired_weights + to + c, Pair<A>::interleave(load(w + at), r + 1 < n ? load(w + next) : none));
+                store(paired_inner + to + c, Pair<A>::interleave(load(d + at), r + 1 < n ? load(d + next) : none));
             }
         }
         for (int r = 0; r < n; ++r)
@@ -426,7 +426,7 @@ struct Backward {
     }
 
     // What gradients of statistics add to D: a_i ln w_ij, and the rest, which `extra` holds.
-    REGARD_INLINE vec<number> watched_part(int64_t query, const number* exponent, const number* more) const {
+    REGARD_INLINE vec<number> statistics_part(int64_t query, const number* exponent, const number* more) const {
         vec<number> part = load(more);
         if (g.log_weight) {
             number a = ((const number*)g.log_weight.data)[g.log_weight.at(0, batch, head, query)];
@@ -438,7 +438,7 @@ struct Backward {
 
     // The columns' gradients, those of the largest weights, and those of asked rows, for 64 keys of a query.
     void read_extra(int64_t query, int64_t key_tile, number* to) const {
-        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
+        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
         for (int64_t j = 0; j < tile; ++j) to[j] = 0;
         if (g.column)
             for (int64_t j = 0; j < count; ++j)
@@ -503,7 +503,7 @@ struct Backward {
                 while (from < stop && !(bits[stop - 1] & strip_bits)) --stop;
                 if (from >= stop) return;
             }
-            int64_t u0 = from / A::per_unit, depth = units_of<A>(stop) - u0;
+            int64_t u0 = from / A::per_unit, depth = count_units<A>(stop) - u0;
             product<rows_of>(to + first * stride, stride, left + u0 * tile + first, right + u0 * stride, depth);
         });
     }
@@ -520,7 +520,7 @@ struct Backward {
 
     // dS added to the gradients of the bias and of the table by distance, for 64 keys of a query.
     void add_to_bias(int64_t query, int64_t key_tile, const number* ds) {
-        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile), j = 0;
+        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile), j = 0;
         const Array& b = results.bias;
         number* to = (number*)b.data + b.at(batch, head, query, first);
         if (b.stride[3] == 1)
@@ -529,15 +529,15 @@ struct Backward {
     }
 
     // The gradient of a table is dS summed along diagonals. Each row would go one place further left than the one before,
-    // so that loads would have to wait for stores that they overlap. Rows that are `width` apart share a row of `skewed`
+    // so that loads would have to wait for stores that they overlap. Rows that are `width` apart share a row of `skewed_sums`
     // instead, whole vectors apart; they are put together when the pair of tiles is done.
     //
-    //     skewed[r % width][j - (r - r % width) + 64] += dS[r][j]
-    //     table[d] += sum_b skewed[b][d + b + 64]                         d = j - r
+    //     skewed_sums[r % width][j - (r - r % width) + 64] += dS[r][j]
+    //     table[d] += sum_b skewed_sums[b][d + b + 64]                         d = j - r
     static constexpr int64_t skewed_row = 3 * tile;
 
     REGARD_INLINE void add_to_skewed(int64_t row, const number* ds) {
-        number* to = skewed + row % width * skewed_row + tile - row / width * width;
+        number* to = skewed_sums + row % width * skewed_row + tile - row / width * width;
         for (int64_t j = 0; j < tile; j += width) store(to + j, load(to + j) + load(ds + j));
     }
 
@@ -545,22 +545,22 @@ struct Backward {
         const Array& t = results.table;
         int64_t distance = (key_tile - query_tile) * tile - p.offset - p.table_lowest;
         number* to = (number*)t.data + (t.shape[2] == 1 ? 0 : head) * t.stride[2] + distance;
-        int64_t d = 1 - rows, stop = smaller(p.keys - key_tile * tile, tile);
+        int64_t d = 1 - rows, stop = min_of(p.keys - key_tile * tile, tile);
         for (; d + width <= stop; d += width) {
             vec<number> sum = load(to + d);
-            for (int64_t b = 0; b < width; ++b) sum += load(skewed + b * skewed_row + d + b + tile);
+            for (int64_t b = 0; b < width; ++b) sum += load(skewed_sums + b * skewed_row + d + b + tile);
             store(to + d, sum);
         }
         for (; d < stop; ++d)
-            for (int64_t b = 0; b < width; ++b) to[d] += skewed[b * skewed_row + d + b + tile];
+            for (int64_t b = 0; b < width; ++b) to[d] += skewed_sums[b * skewed_row + d + b + tile];
     }
 
     void finish_keys(int64_t key_head, int64_t key_tile) {
-        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile);
+        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile);
         for (int64_t j = 0; j < count; ++j) {
-            write_row_of(grad_key + j * head_stride, p.head_dim, (number)p.scale, results.key,
+            write_scaled_row(grad_key + j * head_stride, p.head_dim, (number)p.scale, results.key,
                          results.key.at(batch, key_head, first + j, 0));
-            write_row_of(grad_value + j * value_stride, p.value_dim, (number)1, results.value,
+            write_scaled_row(grad_value + j * value_stride, p.value_dim, (number)1, results.value,
                          results.value.at(batch, key_head, first + j, 0));
         }
     }
@@ -569,7 +569,7 @@ struct Backward {
     // range reaches the tile there is one all the same, its content arbitrary.
     static void finish_queries(const Problem& p, int64_t batch, int64_t head, int64_t query_tile, char* buffers,
                                size_t step, int64_t count, const Array& grad_query) {
-        int64_t stride = padded<A>(p.head_dim), first = query_tile * tile, rows = smaller(p.queries - first, tile);
+        int64_t stride = padded_width<A>(p.head_dim), first = query_tile * tile, rows = min_of(p.queries - first, tile);
         number* sum = (number*)buffers;
         if (count == 0) memset(sum, 0, sizeof(number) * (size_t)(rows * stride));
         for (int64_t c = 1; c < count; ++c) {
@@ -577,35 +577,35 @@ struct Backward {
             for (int64_t k = 0; k < rows * stride; k += width) store(sum + k, load(sum + k) + load(more + k));
         }
         for (int64_t i = 0; i < rows; ++i)
-            write_row_of(sum + i * stride, p.head_dim, (number)p.scale, grad_query,
+            write_scaled_row(sum + i * stride, p.head_dim, (number)p.scale, grad_query,
                          grad_query.at(batch, head, first + i, 0));
     }
 
     // What needs all keys of one tile of queries before there are gradients: its normalizers, where weights are kept of it,
     // and what statistics add to delta.
-    static void prepare_queries(const Problem& p, const BackwardGiven& g, const BackwardTiles& tiles, int64_t batch,
+    static void prepare_queries(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, int64_t batch,
                                 int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
         BackwardResults none = {};
         Backward b(p, g, tiles, none, batch, scratch);
         b.head = head, b.in_group = in_group;
         if (tiles.weights) b.normalize_queries(query_tile);
-        b.watch_queries(query_tile);
+        b.add_statistics(query_tile);
     }
 
     // What statistics add to delta: sum_j w_ij (D_ij - dO_i . v_j) - grad_lse_i.
-    void watch_queries(int64_t query_tile) {
+    void add_statistics(int64_t query_tile) {
         size_t at = (size_t)(in_group * p.query_tiles() + query_tile);
-        int64_t first_query = query_tile * tile, rows = smaller(p.queries - first_query, tile);
+        int64_t first_query = query_tile * tile, rows = min_of(p.queries - first_query, tile);
         number* delta = (number*)(tiles.delta + size.row_numbers * at);
         uint64_t active = ((const uint64_t*)tiles.active)[at];
         if (g.grad_lse)
             for (int64_t i = 0; i < rows; ++i)
                 if (active >> i & 1)
                     delta[i] -= ((const number*)g.grad_lse.data)[g.grad_lse.at(0, batch, head, first_query + i)];
-        if (!g.watched()) return;
+        if (!g.has_statistics()) return;
         for_strips_of_keys<1>(query_tile, active, [&](const int64_t* key_tile, int, int64_t first, auto n,
                                                       const int32_t* from, const int32_t* stop) {
-            watch_strip<decltype(n)::value>(first_query + first, *key_tile, at, first, *from, *stop, delta + first);
+            add_statistics_strip<decltype(n)::value>(first_query + first, *key_tile, at, first, *from, *stop, delta + first);
         });
     }
 
@@ -613,22 +613,22 @@ struct Backward {
     // from, stop) with the bits of what the rows that take part may see, and the vectors of each tile that hold it.
     template <int most, class Body>
     REGARD_INLINE void for_strips_of_keys(int64_t query_tile, uint64_t active, Body body) {
-        const int64_t rows = smaller(p.queries - query_tile * tile, tile);
+        const int64_t rows = min_of(p.queries - query_tile * tile, tile);
         MaskView view(p, batch, head);
-        TilesOfQuery of_query(view, query_tile);
-        TileOfKeys found[most];
+        KeyTileIterator of_query(view, query_tile);
+        KeyTile found[most];
         while (int count = of_query.next(most, found, bits)) {
             int64_t key_tiles[most];
             for (int t = 0; t < count; ++t) {
                 key_tiles[t] = found[t].index;
                 uint64_t* seen = bits + t * tile;
                 for (int64_t r = 0; r < rows; ++r)
-                    seen[r] = active >> r & 1 ? (found[t].partial ? seen[r] : ~(uint64_t)0) : 0;
+                    seen[r] = active >> r & 1 ? (found[t].is_partial ? seen[r] : ~(uint64_t)0) : 0;
             }
             for_strips(rows, [&](int64_t first, auto n) {
                 int32_t from[most], stop[most];
                 for (int t = 0; t < count; ++t)
-                    Forward<A>::template vectors_seen<decltype(n)::value>({key_tiles[t], true}, bits + t * tile + first,
+                    Forward<A>::template find_visible_vectors<decltype(n)::value>({key_tiles[t], true}, bits + t * tile + first,
                                                                           &from[t], &stop[t]);
                 body(key_tiles, count, first, n, from, stop);
             });
@@ -644,10 +644,10 @@ struct Backward {
         number* log_sum = (number*)(tiles.log_sum + size.row_numbers * at);
         uint64_t& active = ((uint64_t*)tiles.active)[at];
         const Exponents in(*this);
-        const int64_t rows = smaller(p.queries - query_tile * tile, tile);  // of the others the weights are 0 already
+        const int64_t rows = min_of(p.queries - query_tile * tile, tile);  // of the others the weights are 0 already
         for (int64_t r = 0; r < rows; ++r) largest[r] = -infinity;
         memset(sums, 0, sizeof(number) * (size_t)(rows * width));
-        for_strips_of_keys<together>(query_tile, active, [&](const int64_t* key_tiles, int count, int64_t first, auto n,
+        for_strips_of_keys<tiles_together>(query_tile, active, [&](const int64_t* key_tiles, int count, int64_t first, auto n,
                                                              const int32_t* from, const int32_t* stop) {
             normalize_strip<decltype(n)::value>(query_tile * tile + first, key_tiles, count, at, first, from, stop, in,
                                                 largest + first);
@@ -658,28 +658,28 @@ struct Backward {
                 largest[r] = 0, log_sum[r] = infinity;
                 continue;
             }
-            const double sum = sum_of_lanes<number>(load(sums + r * width));
+            const double sum = sum_lanes<number>(load(sums + r * width));
             const Normalizer<number> found = {in.sign * largest[r], (number)(log(sum) * log2_e)};
-            const bool takes_part = found.takes_part() && largest[r] < infinity;
-            if (!takes_part) active &= ~((uint64_t)1 << r);
-            largest[r] = takes_part ? found.largest : 0, log_sum[r] = takes_part ? found.log_sum : infinity;
+            const bool is_active = found.is_active() && largest[r] < infinity;
+            if (!is_active) active &= ~((uint64_t)1 << r);
+            largest[r] = is_active ? found.largest : 0, log_sum[r] = is_active ? found.log_sum : infinity;
         }
     }
 
     // As in Forward: scores are products of queries that a negative scale negates, or final.
     struct Exponents {
-        number of_product, sign, times;  // score = of_product * product + bias; a difference of scores in the exponent
+        number product_scale, sign, times;  // score = product_scale * product + bias; a difference of scores in the exponent
         explicit REGARD_INLINE Exponents(const Backward& b) {
             sign = b.times > 0 ? 1 : b.times < 0 ? -1 : 0;
-            of_product = b.biased ? (number)b.p.scale : sign;
+            product_scale = b.has_bias ? (number)b.p.scale : sign;
             times = b.times == 0 ? 1 : sign * b.times;
         }
     };
 
     // Where a tile's weights lie, and for which largest score of each query.
-    struct KeptWeights {
+    struct SavedWeights {
         number *rows, *largest;
-        REGARD_INLINE KeptWeights(const Backward& b, int64_t key_tile) {
+        REGARD_INLINE SavedWeights(const Backward& b, int64_t key_tile) {
             rows = (number*)(b.tiles.weights + b.size.weights * (size_t)(b.in_group * b.p.key_tiles() + key_tile));
             largest = rows + b.p.queries * tile;
         }
@@ -696,7 +696,7 @@ struct Backward {
             score_strip<n>(first_query, key_tiles[t], at, first, from[t], stop[t], bits + t * tile + first, in, highest);
         number shrink[padded_strip] = {};
         for (int r = 0; r < n; ++r) {
-            const number highest_of_row = largest_lane<number>(highest[r]), old = largest[r];
+            const number highest_of_row = max_lane<number>(highest[r]), old = largest[r];
             largest[r] = highest_of_row > old ? highest_of_row : old;
             shrink[r] = largest[r] == -infinity ? 0 : (old - largest[r]) * in.times;
         }
@@ -705,7 +705,7 @@ struct Backward {
             const vec<number> base = broadcast(largest[r] == -infinity ? 0 : largest[r]);  // 0: it has seen nothing yet
             vec<number> sum = {};
             for (int t = 0; t < count; ++t) {
-                number* weight = KeptWeights(*this, key_tiles[t]).rows + (first + r) * tile;
+                number* weight = SavedWeights(*this, key_tiles[t]).rows + (first + r) * tile;
                 for (int64_t c = from[t] * width; c < stop[t] * width; c += width) {
                     const vec<number> w = exp2<A::degree>((load(weight + c) - base) * broadcast(in.times));
                     sum += w;
@@ -716,7 +716,7 @@ struct Backward {
             store(total, multiply_add(load(total), broadcast(shrink[r]), sum));
         }
         for (int t = 0; t < count; ++t)
-            memcpy(KeptWeights(*this, key_tiles[t]).largest + first, largest, sizeof(number) * n);
+            memcpy(SavedWeights(*this, key_tiles[t]).largest + first, largest, sizeof(number) * n);
     }
 
     // Scores of a strip and one tile of keys, where the weights will be; -infinity where `allowed` forbids.
@@ -727,18 +727,18 @@ struct Backward {
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
         BiasRows<number> bias{p, batch, head};
         const number* added[n];
-        if (biased)
+        if (has_bias)
             for (int r = 0; r < n; ++r)
                 added[r] = bias.read(first_query + r, key_tile * tile, bias_rows + r * tile);
-        number* to = KeptWeights(*this, key_tile).rows + first * tile;
+        number* to = SavedWeights(*this, key_tile).rows + first * tile;
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
-            multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
+            multiply(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
             s.each([&](int r, int v, vec<number>& x) {
                 vec<number> plus = {};
-                if (biased) plus = load(added[r] + (v0 + v) * width);
-                x = multiply_add(x, broadcast(in.of_product), plus);
+                if (has_bias) plus = load(added[r] + (v0 + v) * width);
+                x = multiply_add(x, broadcast(in.product_scale), plus);
                 x = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), x, broadcast(-infinity));
                 highest[r] = maximum(highest[r], x);
             });
@@ -747,7 +747,7 @@ struct Backward {
     }
 
     template <int n>
-    REGARD_INLINE void watch_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
+    REGARD_INLINE void add_statistics_strip(int64_t first_query, int64_t key_tile, size_t at, int64_t first, int32_t from,
                                    int32_t stop, number* delta) {
         const unit* query = (const unit*)(tiles.query + size.query * at) + first * query_units;
         const unit* key = (const unit*)(tiles.key + size.key * (size_t)key_tile);
@@ -763,16 +763,16 @@ struct Backward {
         for_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
             s.clear();
-            multiply(s, query, query_units, 1, key + v0 * width, tile, units_of<A>(p.head_dim));
+            multiply(s, query, query_units, 1, key + v0 * width, tile, count_units<A>(p.head_dim));
             normalizers.to_exponents(s, added, v0);
             s.each([&](int r, int v, vec<number>& x) {
                 int64_t c = r * tile + (v0 + v) * width;
                 store(exponents + c, x);
-                vec<number> part = exp2<A::degree>(x) * watched_part(first_query + r, exponents + c, extra + c);
+                vec<number> part = exp2<A::degree>(x) * statistics_part(first_query + r, exponents + c, extra + c);
                 sum[r] += select((uint32_t)(bits[first + r] >> ((v0 + v) * width)), part, vec<number>{});
             });
         });
-        for (int r = 0; r < n; ++r) delta[r] += sum_of_lanes<number>(sum[r]);
+        for (int r = 0; r < n; ++r) delta[r] += sum_lanes<number>(sum[r]);
     }
 };
 

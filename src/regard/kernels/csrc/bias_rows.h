@@ -11,14 +11,14 @@ struct BiasRows {
     const Problem& p;
     int64_t batch, head;
 
-    REGARD_INLINE bool any() const { return (bool)p.bias || (bool)p.table; }
+    REGARD_INLINE bool has_bias() const { return (bool)p.bias || (bool)p.table; }
 
     // The bias of 64 keys from `first`: the table itself where there is nothing else, or written to `to`. What stands for
     // keys after the last is not to be used.
     REGARD_INLINE const Number* read(int64_t query, int64_t first, Number* to) const {
-        const Number* row = p.table ? of_distance(first - (query + p.offset)) : nullptr;
+        const Number* row = p.table ? table_row(first - (query + p.offset)) : nullptr;
         if (!p.bias && row) return row;
-        int64_t count = p.bias ? smaller(p.keys - first, tile) : 0;
+        int64_t count = p.bias ? min_of(p.keys - first, tile) : 0;
         if (p.bias) {
             const Array& b = p.bias;
             int64_t at = b.at(batch, head, query, first);
@@ -38,7 +38,7 @@ struct BiasRows {
   private:
     static constexpr int n = lanes<Number>;
 
-    REGARD_INLINE const Number* of_distance(int64_t distance) const {
+    REGARD_INLINE const Number* table_row(int64_t distance) const {
         return (const Number*)p.table.data + p.table.at(0, 0, head, distance - p.table_lowest);
     }
 

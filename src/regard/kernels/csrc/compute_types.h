@@ -3,7 +3,7 @@
 //     Float32, Float64   unit = one number                     sum += a * b
 //     Bfloat16           unit = two bfloat16 numbers           sum += a0 * b0 + a1 * b1, in float32 (AVX512_BF16)
 //
-// So a row of n numbers is units_of(n) units long, and the kernels are the same for all.
+// So a row of n numbers is count_units(n) units long, and the kernels are the same for all.
 #pragma once
 
 #include "simd.h"
@@ -13,7 +13,7 @@ namespace REGARD_ISA_NAMESPACE {
 
 struct Float32 {
     typedef float number;  // what sums are held in
-    typedef float stored;  // what a token is held in before it is packed
+    typedef float storage;  // what a token is held in before it is packed
     typedef float unit;
     static constexpr int per_unit = 1;
     static constexpr int degree = 6;
@@ -28,7 +28,7 @@ struct Float32 {
 
 struct Float64 {
     typedef double number;
-    typedef double stored;
+    typedef double storage;
     typedef double unit;
     static constexpr int per_unit = 1;
     static constexpr int degree = 12;
@@ -44,7 +44,7 @@ struct Float64 {
 #if defined(__AVX512BF16__)
 struct Bfloat16 {
     typedef float number;
-    typedef bfloat16 stored;
+    typedef bfloat16 storage;
     typedef uint32_t unit;
     static constexpr int per_unit = 2;
     static constexpr int degree = 4;
@@ -56,7 +56,7 @@ struct Bfloat16 {
         return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
     }
     // Numbers as they are multiplied: rounded to bfloat16.
-    static REGARD_INLINE vfloat rounded(vfloat x) {
+    static REGARD_INLINE vfloat round_to_bfloat16(vfloat x) {
         const __m256i half = (__m256i)_mm512_cvtneps_pbh(x);
         return (vfloat)_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
     }
@@ -64,13 +64,13 @@ struct Bfloat16 {
 #endif
 
 template <class A>
-REGARD_INLINE int64_t units_of(int64_t numbers) {
+REGARD_INLINE int64_t count_units(int64_t numbers) {
     return (numbers + A::per_unit - 1) / A::per_unit;
 }
 
 // Rows of a packed matrix are whole vectors long.
 template <class A>
-REGARD_INLINE int64_t padded(int64_t columns) {
+REGARD_INLINE int64_t padded_width(int64_t columns) {
     constexpr int64_t width = lanes<typename A::number>;
     return (columns + width - 1) / width * width;
 }

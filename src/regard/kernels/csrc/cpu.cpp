@@ -31,21 +31,21 @@ uint64_t saved_states() {
     return (uint64_t{high} << 32) | low;
 }
 
-bool has(uint32_t bits, int bit) { return (bits >> bit) & 1u; }
+bool has_bit(uint32_t bits, int bit) { return (bits >> bit) & 1u; }
 
 Isa best_isa() {
     const Registers basic = cpuid(1, 0), extended = cpuid(7, 0), more = cpuid(7, 1);
-    const bool xgetbv = has(basic.ecx, 27);
+    const bool xgetbv = has_bit(basic.ecx, 27);
     if (!xgetbv) return Isa::portable;
     const uint64_t states = saved_states();
     const bool ymm = (states & 0x06) == 0x06;  // SSE, AVX
     const bool zmm = (states & 0xe6) == 0xe6;  // and the mask registers, upper halves, upper sixteen
-    const bool avx = has(basic.ecx, 28), fma = has(basic.ecx, 12), f16c = has(basic.ecx, 29);
-    const bool avx2 = ymm && avx && fma && f16c && has(extended.ebx, 5);
+    const bool avx = has_bit(basic.ecx, 28), fma = has_bit(basic.ecx, 12), f16c = has_bit(basic.ecx, 29);
+    const bool avx2 = ymm && avx && fma && f16c && has_bit(extended.ebx, 5);
     if (!avx2) return Isa::portable;
-    const bool f = has(extended.ebx, 16), dq = has(extended.ebx, 17), bw = has(extended.ebx, 30), vl = has(extended.ebx, 31);
+    const bool f = has_bit(extended.ebx, 16), dq = has_bit(extended.ebx, 17), bw = has_bit(extended.ebx, 30), vl = has_bit(extended.ebx, 31);
     if (!(zmm && f && dq && bw && vl)) return Isa::avx2;
-    return has(more.eax, 5) ? Isa::avx512_bf16 : Isa::avx512;
+    return has_bit(more.eax, 5) ? Isa::avx512_bf16 : Isa::avx512;
 }
 
 #else

@@ -7,12 +7,12 @@ namespace regard {
 
 namespace {
 
-constexpr int64_t together = 16384;  // logits in a task, about: less would not be worth another thread
+constexpr int64_t logits_per_task = 16384;  // logits in a task, about: less would not be worth another thread
 
 template <class Work>
-void for_rows(const Entropies& given, int threads, Work&& work) {
-    const int64_t in_task = divided_up(together, given.classes);
-    parallel_for(divided_up(given.rows, in_task), threads, [&](int64_t task, int) {
+void for_rows(const CrossEntropyArguments& given, int threads, Work&& work) {
+    const int64_t in_task = ceil_div(logits_per_task, given.classes);
+    parallel_for(ceil_div(given.rows, in_task), threads, [&](int64_t task, int) {
         const int64_t stop = (task + 1) * in_task < given.rows ? (task + 1) * in_task : given.rows;
         for (int64_t row = task * in_task; row < stop; ++row) work(row);
     });
@@ -20,12 +20,12 @@ void for_rows(const Entropies& given, int threads, Work&& work) {
 
 }  // namespace
 
-void cross_entropy(const Entropies& given, const EntropyResults& results, int threads) {
+void cross_entropy(const CrossEntropyArguments& given, const CrossEntropyResults& results, int threads) {
     const Kernels& k = kernels_for(given.logits.dtype);
     for_rows(given, threads, [&](int64_t row) { k.cross_entropy(given, results, row); });
 }
 
-void cross_entropy_backward(const Entropies& given, const EntropyGradients& gradients, int threads) {
+void cross_entropy_backward(const CrossEntropyArguments& given, const CrossEntropyGradients& gradients, int threads) {
     const Kernels& k = kernels_for(given.logits.dtype);
     for_rows(given, threads, [&](int64_t row) { k.cross_entropy_backward(given, gradients, row); });
 }

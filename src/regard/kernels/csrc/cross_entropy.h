@@ -27,7 +27,7 @@ struct CrossEntropy {
     typedef vec<number> numbers;
     static constexpr int width = lanes<number>, degree = sizeof(number) == 8 ? Float64::degree : Float32::degree;
 
-    static void forward(const Entropies& given, const EntropyResults& results, int64_t row) {
+    static void forward(const CrossEntropyArguments& given, const CrossEntropyResults& results, int64_t row) {
         const int64_t target = ((const int64_t*)given.targets.data)[row], classes = given.classes;
         number loss = 0, top = 0;
         double of_sum = 0;  // ln l
@@ -46,7 +46,7 @@ struct CrossEntropy {
         normalizer[0] = top, normalizer[1] = (number)(of_sum * log2_e);
     }
 
-    static void backward(const Entropies& given, const EntropyGradients& gradients, int64_t row) {
+    static void backward(const CrossEntropyArguments& given, const CrossEntropyGradients& gradients, int64_t row) {
         const int64_t target = ((const int64_t*)given.targets.data)[row], classes = given.classes;
         const T* x = (const T*)given.logits.data + row * classes;
         T* to = (T*)gradients.logits.data + row * classes;
@@ -63,12 +63,12 @@ struct CrossEntropy {
             const numbers weight = exp2<degree>(below * broadcast((number)log2_e) - broadcast(log_sum));
             store_rounded(to + v, broadcast(whole) * weight - broadcast(everywhere));
         }
-        for (; v < classes; ++v) narrow(whole * weight_of(x[v], top, log_sum) - everywhere, to + v);
-        narrow(whole * weight_of(x[target], top, log_sum) - everywhere - whole * (1 - smoothing), to + target);
+        for (; v < classes; ++v) narrow(whole * compute_weight(x[v], top, log_sum) - everywhere, to + v);
+        narrow(whole * compute_weight(x[target], top, log_sum) - everywhere - whole * (1 - smoothing), to + target);
     }
 
 private:
-    static REGARD_INLINE number weight_of(T logit, number top, number log_sum) {
+    static REGARD_INLINE number compute_weight(T logit, number top, number log_sum) {
         return (number)::exp2((double)(widen(logit) - top) * log2_e - (double)log_sum);
     }
 
@@ -76,7 +76,7 @@ private:
         numbers most = broadcast((number)-INFINITY);
         int64_t v = 0;
         for (; v + width <= classes; v += width) most = maximum(most, load_wide(x + v));
-        number top = largest_lane<number>(most);
+        number top = max_lane<number>(most);
         for (; v < classes; ++v) top = widen(x[v]) > top ? widen(x[v]) : top;
         return top;
     }
@@ -90,10 +90,10 @@ private:
             weights += exp2<degree>(difference * broadcast((number)log2_e));
             differences += difference;
         }
-        *sum = sum_of_lanes<number>(weights);
-        *below = sum_of_lanes<number>(differences);
+        *sum = sum_lanes<number>(weights);
+        *below = sum_lanes<number>(differences);
         for (; v < classes; ++v) {
-            *sum += weight_of(x[v], top, 0);
+            *sum += compute_weight(x[v], top, 0);
             *below += widen(x[v]) - top;
         }
     }

@@ -14,11 +14,11 @@ namespace regard {
 
 namespace {
 
-constexpr int64_t small_join = 1 << 16;  // numbers that one thread joins sooner than two
+constexpr int64_t min_parallel_join = 1 << 16;  // numbers that one thread joins sooner than two
 
-size_t whole_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
+size_t align_to_lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
-int64_t bytes_of(Dtype dtype) {
+int64_t item_bytes(Dtype dtype) {
     switch (dtype) {
         case Dtype::float64: return 8;
         case Dtype::float32: return 4;
@@ -26,20 +26,20 @@ int64_t bytes_of(Dtype dtype) {
     }
 }
 
-constexpr int64_t least_chunk = 8;  // key tiles
-constexpr int64_t most_in_cache = 512;  // rows times key tiles, so that their scores stay in the second cache
+constexpr int64_t min_chunk_tiles = 8;  // key tiles
+constexpr int64_t max_cached_rows = 512;  // rows times key tiles, so that their scores stay in the second cache
 
 // Key tiles in a chunk of a sequence. Memory is read from one end of a chunk's keys to the other, then its values; each
 // turn waits for it. So chunks are long, once there are enough for a few dozen cores. What else there is in the batch does
 // not count: a sequence has the same bits in any company.
 int64_t tiles_in_chunk(const Problem& p, int64_t keys) {
-    const int64_t tiles = divided_up(keys, tile), rows = std::max<int64_t>(p.group() * p.queries, 1);
-    const int64_t most = std::clamp(most_in_cache / rows, least_chunk, chunk_tiles);
-    return std::clamp(p.key_heads * tiles / 32, least_chunk, most);
+    const int64_t tiles = ceil_div(keys, tile), rows = std::max<int64_t>(p.group() * p.queries, 1);
+    const int64_t most = std::clamp(max_cached_rows / rows, min_chunk_tiles, max_chunk_tiles);
+    return std::clamp(p.key_heads * tiles / 32, min_chunk_tiles, most);
 }
 
 // Runs every chunk, then joins them. `lengths` are the keys of each batch entry, or null for the problem's.
-void in_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, const ForwardResults& results,
+void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, const ForwardResults& results,
                int threads) {
     const Kernels& k = kernels_for(p.query.dtype);
     const auto keys_of = [&](int64_t b) { return lengths ? lengths[b] : p.keys; };
@@ -48,10 +48,10 @@ void in_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, con
     int64_t* starts = of_starts.as<int64_t>();
     starts[0] = 0;
     for (int64_t b = 0; b < p.batch; ++b)
-        starts[b + 1] = starts[b] + divided_up(keys_of(b), tiles_in_chunk(p, keys_of(b)) * tile);
+        starts[b + 1] = starts[b] + ceil_div(keys_of(b), tiles_in_chunk(p, keys_of(b)) * tile);
     const int64_t tasks = starts[p.batch] * p.key_heads;
-    const size_t each = k.decode_left(p), work = whole_lines(k.decode_scratch(p));
-    Scratch left = Scratch::of<char>({tasks + threads, (int64_t)each});
+    const size_t each = k.decode_partial_bytes(p), work = align_to_lines(k.decode_scratch(p));
+    Scratch partials = Scratch::of<char>({tasks + threads, (int64_t)each});
     Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
     parallel_for(tasks, threads, [&](int64_t task, int thread) {
         int64_t b = 0, last = p.batch - 1;  // the batch entry that the task belongs to
@@ -65,22 +65,22 @@ void in_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, con
         const int64_t chunks = starts[b + 1] - starts[b], own = task - starts[b] * p.key_heads, head = own / chunks;
         const int64_t step = tiles_in_chunk(p, keys_of(b)), first = own % chunks * step;
         const int64_t slot = chunks == 1 ? tasks + thread : task;  // a chunk by itself is joined while it is at hand
-        char* here = left.as<char>() + (size_t)slot * each;
+        char* here = partials.as<char>() + (size_t)slot * each;
         k.decode_chunk(p, pages, b, head, first, first + step, here, scratch.as<char>() + (size_t)thread * work);
         if (chunks == 1) k.decode_join(p, here, 1, b, head, results);
     });
     const int64_t numbers = tasks * (int64_t)(each / sizeof(float));
-    parallel_for(p.batch * p.key_heads, numbers < small_join ? 1 : threads, [&](int64_t unit, int) {
+    parallel_for(p.batch * p.key_heads, numbers < min_parallel_join ? 1 : threads, [&](int64_t unit, int) {
         const int64_t b = unit / p.key_heads, head = unit % p.key_heads, chunks = starts[b + 1] - starts[b];
         if (chunks == 1) return;
-        char* own = left.as<char>() + (size_t)(starts[b] * p.key_heads + head * chunks) * each;
+        char* own = partials.as<char>() + (size_t)(starts[b] * p.key_heads + head * chunks) * each;
         k.decode_join(p, own, chunks, b, head, results);
     });
 }
 
 // The array from query `first` on.
-Array from_query(Array array, int axis, int64_t first) {
-    if (array) array.data = (char*)array.data + first * array.stride[axis] * bytes_of(array.dtype);
+Array slice_queries(Array array, int axis, int64_t first) {
+    if (array) array.data = (char*)array.data + first * array.stride[axis] * item_bytes(array.dtype);
     return array;
 }
 
@@ -94,25 +94,25 @@ constexpr double largest_scale = 0x1p32;
 // head is multiplied on its own. Where the two take the same time was measured on a Zen 5 with 1 to 64 queries, 16 to
 // 4,096 keys, head_dim 32 and 64, groups of 1, 4 and 8. In bfloat16 the packed form gains more. The fit is within a
 // fifth of the time but for 4 queries of 8 heads in bfloat16 (1.4).
-bool decode_suits(const Problem& p) {
+bool is_decode_suitable(const Problem& p) {
     const int64_t rows = p.group() * p.queries, gain = p.query.dtype == Dtype::bfloat16 ? 16 : 4;
-    return p.dropout == 0 && rows <= decoded_rows && p.queries * rows * gain <= p.keys && fabs(p.scale) <= largest_scale;
+    return p.dropout == 0 && rows <= max_decode_rows && p.queries * rows * gain <= p.keys && fabs(p.scale) <= largest_scale;
 }
 
 void decode(const Problem& p, const ForwardResults& results, int threads) {
-    in_chunks(p, nullptr, nullptr, results, threads);
+    decode_chunks(p, nullptr, nullptr, results, threads);
 }
 
 void paged(const Problem& p, const Pages& pages, const ForwardResults& results, int threads) {
-    if (p.group() > decoded_rows) throw std::invalid_argument("query: expected at most 64 heads to one of key_pages");
-    const int64_t step = decoded_rows / p.group();
+    if (p.group() > max_decode_rows) throw std::invalid_argument("query: expected at most 64 heads to one of key_pages");
+    const int64_t step = max_decode_rows / p.group();
     for (int64_t first = 0; first < p.queries; first += step) {
         Problem part = p;
         part.queries = p.queries - first < step ? p.queries - first : step;
         part.offset = first - p.queries;  // from the end of each sequence
-        part.query = from_query(p.query, 2, first);
-        in_chunks(part, &pages, (const int64_t*)pages.lengths.data,
-                  {from_query(results.output, 2, first), from_query(results.lse, 3, first), {}, {}}, threads);
+        part.query = slice_queries(p.query, 2, first);
+        decode_chunks(part, &pages, (const int64_t*)pages.lengths.data,
+                  {slice_queries(results.output, 2, first), slice_queries(results.lse, 3, first), {}, {}}, threads);
     }
 }
 

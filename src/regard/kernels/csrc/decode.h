@@ -6,7 +6,7 @@
 namespace regard {
 
 // Whether `decode` computes this faster than packing keys and values first.
-bool decode_suits(const Problem& problem);
+bool is_decode_suitable(const Problem& problem);
 
 // What `forward` gives. No dropout.
 void decode(const Problem& problem, const ForwardResults& results, int threads);

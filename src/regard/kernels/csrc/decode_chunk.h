@@ -27,7 +27,7 @@ struct PartialSoftmax {
     int64_t stride;  // of outputs
     number *outputs, *largest, *sums;
 
-    PartialSoftmax(ScratchLayout& c, const Problem& p) : stride(whole_units<T>(p.value_dim)) {
+    PartialSoftmax(ScratchLayout& c, const Problem& p) : stride(pad_to_units<T>(p.value_dim)) {
         int64_t rows = p.group() * p.queries;
         outputs = c.take<number>(rows * stride);
         largest = c.take<number>(rows);
@@ -37,7 +37,7 @@ struct PartialSoftmax {
         ScratchLayout c{nullptr};
         PartialSoftmax counted(c, p);
         (void)counted;
-        return c.used;
+        return c.used_bytes;
     }
 };
 
@@ -46,7 +46,7 @@ struct Decode {
     typedef typename Unit<T>::number number;
     typedef typename Unit<T>::factor factor_type;
     static constexpr int n = lanes<number>;
-    static constexpr int64_t row_scores = chunk_tiles * tile + n;  // not a power of two: rows share no line of the cache
+    static constexpr int64_t row_scores = max_chunk_tiles * tile + n;  // not a power of two: rows share no line of the cache
     static constexpr int degree = sizeof(number) == 8 ? 12 : 6;
     static constexpr number infinity = (number)HUGE_VAL;
 
@@ -54,49 +54,49 @@ struct Decode {
     struct Tile {
         int64_t index, from, stop;  // keys from .. stop - 1 of it, whole vectors, hold all that is seen
         const T *key, *value;       // where its key 0 would be, if they are StridedRows
-        uint64_t seen;
+        uint64_t visible_keys;
         const uint64_t* bits;  // what each row may see
-        bool same;             // for all of them
+        bool same_for_rows;             // for all of them
     };
-    static constexpr int64_t least_page = 16;  // keys, of pages that tiles are divided into
-    static constexpr int64_t most_tiles = chunk_tiles * tile / least_page;
+    static constexpr int64_t min_page_keys = 16;  // keys, of pages that tiles are divided into
+    static constexpr int64_t max_tiles = max_chunk_tiles * tile / min_page_keys;
 
     const Problem& p;
     int64_t batch, key_head, rows, stride;
     Rows<T> key, value;
     bool same_for_heads;
-    PartialSoftmax<T> left;
+    PartialSoftmax<T> partials;
     factor_type* query;
-    number *scores, *added;
-    uint64_t *bits, *looked;
+    number *scores, *bias_buffer;
+    uint64_t *bits, *tile_bits;
     T* one_query;
     int64_t first_tile = 0;
-    Tile tiles[most_tiles];
+    Tile tiles[max_tiles];
     int count = 0;  // of tiles
     const T* rows_at[tile + 1];  // of the tile at hand, where they are GatheredRows
-    uint64_t odd_queries = 0, broken = 0;
+    uint64_t nonfinite_queries = 0, broken_rows = 0;
 
     // ---- memory ----
 
     static size_t scratch(const Problem& p) {
         ScratchLayout c{nullptr};
         carve(c, p, nullptr, true, true);
-        return c.used;
+        return c.used_bytes;
     }
     static REGARD_INLINE void carve(ScratchLayout& c, const Problem& p, Decode* d, bool copy_keys, bool copy_values) {
-        int64_t rows = p.group() * p.queries, stride = whole_units<T>(p.head_dim);
-        int64_t widest = larger(p.head_dim, p.value_dim);
+        int64_t rows = p.group() * p.queries, stride = pad_to_units<T>(p.head_dim);
+        int64_t widest = max_of(p.head_dim, p.value_dim);
         factor_type* query = c.take<factor_type>(rows * stride);
         number* scores = c.take<number>(rows * row_scores);
-        number* added = c.take<number>(tile);
-        uint64_t* bits = c.take<uint64_t>(rows * chunk_tiles);
-        uint64_t* looked = c.take<uint64_t>(tile);
+        number* bias_buffer = c.take<number>(tile);
+        uint64_t* bits = c.take<uint64_t>(rows * max_chunk_tiles);
+        uint64_t* tile_bits = c.take<uint64_t>(tile);
         T* zeros = c.take<T>(widest);
         T* one_query = c.take<T>(p.head_dim);
         T* keys = c.take<T>(tile * p.head_dim);
         T* values = c.take<T>(tile * p.value_dim);
         if (!d) return;
-        d->query = query, d->scores = scores, d->added = added, d->bits = bits, d->looked = looked;
+        d->query = query, d->scores = scores, d->bias_buffer = bias_buffer, d->bits = bits, d->tile_bits = tile_bits;
         memset((void*)zeros, 0, sizeof(T) * (size_t)widest);
         d->key.zeros = d->value.zeros = zeros, d->one_query = one_query;
         d->key.copies = copy_keys ? keys : nullptr, d->value.copies = copy_values ? values : nullptr;
@@ -106,22 +106,22 @@ struct Decode {
 
     // Without pages (null) the keys are those of the problem.
     static void run(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, int64_t first_tile,
-                    int64_t stop_tile, char* left, char* scratch) {
+                    int64_t stop_tile, char* partials, char* scratch) {
         if (pages) {
             Problem own = p;  // the sequence of this batch entry: its keys, and its queries at their end
             own.keys = ((const int64_t*)pages->lengths.data)[batch];
             own.offset += own.keys;
             own.mask.low += own.offset;
             own.mask.high += own.offset;
-            Decode(own, pages, batch, key_head, left, scratch).all_tiles(first_tile, stop_tile);
+            Decode(own, pages, batch, key_head, partials, scratch).decode_tiles(first_tile, stop_tile);
         } else {
-            Decode(p, nullptr, batch, key_head, left, scratch).all_tiles(first_tile, stop_tile);
+            Decode(p, nullptr, batch, key_head, partials, scratch).decode_tiles(first_tile, stop_tile);
         }
     }
 
     Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, ScratchLayout of_left, char* scratch)
-        : p(p), batch(batch), key_head(key_head), rows(p.group() * p.queries), left(of_left, p) {
-        stride = whole_units<T>(p.head_dim);
+        : p(p), batch(batch), key_head(key_head), rows(p.group() * p.queries), partials(of_left, p) {
+        stride = pad_to_units<T>(p.head_dim);
         same_for_heads = (!p.mask.row_start || p.mask.tile_heads == 1) && (!p.mask.dense || p.mask.dense.stride[1] == 0);
         key.array = pages ? &pages->key : &p.key;
         value.array = pages ? &pages->value : &p.value;
@@ -131,23 +131,23 @@ struct Decode {
         ScratchLayout of_scratch{scratch};
         carve(of_scratch, p, this, key.array->stride[3] != 1, value.array->stride[3] != 1);
     }
-    Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, char* left, char* scratch)
-        : Decode(p, pages, batch, key_head, ScratchLayout{left}, scratch) {}
+    Decode(const Problem& p, const Pages* pages, int64_t batch, int64_t key_head, char* partials, char* scratch)
+        : Decode(p, pages, batch, key_head, ScratchLayout{partials}, scratch) {}
 
-    void all_tiles(int64_t first, int64_t stop) {
+    void decode_tiles(int64_t first, int64_t stop) {
         first_tile = first;
         read_queries();
-        memset(left.outputs, 0, sizeof(number) * (size_t)(rows * left.stride));
-        look(stop);
+        memset(partials.outputs, 0, sizeof(number) * (size_t)(rows * partials.stride));
+        read_tile(stop);
         for (int t = 0; t < count; ++t) score(t);
-        if (count > 0 && tiles[0].value) value.fetch_first(tiles[0].value);  // while weights are computed
+        if (count > 0 && tiles[0].value) value.prefetch_first(tiles[0].value);  // while weights are computed
         for (int64_t r = 0; r < rows; ++r) weigh(r);
         for (int t = 0; t < count; ++t) mix(t);
         if (!outputs_are_finite())
             for (int t = 0; t < count; ++t)
-                if (afterwards(value, tiles[t])) note_broken(tiles[t], odd_rows(value, tiles[t]));
+                if (is_checked_later(value, tiles[t])) mark_broken(tiles[t], find_nonfinite_rows(value, tiles[t]));
         for (int64_t r = 0; r < rows; ++r)
-            if (broken >> r & 1) left.sums[r] = (number)NAN;
+            if (broken_rows >> r & 1) partials.sums[r] = (number)NAN;
     }
 
     // Queries as factors; those that hold a NaN or Inf as zeros, with their bit set.
@@ -159,45 +159,45 @@ struct Decode {
                 for (int64_t k = 0; k < p.head_dim; ++k) one_query[k] = from[k * q.stride[3]];
                 from = one_query;
             }
-            if (is_odd_row(from, p.head_dim)) {
-                odd_queries |= (uint64_t)1 << r;
+            if (is_nonfinite_row(from, p.head_dim)) {
+                nonfinite_queries |= (uint64_t)1 << r;
                 from = key.zeros;
             }
-            for (int64_t k = 0; k < p.head_dim; k += Unit<T>::per)
-                store_factors<T>(load_part(from + k, smaller(p.head_dim - k, Unit<T>::per)), query + r * stride + k);
+            for (int64_t k = 0; k < p.head_dim; k += Unit<T>::unit_size)
+                store_factors<T>(load_part(from + k, min_of(p.head_dim - k, Unit<T>::unit_size)), query + r * stride + k);
         }
     }
 
     REGARD_INLINE int64_t head_of(int64_t row) const { return key_head * p.group() + row / p.queries; }
 
     // Fills `tiles` with those that any row may see.
-    void look(int64_t stop_tile) {
+    void read_tile(int64_t stop_tile) {
         int64_t first, past;
         MaskView(p, batch, key_head * p.group()).key_tile_range(0, &first, &past);
-        first = larger(first, first_tile);
-        past = smaller(past, stop_tile);
+        first = max_of(first, first_tile);
+        past = min_of(past, stop_tile);
         for (int64_t index = first; index < past; ++index) {
             uint64_t* of_tile = bits + (index - first_tile) * rows;
-            uint64_t seen = look_at_tile(index, of_tile);
+            uint64_t visible_keys = read_tile_bits(index, of_tile);
             bool same = true;
-            for (int64_t r = 0; r < rows; ++r) same &= of_tile[r] == seen;
-            int64_t part = key.rows_of_a_page();
-            part = part && part % least_page == 0 && least_page % n == 0 ? smaller(part, tile) : tile;
+            for (int64_t r = 0; r < rows; ++r) same &= of_tile[r] == visible_keys;
+            int64_t part = key.page_rows();
+            part = part && part % min_page_keys == 0 && min_page_keys % n == 0 ? min_of(part, tile) : tile;
             for (int64_t from = 0; from < tile; from += part)
-                if (uint64_t here = seen & bit_range(from, from + part)) take(index, here, of_tile, same);
+                if (uint64_t here = visible_keys & bit_range(from, from + part)) add_tile(index, here, of_tile, same);
         }
     }
 
-    REGARD_INLINE void take(int64_t index, uint64_t seen, const uint64_t* of_tile, bool same) {
-        int64_t from = __builtin_ctzll(seen) / n * n, stop = (63 - __builtin_clzll(seen)) / n * n + n;
-        Tile& of = tiles[count++] = {index, from, stop, nullptr, nullptr, seen, of_tile, same};
-        if (!same || bit_range(from, stop) & ~seen) return;
+    REGARD_INLINE void add_tile(int64_t index, uint64_t visible_keys, const uint64_t* of_tile, bool same) {
+        int64_t from = __builtin_ctzll(visible_keys) / n * n, stop = (63 - __builtin_clzll(visible_keys)) / n * n + n;
+        Tile& of = tiles[count++] = {index, from, stop, nullptr, nullptr, visible_keys, of_tile, same};
+        if (!same || bit_range(from, stop) & ~visible_keys) return;
         of.key = key.first_row(batch, key_head, index * tile, from, stop);
         of.value = value.first_row(batch, key_head, index * tile, from, stop);
     }
 
-    uint64_t look_at_tile(int64_t index, uint64_t* of_tile) {
-        uint64_t seen = 0;
+    uint64_t read_tile_bits(int64_t index, uint64_t* of_tile) {
+        uint64_t visible_keys = 0;
         for (int64_t g = 0; g < p.group(); ++g) {
             uint64_t* of_head = of_tile + g * p.queries;
             if (g > 0 && same_for_heads) {
@@ -205,21 +205,21 @@ struct Decode {
                 continue;
             }
             MaskView view(p, batch, key_head * p.group() + g);
-            int32_t bitmap = bitmap_of(view, 0, index);
-            Fill fill = bitmap == -2 ? Fill::empty : view.look(0, index, bitmap, looked);
+            int32_t bitmap = find_bitmap(view, 0, index);
+            Fill fill = bitmap == -2 ? Fill::empty : view.read_tile(0, index, bitmap, tile_bits);
             for (int64_t i = 0; i < p.queries; ++i) {
-                of_head[i] = fill == Fill::empty ? 0 : fill == Fill::full ? ~(uint64_t)0 : looked[i];
-                seen |= of_head[i];
+                of_head[i] = fill == Fill::empty ? 0 : fill == Fill::full ? ~(uint64_t)0 : tile_bits[i];
+                visible_keys |= of_head[i];
             }
         }
-        return seen;
+        return visible_keys;
     }
 
     // scores = query . key
     REGARD_INLINE void score(int t) {
         const Tile& of = tiles[t];
         at_rows(key, of, of.key, [&](auto at) {
-            for_few<number>(rows, [&](int64_t r, auto few) {
+            for_row_groups<number>(rows, [&](int64_t r, auto few) {
                 score_rows<decltype(few)::value>(at, of.from, of.stop, key.width, query + r * stride, stride,
                                                  scores_of(of, r), row_scores);
             });
@@ -230,14 +230,14 @@ struct Decode {
     REGARD_INLINE void mix(int t) {
         const Tile& of = tiles[t];
         at_rows(value, of, of.value, [&](auto at) {
-            for_few<number>(rows, [&](int64_t r, auto few) {
+            for_row_groups<number>(rows, [&](int64_t r, auto few) {
                 mix_rows<decltype(few)::value>(at, of.from, of.stop, value.width, scores_of(of, r), row_scores,
-                                               left.outputs + r * left.stride, left.stride);
+                                               partials.outputs + r * partials.stride, partials.stride);
             });
         });
-        if (odd_queries)
+        if (nonfinite_queries)
             for (int64_t r = 0; r < rows; ++r)
-                if (of.bits[r]) broken |= odd_queries & (uint64_t)1 << r;
+                if (of.bits[r]) broken_rows |= nonfinite_queries & (uint64_t)1 << r;
     }
 
     REGARD_INLINE number* scores_of(const Tile& of, int64_t row) const {
@@ -249,35 +249,35 @@ struct Decode {
     // so, whatever its weight. Where all queries see the same keys that is noticed afterwards, and breaks them all. Else
     // such a key breaks the queries that may see it, and is left out for the others.
 
-    REGARD_INLINE bool afterwards(const Rows<T>& side, const Tile& of) const { return of.same && !side.copies; }
+    REGARD_INLINE bool is_checked_later(const Rows<T>& side, const Tile& of) const { return of.same_for_rows && !side.copies; }
 
     // body(where the rows of one side of a tile are)
     template <class Body>
     REGARD_INLINE void at_rows(const Rows<T>& side, const Tile& of, const T* first, Body body) {
-        if (first && side.side_by_side()) return body(side.template from<true>(first));
+        if (first && side.is_contiguous()) return body(side.template from<true>(first));
         if (first) return body(side.template from<false>(first));
-        side.find(batch, key_head, of.index * tile, of.seen, of.from, of.stop, rows_at);
-        if (side.copies) side.copy(of.seen, rows_at);
-        if (!afterwards(side, of)) {
-            uint64_t odd = side.odd_rows(of.from, of.stop, rows_at);
-            note_broken(of, odd);
-            side.leave_out(odd, of.from, of.stop, rows_at);
+        side.find(batch, key_head, of.index * tile, of.visible_keys, of.from, of.stop, rows_at);
+        if (side.copies) side.copy(of.visible_keys, rows_at);
+        if (!is_checked_later(side, of)) {
+            uint64_t nonfinite = side.find_nonfinite_rows(of.from, of.stop, rows_at);
+            mark_broken(of, nonfinite);
+            side.replace_by_zeros(nonfinite, of.from, of.stop, rows_at);
         }
         body(GatheredRows<T>{rows_at});
     }
 
-    REGARD_INLINE uint64_t odd_rows(const Rows<T>& side, const Tile& of) {
-        side.find(batch, key_head, of.index * tile, of.seen, of.from, of.stop, rows_at);
-        return side.odd_rows(of.from, of.stop, rows_at);
+    REGARD_INLINE uint64_t find_nonfinite_rows(const Rows<T>& side, const Tile& of) {
+        side.find(batch, key_head, of.index * tile, of.visible_keys, of.from, of.stop, rows_at);
+        return side.find_nonfinite_rows(of.from, of.stop, rows_at);
     }
-    REGARD_INLINE void note_broken(const Tile& of, uint64_t odd) {
-        for (int64_t r = 0; odd && r < rows; ++r)
-            if (of.bits[r] & odd) broken |= (uint64_t)1 << r;
+    REGARD_INLINE void mark_broken(const Tile& of, uint64_t nonfinite) {
+        for (int64_t r = 0; nonfinite && r < rows; ++r)
+            if (of.bits[r] & nonfinite) broken_rows |= (uint64_t)1 << r;
     }
     bool outputs_are_finite() const {
-        vec<number> odd = {};
-        for (int64_t k = 0; k < rows * left.stride; k += n) odd += load(left.outputs + k) * 0;
-        return sum_of_lanes<number>(odd) == 0;
+        vec<number> nonfinite = {};
+        for (int64_t k = 0; k < rows * partials.stride; k += n) nonfinite += load(partials.outputs + k) * 0;
+        return sum_lanes<number>(nonfinite) == 0;
     }
 
     // ---- softmax ----
@@ -285,26 +285,26 @@ struct Decode {
     // Scores of a row to weights, relative to the largest.
     REGARD_INLINE void weigh(int64_t r) {
         BiasRows<number> bias{p, batch, head_of(r)};
-        bool biased = bias.any();
+        bool has_bias = bias.has_bias();
         vec<number> highest = broadcast(-infinity);
         for (int t = 0; t < count; ++t) {
             const Tile& of = tiles[t];
             number* row = scores_of(of, r);
-            const number* of_keys = biased ? bias.read(r % p.queries, of.index * tile, added) : nullptr;
-            vec<number> odd = {};
+            const number* of_keys = has_bias ? bias.read(r % p.queries, of.index * tile, bias_buffer) : nullptr;
+            vec<number> nonfinite = {};
             bool full = of.bits[r] == ~(uint64_t)0;
             for (int64_t j = of.from; j < of.stop; j += n) {
                 vec<number> s = load(row + j), plus = {};
-                odd = multiply_add(s, vec<number>{}, odd);
-                if (biased) plus = load(of_keys + j);
+                nonfinite = multiply_add(s, vec<number>{}, nonfinite);
+                if (has_bias) plus = load(of_keys + j);
                 s = multiply_add(s, broadcast((number)p.scale), plus);
                 if (!full) s = select((uint32_t)(of.bits[r] >> j), s, broadcast(-infinity));
                 highest = maximum(highest, s);
                 store(row + j, s);
             }
-            if (afterwards(key, of) && sum_of_lanes<number>(odd) != 0) note_broken(of, odd_rows(key, of));
+            if (is_checked_later(key, of) && sum_lanes<number>(nonfinite) != 0) mark_broken(of, find_nonfinite_rows(key, of));
         }
-        number largest = largest_lane<number>(highest), base = largest == -infinity ? 0 : largest;
+        number largest = max_lane<number>(highest), base = largest == -infinity ? 0 : largest;
         vec<number> sum = {};
         for (int t = 0; t < count; ++t) {
             number* row = scores_of(tiles[t], r);
@@ -314,35 +314,35 @@ struct Decode {
                 store(row + j, w);
             }
         }
-        left.largest[r] = largest;
-        left.sums[r] = sum_of_lanes<number>(sum);
+        partials.largest[r] = largest;
+        partials.sums[r] = sum_lanes<number>(sum);
     }
 
     // ---- joining ----
 
-    // Output and lse of the rows of one (batch, key head), from what its `count` chunks left; overwrites that.
+    // Output and lse of the rows of one (batch, key head), from what its `count` chunks partials; overwrites that.
     static void join(const Problem& p, char* chunks, int64_t count, int64_t batch, int64_t key_head,
                      const ForwardResults& results) {
         const int64_t each = (int64_t)(PartialSoftmax<T>::bytes(p) / sizeof(number));
         ScratchLayout carver{chunks};
-        PartialSoftmax<T> left(carver, p);
+        PartialSoftmax<T> partials(carver, p);
         for (int64_t r = 0; r < p.group() * p.queries; ++r) {
             number most = -infinity, sum = 0;
             for (int64_t c = 0; c < count; ++c) {
-                number m = left.largest[c * each + r];
+                number m = partials.largest[c * each + r];
                 most = m > most ? m : most;
             }
             number base = most == -infinity ? 0 : most;
             for (int64_t c = 0; c < count; ++c) {
-                number& factor = left.largest[c * each + r];
+                number& factor = partials.largest[c * each + r];
                 factor = exp2<degree>(broadcast((factor - base) * (number)log2_e))[0];
-                sum += factor * left.sums[c * each + r];
+                sum += factor * partials.sums[c * each + r];
             }
-            number* outputs = left.outputs + r * left.stride;
-            for (int64_t k = 0; sum != 0 && k < left.stride; k += n) {
+            number* outputs = partials.outputs + r * partials.stride;
+            for (int64_t k = 0; sum != 0 && k < partials.stride; k += n) {
                 vec<number> o = {};
                 for (int64_t c = 0; c < count; ++c)
-                    o = multiply_add(load(outputs + c * each + k), broadcast(left.largest[c * each + r]), o);
+                    o = multiply_add(load(outputs + c * each + k), broadcast(partials.largest[c * each + r]), o);
                 store(outputs + k, o);
             }
             finish(p, outputs, base, sum, batch, key_head * p.group() + r / p.queries, r % p.queries, results);
@@ -364,7 +364,7 @@ struct Decode {
         T* cut = rounding ? (T*)rounding.data + rounding.at(batch, head, query, 0) : nullptr;
         for (int64_t k = 0; k < p.value_dim; ++k) {
             // + 0: whatever was multiplied with weights of 0, a zero is positive
-            number x = empty ? 0 : from[place_of<T>(k)] * inverse + 0;
+            number x = empty ? 0 : from[unit_position<T>(k)] * inverse + 0;
             narrow(x, to + k * output.stride[3]);
             if (!cut) continue;
             number lost = x - widen(to[k * output.stride[3]]);

@@ -25,7 +25,7 @@ REGARD_INLINE vec<U> fold(vec<U> a, vec<U> b, Columns<column...>) {
 
 // Lane i of the result is the sum of the lanes of v[i].
 template <class U>
-REGARD_INLINE vec<U> sums_of_lanes(vec<U>* v) {
+REGARD_INLINE vec<U> sum_each_vector(vec<U>* v) {
     typedef typename ColumnsUpTo<lanes<U>>::type All;
     if constexpr (lanes<U> > 8)
 #pragma GCC unroll 8
@@ -41,17 +41,17 @@ REGARD_INLINE vec<U> sums_of_lanes(vec<U>* v) {
 
 // Adds `units` units, from number k on, of the products of `keys` keys with `rows` queries to sums[r * keys + j], still
 // spread over lanes. Of a part only `count` numbers are there.
-template <int rows, int keys, int units, bool part, class At, class T = typename At::stored>
+template <int rows, int keys, int units, bool part, class At, class T = typename At::storage>
 REGARD_INLINE void multiply_units(const At& key, int64_t j0, int64_t k, int64_t count,
                                   const typename Unit<T>::factor* query, int64_t stride,
                                   vec<typename Unit<T>::number>* sums) {
-    constexpr int per = Unit<T>::per;
+    constexpr int unit_size = Unit<T>::unit_size;
     const T* at = key[j0];
 #pragma GCC unroll 16
     for (int j = 0; j < keys; ++j) {
 #pragma GCC unroll 4
         for (int u = 0; u < units; ++u) {
-            const int64_t c = k + u * per;
+            const int64_t c = k + u * unit_size;
             key.fetch(at + c);
             auto x = part ? load_part(at + c, count) : load_unit(at + c);
 #pragma GCC unroll 4
@@ -63,37 +63,37 @@ REGARD_INLINE void multiply_units(const At& key, int64_t j0, int64_t k, int64_t 
 }
 
 // Scores of the keys from .. stop - 1, whole vectors of them. Queries are `stride` factors apart, and scores `row`.
-template <int rows, class At, class T = typename At::stored, class Number>
+template <int rows, class At, class T = typename At::storage, class Number>
 REGARD_INLINE void score_rows(At key, int64_t from, int64_t stop, int64_t width,
                               const typename Unit<T>::factor* query, int64_t stride, Number* scores, int64_t row) {
-    constexpr int n = lanes<Number>, keys = n / rows, per = Unit<T>::per;
+    constexpr int n = lanes<Number>, keys = n / rows, unit_size = Unit<T>::unit_size;
     for (int64_t j0 = from; j0 < stop; j0 += keys) {
         vec<Number> sums[n] = {};
         int64_t k = 0;
         auto take = [&](auto units, auto part) {
             multiply_units<rows, keys, decltype(units)::value, decltype(part)::value != 0>(key, j0, k, width - k, query,
                                                                                            stride, sums);
-            k += decltype(units)::value * per;
+            k += decltype(units)::value * unit_size;
         };
-        while (width - k >= 4 * per) take(Constant<4>{}, Constant<0>{});
-        if (width - k >= 2 * per) take(Constant<2>{}, Constant<0>{});
-        if (width - k >= per) take(Constant<1>{}, Constant<0>{});
+        while (width - k >= 4 * unit_size) take(Constant<4>{}, Constant<0>{});
+        if (width - k >= 2 * unit_size) take(Constant<2>{}, Constant<0>{});
+        if (width - k >= unit_size) take(Constant<1>{}, Constant<0>{});
         if (k < width) take(Constant<1>{}, Constant<1>{});
         Number together[n];
-        store(together, sums_of_lanes<Number>(sums));
+        store(together, sum_each_vector<Number>(sums));
         for (int r = 0; r < rows; ++r) memcpy(scores + r * row + j0, together + r * keys, sizeof(Number) * keys);
     }
 }
 
-inline constexpr int most_sums = vector_bytes == 64 ? 16 : 8;  // held in registers
+inline constexpr int max_sums = vector_bytes == 64 ? 16 : 8;  // held in registers
 
 // `units` units of the output from column c0 on; of a part only `count` numbers are there. Weights are `row` apart.
 template <int rows, int units, bool part, class At, class Number>
 REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0, int64_t count, const Number* weights,
                                int64_t row, Number* output, int64_t stride) {
-    typedef typename At::stored T;
-    constexpr int n = lanes<Number>, parts = Unit<T>::parts, per = Unit<T>::per, vectors = units * parts;
-    constexpr int ways = rows * vectors * 2 <= most_sums ? 2 : 1;  // sums of every second key, so that adds overlap
+    typedef typename At::storage T;
+    constexpr int n = lanes<Number>, parts = Unit<T>::parts, unit_size = Unit<T>::unit_size, vectors = units * parts;
+    constexpr int ways = rows * vectors * 2 <= max_sums ? 2 : 1;  // sums of every second key, so that adds overlap
     vec<Number> sums[ways][rows][vectors];
 #pragma GCC unroll 4
     for (int r = 0; r < rows; ++r)
@@ -110,7 +110,7 @@ REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0,
             vec<Number> x[vectors];
 #pragma GCC unroll 8
             for (int u = 0; u < units; ++u) {
-                const T* from_here = at + c0 + u * per;
+                const T* from_here = at + c0 + u * unit_size;
                 if constexpr (rows > 1 || sizeof(T) == 2) value.fetch(from_here);  // else it only costs time
                 Unit<T>::widen(part ? load_part(from_here, count) : load_unit(from_here), x + u * parts);
             }
@@ -132,28 +132,28 @@ REGARD_INLINE void mix_columns(At value, int64_t from, int64_t stop, int64_t c0,
 template <int rows, class At, class Number>
 REGARD_INLINE void mix_rows(At value, int64_t from, int64_t stop, int64_t width, const Number* weights, int64_t row,
                             Number* output, int64_t stride) {
-    typedef Unit<typename At::stored> Stored;
-    constexpr int per = Stored::per, fit = most_sums / rows / Stored::parts;
+    typedef Unit<typename At::storage> Stored;
+    constexpr int unit_size = Stored::unit_size, fit = max_sums / rows / Stored::parts;
     constexpr int most = fit > 8 ? 8 : fit;
     int64_t c = 0;
     auto take = [&](auto units, auto part) {
         mix_columns<rows, decltype(units)::value, decltype(part)::value != 0>(value, from, stop, c, width - c, weights,
                                                                               row, output, stride);
-        c += decltype(units)::value * per;
+        c += decltype(units)::value * unit_size;
     };
-    while (width - c >= most * per) take(Constant<most>{}, Constant<0>{});
+    while (width - c >= most * unit_size) take(Constant<most>{}, Constant<0>{});
     if constexpr (most > 4)
-        if (width - c >= 4 * per) take(Constant<4>{}, Constant<0>{});
+        if (width - c >= 4 * unit_size) take(Constant<4>{}, Constant<0>{});
     if constexpr (most > 2)
-        if (width - c >= 2 * per) take(Constant<2>{}, Constant<0>{});
+        if (width - c >= 2 * unit_size) take(Constant<2>{}, Constant<0>{});
     if constexpr (most > 1)
-        if (width - c >= per) take(Constant<1>{}, Constant<0>{});
+        if (width - c >= unit_size) take(Constant<1>{}, Constant<0>{});
     if (c < width) take(Constant<1>{}, Constant<1>{});
 }
 
 // Cuts `count` rows into fours, twos and ones: body(first row, Constant).
 template <class Number, class Body>
-REGARD_INLINE void for_few(int64_t count, Body body) {
+REGARD_INLINE void for_row_groups(int64_t count, Body body) {
     constexpr int most = lanes<Number> < 4 ? lanes<Number> : 4;
     int64_t first = 0;
     for (; count - first >= most; first += most) body(first, Constant<most>{});

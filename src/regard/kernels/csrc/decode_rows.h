@@ -4,9 +4,9 @@
 // GatheredRows: 64 addresses, whatever strides or pages lead to them. A row that nobody may see is never read: its address is
 // that of a row of zeros instead, and so is that of a row that holds a NaN or Inf, once that is found.
 //
-// A *unit* is what one load brings: `per` stored numbers, which widen to `parts` vectors. Two bfloat16 side by side
+// A *unit* is what one load brings: `unit_size` storage numbers, which widen to `parts` vectors. Two bfloat16 side by side
 // widen to one lane each of two vectors, so that no lane has to change its place; outputs are kept in the same order
-// (`place_of`). Queries are kept as `factor`s, in the form that a unit's dot product takes.
+// (`unit_position`). Queries are kept as `factor`s, in the form that a unit's dot product takes.
 #pragma once
 
 #include "scratch_layout.h"
@@ -25,7 +25,7 @@ template <>
 struct Unit<float> {
     typedef float number;
     typedef vec<uint32_t> bits;
-    static constexpr int parts = 1, per = lanes<float>;
+    static constexpr int parts = 1, unit_size = lanes<float>;
     static constexpr uint32_t infinity = 0x7f800000;
     static REGARD_INLINE void widen(bits x, vfloat* to) { to[0] = (vfloat)x; }
     typedef float factor;
@@ -35,7 +35,7 @@ template <>
 struct Unit<double> {
     typedef double number;
     typedef vec<uint64_t> bits;
-    static constexpr int parts = 1, per = lanes<double>;
+    static constexpr int parts = 1, unit_size = lanes<double>;
     static constexpr uint64_t infinity = 0x7ff0000000000000;
     static REGARD_INLINE void widen(bits x, vdouble* to) { to[0] = (vdouble)x; }
     typedef double factor;
@@ -45,7 +45,7 @@ template <>
 struct Unit<bfloat16> {
     typedef float number;
     typedef vec<uint16_t> bits;
-    static constexpr int parts = 2, per = 2 * lanes<float>;
+    static constexpr int parts = 2, unit_size = 2 * lanes<float>;
     static constexpr uint16_t infinity = 0x7f80;
     static REGARD_INLINE void widen(bits x, vfloat* to) {  // every processor here is little-endian
         to[0] = (vfloat)((vbits)x << 16);
@@ -63,7 +63,7 @@ template <>
 struct Unit<float16> {
     typedef float number;
     typedef uint16_t bits __attribute__((vector_size(vector_bytes / 2)));
-    static constexpr int parts = 1, per = lanes<float>;
+    static constexpr int parts = 1, unit_size = lanes<float>;
     static constexpr uint16_t infinity = 0x7c00;
     static REGARD_INLINE void widen(bits x, vfloat* to) { to[0] = load_wide((const float16*)&x); }
     typedef float factor;
@@ -126,46 +126,46 @@ REGARD_INLINE void store_factors(typename Unit<T>::bits x, typename Unit<T>::fac
 
 // Where number k of a row stands among the widened ones.
 template <class T>
-REGARD_INLINE int64_t place_of(int64_t k) {
-    constexpr int per = Unit<T>::per, parts = Unit<T>::parts;
-    int64_t in = k % per;
-    return k - in + in % parts * (per / parts) + in / parts;
+REGARD_INLINE int64_t unit_position(int64_t k) {
+    constexpr int unit_size = Unit<T>::unit_size, parts = Unit<T>::parts;
+    int64_t in = k % unit_size;
+    return k - in + in % parts * (unit_size / parts) + in / parts;
 }
 
 // The numbers of a row, in whole units.
 template <class T>
-REGARD_INLINE int64_t whole_units(int64_t width) {
-    return (width + Unit<T>::per - 1) / Unit<T>::per * Unit<T>::per;
+REGARD_INLINE int64_t pad_to_units(int64_t width) {
+    return (width + Unit<T>::unit_size - 1) / Unit<T>::unit_size * Unit<T>::unit_size;
 }
 
 // Whether a row holds a NaN or Inf: a number with the largest exponent.
 template <class T>
-REGARD_INLINE bool is_odd_row(const T* row, int64_t width) {
+REGARD_INLINE bool is_nonfinite_row(const T* row, int64_t width) {
     typedef typename Unit<T>::bits bits;
-    constexpr int per = Unit<T>::per;
-    bits odd = {};
-    auto see = [&](bits x) { odd |= (bits)((x & Unit<T>::infinity) == Unit<T>::infinity); };
+    constexpr int unit_size = Unit<T>::unit_size;
+    bits nonfinite = {};
+    auto see = [&](bits x) { nonfinite |= (bits)((x & Unit<T>::infinity) == Unit<T>::infinity); };
     int64_t k = 0;
-    for (; k + per <= width; k += per) see(load_unit(row + k));
+    for (; k + unit_size <= width; k += unit_size) see(load_unit(row + k));
     if (k < width) see(load_part(row + k, width - k));
 #if defined(__AVX512F__)
-    if constexpr (sizeof odd == 64) return _mm512_test_epi64_mask((__m512i)odd, (__m512i)odd) != 0;
+    if constexpr (sizeof nonfinite == 64) return _mm512_test_epi64_mask((__m512i)nonfinite, (__m512i)nonfinite) != 0;
 #endif
-    uint64_t words[sizeof odd / 8], found = 0;
-    memcpy(words, &odd, sizeof odd);
+    uint64_t words[sizeof nonfinite / 8], found = 0;
+    memcpy(words, &nonfinite, sizeof nonfinite);
     for (uint64_t word : words) found |= word;
     return found != 0;
 }
 
 // ---- places ----
 
-inline constexpr int64_t fetched_ahead = 4096;  // bytes
+inline constexpr int64_t prefetch_bytes = 4096;  // bytes
 
 // Row j lies j steps after the first. Where rows lie side by side, and go on for a while, what is some way further on is
 // fetched while a row is used; elsewhere that costs more than it brings.
-template <class T, bool side_by_side>
+template <class T, bool is_contiguous>
 struct StridedRows {
-    typedef T stored;
+    typedef T storage;
     const T* first;
     int64_t step;
 
@@ -177,13 +177,13 @@ struct StridedRows {
         return row;
     }
     REGARD_INLINE void fetch(const T* from) const {
-        if constexpr (side_by_side) __builtin_prefetch((const char*)from + fetched_ahead);
+        if constexpr (is_contiguous) __builtin_prefetch((const char*)from + prefetch_bytes);
     }
 };
 
 template <class T>
 struct GatheredRows {
-    typedef T stored;
+    typedef T storage;
     const T* const* at;
 
     REGARD_INLINE const T* operator[](int64_t j) const { return at[j]; }
@@ -211,47 +211,47 @@ struct Rows {
     }
 
     // 0 where there are no pages.
-    REGARD_INLINE int64_t rows_of_a_page() const { return page_table ? array->shape[2] : 0; }
+    REGARD_INLINE int64_t page_rows() const { return page_table ? array->shape[2] : 0; }
 
-    REGARD_INLINE bool side_by_side() const { return array->stride[2] == width; }
-    template <bool side_by_side>
-    REGARD_INLINE StridedRows<T, side_by_side> from(const T* first) const {
+    REGARD_INLINE bool is_contiguous() const { return array->stride[2] == width; }
+    template <bool is_contiguous>
+    REGARD_INLINE StridedRows<T, is_contiguous> from(const T* first) const {
         return {first, array->stride[2]};
     }
 
     // Fetches the rows that no row before them fetches.
-    REGARD_INLINE void fetch_first(const T* first) const {
-        if (!side_by_side()) return;
-        for (int64_t b = 0; b < fetched_ahead; b += 64) __builtin_prefetch((const char*)first + b);
+    REGARD_INLINE void prefetch_first(const T* first) const {
+        if (!is_contiguous()) return;
+        for (int64_t b = 0; b < prefetch_bytes; b += 64) __builtin_prefetch((const char*)first + b);
     }
 
-    // The addresses of the rows of one tile that are in `seen`, and of zeros for the others of from .. stop.
-    REGARD_INLINE void find(int64_t batch, int64_t head, int64_t first, uint64_t seen, int64_t from, int64_t stop,
+    // The addresses of the rows of one tile that are in `visible_keys`, and of zeros for the others of from .. stop.
+    REGARD_INLINE void find(int64_t batch, int64_t head, int64_t first, uint64_t visible_keys, int64_t from, int64_t stop,
                             const T** at) const {
-        int64_t count = 64 - __builtin_clzll(seen);
+        int64_t count = 64 - __builtin_clzll(visible_keys);
         if (page_table)
             find_in_pages(batch, head, first, count, at);
         else
             find_in_array((const T*)array->data + array->at(batch, head, first, 0), array->stride[2], count, at);
-        leave_out(~seen, from, stop, at);
+        replace_by_zeros(~visible_keys, from, stop, at);
         at[stop] = zeros;
     }
 
     // Those of from .. stop - 1 that hold a NaN or Inf.
-    REGARD_INLINE uint64_t odd_rows(int64_t from, int64_t stop, const T* const* at) const {
-        uint64_t odd = 0;
-        for (int64_t j = from; j < stop; ++j) odd |= (uint64_t)is_odd_row(at[j], width) << j;
-        return odd;
+    REGARD_INLINE uint64_t find_nonfinite_rows(int64_t from, int64_t stop, const T* const* at) const {
+        uint64_t nonfinite = 0;
+        for (int64_t j = from; j < stop; ++j) nonfinite |= (uint64_t)is_nonfinite_row(at[j], width) << j;
+        return nonfinite;
     }
 
-    REGARD_INLINE void leave_out(uint64_t rows, int64_t from, int64_t stop, const T** at) const {
+    REGARD_INLINE void replace_by_zeros(uint64_t rows, int64_t from, int64_t stop, const T** at) const {
         for (rows &= bit_range(from, stop); rows; rows &= rows - 1) at[__builtin_ctzll(rows)] = zeros;
     }
 
     // Copies the rows of numbers that vectors cannot read.
-    void copy(uint64_t seen, const T** at) const {
-        for (; seen; seen &= seen - 1) {
-            int j = __builtin_ctzll(seen);
+    void copy(uint64_t visible_keys, const T** at) const {
+        for (; visible_keys; visible_keys &= visible_keys - 1) {
+            int j = __builtin_ctzll(visible_keys);
             T* to = copies + j * width;
             for (int64_t k = 0; k < width; ++k) to[k] = at[j][k * array->stride[3]];
             at[j] = to;
@@ -272,7 +272,7 @@ struct Rows {
     REGARD_INLINE void find_in_pages(int64_t batch, int64_t head, int64_t first, int64_t count, const T** at) const {
         int64_t size = array->shape[2], entry = first / size, slot = first % size;
         for (int64_t j = 0; j < count;) {
-            int64_t here = smaller(count - j, size - slot);
+            int64_t here = min_of(count - j, size - slot);
             const T* from = (const T*)array->data + array->at(page_of(batch, entry), head, slot, 0);
             find_in_array(from, array->stride[2], here, at + j);
             j += here;

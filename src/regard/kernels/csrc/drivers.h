@@ -46,31 +46,31 @@ void additive_backward(
     int threads);
 
 // tokens and output (count) of one dtype, contiguous.
-struct Dropping {
+struct DropoutArguments {
     Array tokens, output;
     int64_t count = 0;
     double probability = 0;
     uint64_t seed = 0;
 };
-void dropout(const Dropping& dropping, int threads);
+void dropout(const DropoutArguments& dropout_arguments, int threads);
 
 // logits (rows, classes) and targets (rows), contiguous. The loss of a row whose target is `ignored` is 0.
-struct Entropies {
+struct CrossEntropyArguments {
     Array logits, targets;
     int64_t rows = 0, classes = 0;
     double smoothing = 0;
     int64_t ignored = -1;
 };
 // In wide precision: loss (rows), and normalizer (rows, 2), the largest logit of a row and log2 of the sum.
-struct EntropyResults {
+struct CrossEntropyResults {
     Array loss, normalizer;
 };
-void cross_entropy(const Entropies& given, const EntropyResults& results, int threads);
+void cross_entropy(const CrossEntropyArguments& given, const CrossEntropyResults& results, int threads);
 
 // The gradients of the losses, the normalizer as it was found, and the gradients of the logits, to be filled.
-struct EntropyGradients {
+struct CrossEntropyGradients {
     Array loss, normalizer, logits;
 };
-void cross_entropy_backward(const Entropies& given, const EntropyGradients& gradients, int threads);
+void cross_entropy_backward(const CrossEntropyArguments& given, const CrossEntropyGradients& gradients, int threads);
 
 }  // namespace regard

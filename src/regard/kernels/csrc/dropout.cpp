@@ -5,10 +5,10 @@
 
 namespace regard {
 
-void dropout(const Dropping& dropping, int threads) {
-    const Kernels& k = kernels_for(dropping.tokens.dtype);
-    const int64_t blocks = divided_up(dropping.count, dropped_together);
-    parallel_for(blocks, threads, [&](int64_t block, int) { k.dropout(dropping, block); });
+void dropout(const DropoutArguments& dropout_arguments, int threads) {
+    const Kernels& k = kernels_for(dropout_arguments.tokens.dtype);
+    const int64_t blocks = ceil_div(dropout_arguments.count, dropout_block);
+    parallel_for(blocks, threads, [&](int64_t block, int) { k.dropout(dropout_arguments, block); });
 }
 
 }  // namespace regard

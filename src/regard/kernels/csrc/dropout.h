@@ -16,18 +16,18 @@ template <class T>
 struct Dropout {
     typedef decltype(widen(T())) number;
 
-    static void run(const Dropping& dropping, int64_t block) {
-        const int64_t first = block * dropped_together, left = dropping.count - first;
-        const int64_t count = left < dropped_together ? left : dropped_together;
-        const T* from = (const T*)dropping.tokens.data + first;
-        T* to = (T*)dropping.output.data + first;
-        const DropoutMask coins(dropping.seed, 0, (uint64_t)block);
-        const uint32_t threshold = drop_threshold(dropping.probability);
-        const number scale = (number)(1 / (1 - dropping.probability));
+    static void run(const DropoutArguments& dropout_arguments, int64_t block) {
+        const int64_t first = block * dropout_block, left = dropout_arguments.count - first;
+        const int64_t count = left < dropout_block ? left : dropout_block;
+        const T* from = (const T*)dropout_arguments.tokens.data + first;
+        T* to = (T*)dropout_arguments.output.data + first;
+        const DropoutMask drop_mask(dropout_arguments.seed, 0, (uint64_t)block);
+        const uint32_t threshold = drop_threshold(dropout_arguments.probability);
+        const number scale = (number)(1 / (1 - dropout_arguments.probability));
         int64_t i = 0;
         for (; i + lanes<number> <= count; i += lanes<number>)
-            store_rounded(to + i, keep(coins, (uint32_t)i, threshold, load_wide(from + i) * broadcast(scale)));
-        for (; i < count; ++i) narrow(coins.number((uint32_t)i) < threshold ? 0 : widen(from[i]) * scale, to + i);
+            store_rounded(to + i, apply_dropout(drop_mask, (uint32_t)i, threshold, load_wide(from + i) * broadcast(scale)));
+        for (; i < count; ++i) narrow(drop_mask.number((uint32_t)i) < threshold ? 0 : widen(from[i]) * scale, to + i);
     }
 };
 

@@ -21,37 +21,37 @@ public:
     DefaultFloatingPoint& operator=(const DefaultFloatingPoint&) = delete;
 
 #if defined(__x86_64__) || defined(_M_X64)
-    DefaultFloatingPoint() : before_(_mm_getcsr()) {
-        if ((before_ & ~flags) != by_default) _mm_setcsr(by_default | (before_ & flags));
+    DefaultFloatingPoint() : saved_state_(_mm_getcsr()) {
+        if ((saved_state_ & ~flags) != default_flags) _mm_setcsr(default_flags | (saved_state_ & flags));
     }
     ~DefaultFloatingPoint() {
-        if ((before_ & ~flags) != by_default) _mm_setcsr((before_ & ~flags) | (_mm_getcsr() & flags));
+        if ((saved_state_ & ~flags) != default_flags) _mm_setcsr((saved_state_ & ~flags) | (_mm_getcsr() & flags));
     }
 
 private:
     static constexpr uint32_t flags = 0x3f;         // what has happened so far: they decide nothing
-    static constexpr uint32_t by_default = 0x1f80;  // traps masked, to nearest, neither FTZ nor DAZ
-    const uint32_t before_;
+    static constexpr uint32_t default_flags = 0x1f80;  // traps masked, to nearest, neither FTZ nor DAZ
+    const uint32_t saved_state_;
 #elif defined(__aarch64__)
     DefaultFloatingPoint() {
-        asm volatile("mrs %0, fpcr" : "=r"(before_));
-        if (before_ != 0) asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
+        asm volatile("mrs %0, fpcr" : "=r"(saved_state_));
+        if (saved_state_ != 0) asm volatile("msr fpcr, %0" : : "r"(uint64_t{0}));
     }
     ~DefaultFloatingPoint() {
-        if (before_ != 0) asm volatile("msr fpcr, %0" : : "r"(before_));
+        if (saved_state_ != 0) asm volatile("msr fpcr, %0" : : "r"(saved_state_));
     }
 
 private:
-    uint64_t before_;
+    uint64_t saved_state_;
 #else
     DefaultFloatingPoint() {
-        fegetenv(&before_);
+        fegetenv(&saved_state_);
         fesetenv(FE_DFL_ENV);
     }
-    ~DefaultFloatingPoint() { fesetenv(&before_); }
+    ~DefaultFloatingPoint() { fesetenv(&saved_state_); }
 
 private:
-    fenv_t before_;
+    fenv_t saved_state_;
 #endif
 };
 

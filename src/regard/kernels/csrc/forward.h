@@ -32,17 +32,17 @@ struct NoHook {
     template <class Number>
     REGARD_INLINE void raise(int64_t, const Number*, Number) {}
     template <class V, class Number>
-    REGARD_INLINE void see(int64_t, const Row&, Number, V, const Number*, const TileOfKeys*, int, const int32_t*,
+    REGARD_INLINE void see(int64_t, const Row&, Number, V, const Number*, const KeyTile*, int, const int32_t*,
                            const int32_t*) {}
     template <class Number>
     REGARD_INLINE void finish(int64_t, bool, bool, Number, Number) {}
 };
 
-template <class A, class Watch = NoHook>
+template <class A, class Hook = NoHook>
 struct Forward {
     typedef typename A::number number;
     typedef typename A::unit unit;
-    typedef typename A::stored stored;
+    typedef typename A::storage storage;
     static constexpr int group = A::group;
     static constexpr int width = lanes<number>;
     static constexpr int64_t row = group * tile;                // numbers in a strip's row of scores
@@ -63,20 +63,20 @@ struct Forward {
     number *sums, *divisors;  // of weights; of weights as they are multiplied with values
     unit* weights;
     uint64_t* bits;
-    uint64_t broken = 0;  // rows whose result is NaN
-    Watch watch;
+    uint64_t broken_rows = 0;  // rows whose result is NaN
+    Hook hook;
 
     static int64_t units_in_row(const Problem& p) { return PackKeys<A>::unit_stride(p.head_dim); }
 
     static size_t scratch(const Problem& p) {
         ScratchLayout c{nullptr};
         carve(c, p, nullptr);
-        return c.used;
+        return c.used_bytes;
     }
 
     static void carve(ScratchLayout& c, const Problem& p, Forward* f) {
         unit* query = c.take<unit>(tile * units_in_row(p));
-        number* output = c.take<number>(tile * padded<A>(p.value_dim));
+        number* output = c.take<number>(tile * padded_width<A>(p.value_dim));
         number* scores = c.take<number>(strip * row);
         number* bias_rows = c.take<number>(strip * tile);
         unit* weights = c.take<unit>(strip * unit_row);
@@ -90,15 +90,15 @@ struct Forward {
     }
 
     Forward(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile, char* scratch,
-            Watch watch = {})
-        : p(p), keys(keys), batch(batch), head(head), bias{p, batch, head}, watch(watch) {
+            Hook hook = {})
+        : p(p), keys(keys), batch(batch), head(head), bias{p, batch, head}, hook(hook) {
         first_query = query_tile * tile;
-        rows = smaller(p.queries - first_query, tile);
-        depth = units_of<A>(p.head_dim);
+        rows = min_of(p.queries - first_query, tile);
+        depth = count_units<A>(p.head_dim);
         query_stride = units_in_row(p);
-        value_stride = padded<A>(p.value_dim);
+        value_stride = padded_width<A>(p.value_dim);
         factor = (number)fabs(p.scale);
-        premultiply = bias.any() || factor == 0 || p.vector;
+        premultiply = bias.has_bias() || factor == 0 || p.vector;
         times = (number)((premultiply ? 1 : fabs(p.scale)) * log2_e);
         threshold = p.dropout > 0 ? drop_threshold(p.dropout) : 0;
         ScratchLayout c{scratch};
@@ -109,34 +109,34 @@ struct Forward {
     static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
                     const ForwardResults& results, char* scratch) {
         Forward f(p, keys, batch, head, query_tile, scratch);
-        f.all_keys(query_tile);
+        f.process_keys(query_tile);
         f.finish(results);
     }
 
-    void all_keys(int64_t query_tile) {
+    void process_keys(int64_t query_tile) {
         uint64_t bad_queries = read_queries();
         memset(output, 0, sizeof(number) * (size_t)(rows * value_stride));
         memset(sums, 0, sizeof(number) * (size_t)(rows * width));
         memset(divisors, 0, sizeof(number) * (size_t)(rows * width));
         for (int64_t i = 0; i < rows; ++i) largest[i] = -infinity;
         MaskView view(p, batch, head);
-        TilesOfQuery of_query(view, query_tile);
-        TileOfKeys tiles[group];
+        KeyTileIterator of_query(view, query_tile);
+        KeyTile tiles[group];
         // Keys and values of a group are read again by every strip: they should stay in the second cache.
-        int64_t together = larger(2, smaller(group, (512 << 10) / (int64_t)(keys.key_bytes + keys.value_bytes)));
+        int64_t together = max_of(2, min_of(group, (512 << 10) / (int64_t)(keys.key_bytes + keys.value_bytes)));
         // As many in each group: a window's nine tiles are five and four, not eight and one.
-        int64_t all = of_query.most(), groups = divided_up(all, together);
-        if (groups > 0) together = divided_up(all, groups);
+        int64_t all = of_query.max_tiles(), groups = ceil_div(all, together);
+        if (groups > 0) together = ceil_div(all, groups);
         while (int count = of_query.next((int)together, tiles, bits)) {
-            for (int t = 0; t < count; ++t) note_broken(tiles[t], bits + t * tile, bad_queries);
-            for_strips(rows, [&](int64_t first, auto n) { one_strip<decltype(n)::value>(first, tiles, count); });
+            for (int t = 0; t < count; ++t) mark_broken(tiles[t], bits + t * tile, bad_queries);
+            for_strips(rows, [&](int64_t first, auto n) { process_strip<decltype(n)::value>(first, tiles, count); });
         }
     }
 
     // The queries as units; those that hold a NaN or Inf as zeros, with their bit set.
     uint64_t read_queries() {
         int64_t stride = A::per_unit * query_stride;
-        stored* to = (stored*)query;
+        storage* to = (storage*)query;
         uint64_t bad = read_rows(p.query, p.query.at(batch, head, first_query, 0), rows, rows, p.head_dim, to, stride);
         if (bad) clear_rows(bad, p.head_dim, to, stride);
         if (p.scale < 0) negate(to, rows * stride);  // so that the largest product is the largest score
@@ -144,22 +144,22 @@ struct Forward {
     }
 
     // Rows that may see a token with a NaN or Inf, or hold one and may see anything.
-    REGARD_INLINE void note_broken(const TileOfKeys& t, const uint64_t* allowed, uint64_t bad_queries) {
+    REGARD_INLINE void mark_broken(const KeyTile& t, const uint64_t* allowed, uint64_t bad_queries) {
         uint64_t bad_keys = keys.bad[t.index];
         if (!bad_keys && !bad_queries) return;
         for (int64_t i = 0; i < rows; ++i) {
-            uint64_t seen = t.partial ? allowed[i] : ~(uint64_t)0;
-            if ((seen & bad_keys) || (seen && (bad_queries >> i & 1))) broken |= (uint64_t)1 << i;
+            uint64_t seen = t.is_partial ? allowed[i] : ~(uint64_t)0;
+            if ((seen & bad_keys) || (seen && (bad_queries >> i & 1))) broken_rows |= (uint64_t)1 << i;
         }
     }
 
     template <int n>
-    REGARD_INLINE void one_strip(int64_t first, const TileOfKeys* tiles, int count) {
+    REGARD_INLINE void process_strip(int64_t first, const KeyTile* tiles, int count) {
         int32_t from[group], stop[group];  // the vectors of each tile that any row of the strip may see
         vec<number> highest[n];
         for (int r = 0; r < n; ++r) highest[r] = broadcast(-infinity);
         for (int t = 0; t < count; ++t) {
-            vectors_seen<n>(tiles[t], bits + t * tile + first, &from[t], &stop[t]);
+            find_visible_vectors<n>(tiles[t], bits + t * tile + first, &from[t], &stop[t]);
             if (from[t] < stop[t]) score_tile<n>(first, t, tiles[t], from[t], stop[t], highest);
         }
         number shrink[n];
@@ -168,9 +168,9 @@ struct Forward {
     }
 
     template <int n>
-    static REGARD_INLINE void vectors_seen(const TileOfKeys& t, const uint64_t* allowed, int32_t* from, int32_t* stop) {
+    static REGARD_INLINE void find_visible_vectors(const KeyTile& t, const uint64_t* allowed, int32_t* from, int32_t* stop) {
         *from = 0, *stop = tile / width;
-        if (!t.partial) return;
+        if (!t.is_partial) return;
         uint64_t any = 0;
         for (int r = 0; r < n; ++r) any |= allowed[r];
         *from = any ? __builtin_ctzll(any) / width : 0;
@@ -179,12 +179,12 @@ struct Forward {
 
     // scores[r][64 t + c]: the product, or the final score if `premultiply`; -infinity where forbidden.
     template <int n>
-    REGARD_INLINE void score_tile(int64_t first, int t, const TileOfKeys& keys_of, int32_t from, int32_t stop,
+    REGARD_INLINE void score_tile(int64_t first, int t, const KeyTile& keys_of, int32_t from, int32_t stop,
                                   vec<number>* highest) {
         number* to = scores + t * tile;
         const uint64_t* allowed = bits + t * tile + first;
         for_products<n>(first, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
-            if (keys_of.partial)
+            if (keys_of.is_partial)
                 s.each([&](int r, int v, vec<number>& x) {
                     x = select((uint32_t)(allowed[r] >> ((v0 + v) * width)), x, broadcast(-infinity));
                 });
@@ -200,7 +200,7 @@ struct Forward {
         const unit* key = (const unit*)(keys.key + keys.key_bytes * (size_t)key_tile);
         const unit* left = query + first * query_stride;
         const number* added[n];
-        if (bias.any())
+        if (bias.has_bias())
             for (int r = 0; r < n; ++r)
                 added[r] = bias.read(first_query + first + r, key_tile * tile, bias_rows + r * tile);
         for_panels(from, stop, [&](int64_t v0, auto panel) {
@@ -210,7 +210,7 @@ struct Forward {
             if (premultiply)
                 s.each([&](int r, int v, vec<number>& x) {
                     vec<number> plus = {};
-                    if (bias.any()) plus = load(added[r] + (v0 + v) * width);
+                    if (bias.has_bias()) plus = load(added[r] + (v0 + v) * width);
                     x = multiply_add(x, broadcast(factor), plus);
                 });
             take(v0, s);
@@ -219,16 +219,16 @@ struct Forward {
 
     // Weights from scores, relative to the new largest; `shrink` is what older sums are multiplied with.
     template <int n>
-    REGARD_INLINE void weigh(int64_t first, const TileOfKeys* tiles, int count, const int32_t* from,
+    REGARD_INLINE void weigh(int64_t first, const KeyTile* tiles, int count, const int32_t* from,
                              const int32_t* stop, const vec<number>* highest, number* shrink) {
         number base[n], change[padded_strip];
         for (int r = 0; r < n; ++r) {
-            number old = largest[first + r], now = largest_lane<number>(highest[r]);
+            number old = largest[first + r], now = max_lane<number>(highest[r]);
             now = now > old ? now : old;
             largest[first + r] = now;
             base[r] = now == -infinity ? 0 : now;  // a row that has seen nothing yet
             change[r] = (old - base[r]) * times;
-            watch.raise(first + r, sums + (first + r) * width, change[r]);
+            hook.raise(first + r, sums + (first + r) * width, change[r]);
         }
         for (int r = n; r < padded_strip; ++r) change[r] = 0;
         for (int r = 0; r < n; r += width) store(change + r, exp2<A::degree>(load(change + r)));
@@ -237,8 +237,8 @@ struct Forward {
             vec<number> sum = {}, divisor = {}, most = broadcast(base[r]);
             const number* score = scores + r * row;
             unit* weight = weights + r * unit_row;
-            DropoutMask coins = threshold ? coins_of(first_query + first + r) : DropoutMask{};
-            typename Watch::Row seen;
+            DropoutMask drop_mask = threshold ? make_drop_mask(first_query + first + r) : DropoutMask{};
+            typename Hook::Row seen;
             for (int t = 0; t < count; ++t) {
                 for (int64_t c0 = from[t] * width; c0 < stop[t] * width; c0 += width) {
                     // First the difference, which is 0 for the largest; times * score alone would be rounded, and the error
@@ -246,9 +246,9 @@ struct Forward {
                     vec<number> x = (load(score + t * tile + c0) - most) * broadcast(times);
                     vec<number> w = exp2<A::degree>(x);
                     sum += w;
-                    if constexpr (A::per_unit > 1) divisor += A::rounded(w);
+                    if constexpr (A::per_unit > 1) divisor += A::round_to_bfloat16(w);
                     seen.see(x, w);
-                    if (threshold) w = keep(coins, (uint32_t)(tiles[t].index * tile + c0), threshold, w);
+                    if (threshold) w = apply_dropout(drop_mask, (uint32_t)(tiles[t].index * tile + c0), threshold, w);
                     store_weights(weight, t * tile + c0, w);
                 }
             }
@@ -258,10 +258,10 @@ struct Forward {
                 total = divisors + (first + r) * width;
                 store(total, multiply_add(load(total), broadcast(shrink[r]), divisor));
             }
-            watch.see(first + r, seen, shrink[r], highest[r], score, tiles, count, from, stop);
+            hook.see(first + r, seen, shrink[r], highest[r], score, tiles, count, from, stop);
         }
     }
-    REGARD_INLINE DropoutMask coins_of(int64_t query_index) const {
+    REGARD_INLINE DropoutMask make_drop_mask(int64_t query_index) const {
         return DropoutMask(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)query_index);
     }
     static constexpr int padded_strip = (strip + width - 1) / width * width;
@@ -275,7 +275,7 @@ struct Forward {
 
     // output = shrink * output + weights . values
     template <int n>
-    REGARD_INLINE void mix(int64_t first, const TileOfKeys* tiles, int count, const int32_t* from, const int32_t* stop,
+    REGARD_INLINE void mix(int64_t first, const KeyTile* tiles, int count, const int32_t* from, const int32_t* stop,
                            const number* shrink) {
         for_panels(0, value_stride / width, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;
@@ -306,22 +306,22 @@ struct Forward {
     void finish(const ForwardResults& results) {
         const Array &out = results.output, &rounding = results.rounding;
         for (int64_t i = 0; i < rows; ++i) {
-            number sum = sum_of_lanes<number>(load(sums + i * width)), m = largest[i];
-            number divisor = sum_of_lanes<number>(load(divisors + i * width));
-            bool is_broken = (broken >> i & 1) || sum != sum || m == infinity;
+            number sum = sum_lanes<number>(load(sums + i * width)), m = largest[i];
+            number divisor = sum_lanes<number>(load(divisors + i * width));
+            bool is_broken = (broken_rows >> i & 1) || sum != sum || m == infinity;
             bool is_empty = !is_broken && m == -infinity;
             number inverse = is_empty ? 0 : (number)(1 / ((double)divisor * (1 - p.dropout)));
             if (results.lse || results.normalizer)
                 write_normalizer(results, first_query + i, m, is_broken ? NAN : log((double)sum));
             if (is_broken) inverse = (number)NAN;
-            watch.finish(i, is_broken, is_empty, m, sum);
+            hook.finish(i, is_broken, is_empty, m, sum);
             const number* row_of = output + i * value_stride;
             int64_t at = out.at(batch, head, first_query + i, 0);
             if (rounding)
-                write_row_and_cut_of(row_of, p.value_dim, inverse, out, at, rounding,
+                write_row_and_residual(row_of, p.value_dim, inverse, out, at, rounding,
                                      rounding.at(batch, head, first_query + i, 0));
             else
-                write_row_of(row_of, p.value_dim, inverse, out, at);
+                write_scaled_row(row_of, p.value_dim, inverse, out, at);
         }
     }
 };

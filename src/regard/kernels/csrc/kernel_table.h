@@ -20,7 +20,7 @@ struct PackedKeys {
 
 // What the backward pass is given, beside the problem: dO, and what the forward pass left. The others are gradients of
 // statistics (see observe.h), and may be absent.
-struct BackwardGiven {
+struct BackwardInputs {
     Array grad_output, output, normalizer, rounding;
     Array grad_lse;        // (batch, heads, queries)
     Array log_weight;      // a_i (batch, heads, queries): adds a_i ln w_ij to D_ij
@@ -28,7 +28,7 @@ struct BackwardGiven {
     Array top_keys, top;   // (batch, heads, queries, top): adds top to D at those keys
     Array rows, rows_weights;  // (rows) query indices; (batch, heads, rows, keys) added to D of those queries
 
-    REGARD_INLINE bool watched() const { return log_weight || column || top || rows_weights; }
+    REGARD_INLINE bool has_statistics() const { return log_weight || column || top || rows_weights; }
 };
 
 // Bytes of one tile, under the names of BackwardTiles, and of what a task works with.
@@ -58,15 +58,15 @@ struct BackwardResults {
 };
 
 // Where observing writes. `normals` lie between its passes: normal_bytes for each (batch, head, query).
-struct Observed {
+struct ObserveOutputs {
     ForwardResults results;
     Statistics statistics;
     char* normals;
 };
 
-inline constexpr int64_t decoded_rows = 64;  // of a chunk of decoding, at most: they are counted in the bits of a word
-inline constexpr int64_t chunk_tiles = 64;  // key tiles in a chunk of decoding, at most
-inline constexpr int64_t dropped_together = 16384;  // numbers in a block: fewer would not be worth another thread
+inline constexpr int64_t max_decode_rows = 64;  // of a chunk of decoding, at most: they are counted in the bits of a word
+inline constexpr int64_t max_chunk_tiles = 64;  // key tiles in a chunk of decoding, at most
+inline constexpr int64_t dropout_block = 16384;  // numbers in a block: fewer would not be worth another thread
 
 struct Kernels {
     const char* isa;
@@ -88,23 +88,23 @@ struct Kernels {
     BackwardSizes (*backward_sizes)(const Problem&);
     void (*backward_pack_keys)(const Problem&, int64_t batch, int64_t key_head, int64_t key_tile,
                                const BackwardTiles& into, char* scratch);
-    void (*backward_pack_queries)(const Problem&, const BackwardGiven&, int64_t batch, int64_t head,
+    void (*backward_pack_queries)(const Problem&, const BackwardInputs&, int64_t batch, int64_t head,
                                   int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch);
-    void (*backward_prepare_queries)(const Problem&, const BackwardGiven&, const BackwardTiles&, int64_t batch,
+    void (*backward_prepare_queries)(const Problem&, const BackwardInputs&, const BackwardTiles&, int64_t batch,
                                      int64_t head, int64_t in_group, int64_t query_tile, char* scratch);
-    void (*backward)(const Problem&, const BackwardGiven&, const BackwardTiles&, const BackwardResults&, int64_t batch,
+    void (*backward)(const Problem&, const BackwardInputs&, const BackwardTiles&, const BackwardResults&, int64_t batch,
                      int64_t key_head, int64_t first_key_tile, int64_t stop_key_tile, char* scratch);
     void (*backward_finish_queries)(const Problem&, int64_t batch, int64_t head, int64_t query_tile, char* buffers,
                                     size_t step, int64_t count, const Array& grad_query);
 
     // ---- decoding: all queries of one key head against one chunk of its keys, and the joining of chunks (decode_chunk.h) ----
-    // A chunk is the key tiles first .. stop - 1. What it leaves takes `decode_left` bytes, those of one (batch, key head)
+    // A chunk is the key tiles first .. stop - 1. What it leaves takes `decode_partial_bytes` bytes, those of one (batch, key head)
     // one after the other. Without pages (null) the keys are the problem's.
-    size_t (*decode_left)(const Problem&);
+    size_t (*decode_partial_bytes)(const Problem&);
     size_t (*decode_scratch)(const Problem&);
     void (*decode_chunk)(const Problem&, const Pages* pages, int64_t batch, int64_t key_head, int64_t first_tile,
-                         int64_t stop_tile, char* left, char* scratch);
-    void (*decode_join)(const Problem&, char* left, int64_t count, int64_t batch, int64_t key_head,
+                         int64_t stop_tile, char* partials, char* scratch);
+    void (*decode_join)(const Problem&, char* partials, int64_t count, int64_t batch, int64_t key_head,
                         const ForwardResults& results);
 
     // ---- observe (see observe.h): forward with statistics; then what keys first .. stop - 1 received, at most
@@ -113,12 +113,12 @@ struct Kernels {
     int64_t received_tiles;
     size_t (*observe_scratch)(const Problem&, int64_t top);
     void (*observe)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
-                    const Observed&, char* scratch);
+                    const ObserveOutputs&, char* scratch);
     size_t (*received_scratch)(const Problem&);
-    void (*received)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t first_key_tile,
-                     int64_t stop_key_tile, const Observed&, char* scratch);
+    void (*observe_received)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t first_key_tile,
+                     int64_t stop_key_tile, const ObserveOutputs&, char* scratch);
     size_t (*row_scratch)(const Problem&);
-    void (*row)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t index, const Observed&,
+    void (*observe_row)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t index, const ObserveOutputs&,
                 char* scratch);
 
     // ---- the register tile by itself, as many products as that: see throughput_probe.h ----
@@ -127,9 +127,9 @@ struct Kernels {
     void (*multiply)(char* scratch);
 
     // ---- beside attention: dropout of one block of an array; the cross-entropy of one row of logits ----
-    void (*dropout)(const Dropping&, int64_t block);
-    void (*cross_entropy)(const Entropies&, const EntropyResults&, int64_t row);
-    void (*cross_entropy_backward)(const Entropies&, const EntropyGradients&, int64_t row);
+    void (*dropout)(const DropoutArguments&, int64_t block);
+    void (*cross_entropy)(const CrossEntropyArguments&, const CrossEntropyResults&, int64_t row);
+    void (*cross_entropy_backward)(const CrossEntropyArguments&, const CrossEntropyGradients&, int64_t row);
 };
 
 // The tables: null where this build has none for the instruction set. Dtype is that of query, key and value.

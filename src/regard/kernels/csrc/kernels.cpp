@@ -55,7 +55,7 @@ constexpr Kernels table(const Kernels* additive) {
     k.backward_prepare_queries = Backward<A>::prepare_queries;
     k.backward = Backward<A>::run;
     k.backward_finish_queries = Backward<A>::finish_queries;
-    k.decode_left = PartialSoftmax<T>::bytes;
+    k.decode_partial_bytes = PartialSoftmax<T>::bytes;
     k.decode_scratch = Decode<T>::scratch;
     k.decode_chunk = Decode<T>::run;
     k.decode_join = Decode<T>::join;
@@ -65,41 +65,41 @@ constexpr Kernels table(const Kernels* additive) {
     k.observe_scratch = Observing::scratch;
     k.observe = Observing::run;
     k.received_scratch = Observing::received_scratch;
-    k.received = Observing::received;
+    k.observe_received = Observing::received;
     k.row_scratch = Observing::row_scratch;
-    k.row = Observing::row;
-    k.multiply_bytes = Rate<A>::bytes;
-    k.products = Rate<A>::products;
-    k.multiply = Rate<A>::run;
+    k.observe_row = Observing::row;
+    k.multiply_bytes = ThroughputProbe<A>::bytes;
+    k.products = ThroughputProbe<A>::products;
+    k.multiply = ThroughputProbe<A>::run;
     k.dropout = Dropout<T>::run;
     k.cross_entropy = CrossEntropy<T>::forward;
     k.cross_entropy_backward = CrossEntropy<T>::backward;
     return k;
 }
 
-static constexpr Kernels additive_in_float = additive_table<Float32>();
+static constexpr Kernels float32_additive_kernels = additive_table<Float32>();
 
 #if defined(__AVX512BF16__)
 
 // All that this set has beyond AVX-512 is for bfloat16.
-static constexpr Kernels of_bfloat16 = table<Bfloat16, bfloat16>(&additive_in_float);
+static constexpr Kernels bfloat16_kernels = table<Bfloat16, bfloat16>(&float32_additive_kernels);
 
-const Kernels* kernels(Dtype dtype) { return dtype == Dtype::bfloat16 ? &of_bfloat16 : avx512::kernels(dtype); }
+const Kernels* kernels(Dtype dtype) { return dtype == Dtype::bfloat16 ? &bfloat16_kernels : avx512::kernels(dtype); }
 
 #else
 
-static constexpr Kernels additive_in_double = additive_table<Float64>();
-static constexpr Kernels of_float32 = table<Float32, float>(&additive_in_float);
-static constexpr Kernels of_float64 = table<Float64, double>(&additive_in_double);
-static constexpr Kernels of_bfloat16 = table<Float32, bfloat16>(&additive_in_float);
-static constexpr Kernels of_float16 = table<Float32, float16>(&additive_in_float);
+static constexpr Kernels float64_additive_kernels = additive_table<Float64>();
+static constexpr Kernels float32_kernels = table<Float32, float>(&float32_additive_kernels);
+static constexpr Kernels float64_kernels = table<Float64, double>(&float64_additive_kernels);
+static constexpr Kernels bfloat16_kernels = table<Float32, bfloat16>(&float32_additive_kernels);
+static constexpr Kernels float16_kernels = table<Float32, float16>(&float32_additive_kernels);
 
 const Kernels* kernels(Dtype dtype) {
     switch (dtype) {
-        case Dtype::float32: return &of_float32;
-        case Dtype::float64: return &of_float64;
-        case Dtype::bfloat16: return &of_bfloat16;
-        case Dtype::float16: return &of_float16;
+        case Dtype::float32: return &float32_kernels;
+        case Dtype::float64: return &float64_kernels;
+        case Dtype::bfloat16: return &bfloat16_kernels;
+        case Dtype::float16: return &float16_kernels;
         default: return nullptr;
     }
 }

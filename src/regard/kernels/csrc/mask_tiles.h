@@ -11,13 +11,13 @@ namespace REGARD_ISA_NAMESPACE {
 
 enum class Fill { empty, partial, full };
 
-REGARD_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-REGARD_INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+REGARD_INLINE int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
+REGARD_INLINE int64_t max_of(int64_t a, int64_t b) { return a > b ? a : b; }
 
 // Bits first .. stop - 1, cut to 0 .. 64.
 REGARD_INLINE uint64_t bit_range(int64_t first, int64_t stop) {
-    first = larger(first, 0);
-    stop = smaller(stop, 64);
+    first = max_of(first, 0);
+    stop = min_of(stop, 64);
     if (stop <= first) return 0;
     return (~(uint64_t)0 >> (64 - (stop - first))) << first;
 }
@@ -46,8 +46,8 @@ struct MaskView {
     const uint8_t* dense;            // of this batch and head, or null
 
     MaskView(const Problem& p, int64_t batch, int64_t head) : mask(&p.mask), queries(p.queries), keys(p.keys) {
-        start = mask->start ? larger(mask->start[batch], 0) : 0;
-        stop = mask->stop ? smaller(mask->stop[batch], keys) : keys;
+        start = mask->start ? max_of(mask->start[batch], 0) : 0;
+        stop = mask->stop ? min_of(mask->stop[batch], keys) : keys;
         row_start = nullptr;
         if (mask->row_start) {
             int64_t b = mask->tile_batch == 1 ? 0 : batch, h = mask->tile_heads == 1 ? 0 : head;
@@ -58,24 +58,24 @@ struct MaskView {
 
     // Key tiles that band and interval leave to a tile of queries: first .. stop.
     REGARD_INLINE void key_tile_range(int64_t query_tile, int64_t* first, int64_t* past) const {
-        int64_t q0 = query_tile * tile, q1 = smaller(q0 + tile, queries) - 1;
-        int64_t lowest = larger(start, q0 + mask->low), highest = smaller(stop - 1, q1 + mask->high);
+        int64_t q0 = query_tile * tile, q1 = min_of(q0 + tile, queries) - 1;
+        int64_t lowest = max_of(start, q0 + mask->low), highest = min_of(stop - 1, q1 + mask->high);
         *first = lowest / tile;
         *past = highest < lowest ? *first : highest / tile + 1;
     }
     // Query tiles that band and interval leave to a tile of keys.
     REGARD_INLINE void query_tile_range(int64_t key_tile, int64_t* first, int64_t* past) const {
-        int64_t k0 = larger(key_tile * tile, start), k1 = smaller(key_tile * tile + tile, stop) - 1;
-        int64_t lowest = larger(0, k0 - mask->high), highest = smaller(queries - 1, k1 - mask->low);
+        int64_t k0 = max_of(key_tile * tile, start), k1 = min_of(key_tile * tile + tile, stop) - 1;
+        int64_t lowest = max_of(0, k0 - mask->high), highest = min_of(queries - 1, k1 - mask->low);
         *first = lowest / tile;
         *past = k1 < k0 || highest < lowest ? *first : highest / tile + 1;
     }
 
     // What one tile allows. `bitmap`: its entry in the tile map, -1 where full or where there is no map.
     // Bits of queries beyond the last are not meaningful.
-    REGARD_INLINE Fill look(int64_t query_tile, int64_t key_tile, int32_t bitmap, uint64_t bits[64]) const {
+    REGARD_INLINE Fill read_tile(int64_t query_tile, int64_t key_tile, int32_t bitmap, uint64_t bits[64]) const {
         int64_t q0 = query_tile * tile, k0 = key_tile * tile;
-        int64_t rows = smaller(queries - q0, tile);
+        int64_t rows = min_of(queries - q0, tile);
         int64_t low = mask->low, high = mask->high;
         bool banded = q0 + rows - 1 + low > k0 || q0 + high < k0 + tile - 1;
         if (!banded && start <= k0 && stop >= k0 + tile && bitmap < 0 && !dense) return Fill::full;
@@ -104,19 +104,19 @@ struct MaskView {
     REGARD_INLINE uint64_t dense_row(int64_t query, int64_t first_key) const {
         const Array& d = mask->dense;
         return dense_bits(dense + query * d.stride[2] + first_key * d.stride[3], d.stride[3],
-                          smaller(keys - first_key, tile));
+                          min_of(keys - first_key, tile));
     }
 };
 
-struct TileOfKeys {
+struct KeyTile {
     int64_t index;
-    bool partial;
+    bool is_partial;
 };
 
 // The tiles of keys that a tile of queries may see, in rising order, a few at a time.
-class TilesOfQuery {
+class KeyTileIterator {
   public:
-    TilesOfQuery(const MaskView& view, int64_t query_tile) : view_(view), query_tile_(query_tile) {
+    KeyTileIterator(const MaskView& view, int64_t query_tile) : view_(view), query_tile_(query_tile) {
         view.key_tile_range(query_tile, &next_, &past_);
         if (view.row_start) {
             int64_t first = next_;
@@ -127,10 +127,10 @@ class TilesOfQuery {
     }
 
     // How many there may be.
-    REGARD_INLINE int64_t most() const { return view_.row_start ? entry_stop_ - entry_ : past_ - next_; }
+    REGARD_INLINE int64_t max_tiles() const { return view_.row_start ? entry_stop_ - entry_ : past_ - next_; }
 
     // Up to `limit` tiles into `tiles`, the bits of the n-th into bits + 64 n. Returns how many; 0 at the end.
-    REGARD_INLINE int next(int limit, TileOfKeys* tiles, uint64_t* bits) {
+    REGARD_INLINE int next(int limit, KeyTile* tiles, uint64_t* bits) {
         int count = 0;
         while (count < limit) {
             int32_t bitmap = -1;
@@ -144,10 +144,10 @@ class TilesOfQuery {
                 if (next_ >= past_) break;
                 index = next_++;
             }
-            Fill fill = view_.look(query_tile_, index, bitmap, bits + 64 * count);
+            Fill fill = view_.read_tile(query_tile_, index, bitmap, bits + 64 * count);
             if (fill == Fill::empty) continue;
             tiles[count].index = index;
-            tiles[count].partial = fill == Fill::partial;
+            tiles[count].is_partial = fill == Fill::partial;
             ++count;
         }
         return count;
@@ -159,7 +159,7 @@ class TilesOfQuery {
 };
 
 // Where in the tile map a (query tile, key tile) stands: its bitmap, -1 for full, -2 for empty. Binary search in the row.
-REGARD_INLINE int32_t bitmap_of(const MaskView& view, int64_t query_tile, int64_t key_tile) {
+REGARD_INLINE int32_t find_bitmap(const MaskView& view, int64_t query_tile, int64_t key_tile) {
     if (!view.row_start) return -1;
     int64_t first = view.row_start[query_tile], stop = view.row_start[query_tile + 1];
     while (first < stop) {

@@ -59,7 +59,7 @@ void define(nb::module_& module, const char* name, const char* doc, const Names<
            std::make_index_sequence<keyword>(), run);
 }
 
-constexpr auto allowed = Call::None::allowed;
+constexpr auto accept = Call::None::accept;
 
 Array write_output(Call& call, nb::handle object) {
     const Problem& p = call.problem;
@@ -68,31 +68,31 @@ Array write_output(Call& call, nb::handle object) {
 
 Array write_lse(Call& call, nb::handle object) {
     const Problem& p = call.problem;
-    return call.write(object, "lse", {p.batch, p.heads, p.queries}, call.wide(), allowed);
+    return call.write(object, "lse", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
 }
 
 Array write_normalizer(Call& call, nb::handle object) {
     const Problem& p = call.problem;
-    return call.write(object, "normalizer", {p.batch, p.heads, p.queries, 2}, call.wide(), allowed);
+    return call.write(object, "normalizer", {p.batch, p.heads, p.queries, 2}, call.accumulation_dtype(), accept);
 }
 
 Array read_normalizer(Call& call, nb::handle object) {
     const Problem& p = call.problem;
-    return call.read(object, "normalizer", {p.batch, p.heads, p.queries, 2}, call.wide());
+    return call.read(object, "normalizer", {p.batch, p.heads, p.queries, 2}, call.accumulation_dtype());
 }
 
 Array write_rounding(Call& call, nb::handle object) {
     const Problem& p = call.problem;
     if (!object.is_none() && call.dtype() != Dtype::bfloat16 && call.dtype() != Dtype::float16)
         throw nb::value_error("rounding: expected None, since nothing is cut off in this dtype");
-    return call.write(object, "rounding", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype(), allowed);
+    return call.write(object, "rounding", {p.batch, p.heads, p.queries, p.value_dim}, call.dtype(), accept);
 }
 
 // The gradient of an argument that may be absent: in its shape, in wide precision.
 Array write_gradient(Call& call, nb::handle object, const char* name, const Array& of) {
     if (object.is_none()) return {};
     if (!of) throw nb::value_error((std::string(name) + ": there is nothing it would be the gradient of").c_str());
-    return call.write(object, name, {of.shape[0], of.shape[1], of.shape[2], of.shape[3]}, call.wide());
+    return call.write(object, name, {of.shape[0], of.shape[1], of.shape[2], of.shape[3]}, call.accumulation_dtype());
 }
 
 void bind_forward(nb::module_& module) {
@@ -100,7 +100,7 @@ void bind_forward(nb::module_& module) {
         module, "forward", "Attention, and the logarithm of each row's sum.", {"query", "key", "value", "output", "lse"},
         {"rounding", "normalizer"},
         [](Call& call, const Objects<5>& given, const Objects<2>& further) {
-            call.pose(given[0], given[1], given[2]);
+            call.read_problem(given[0], given[1], given[2]);
             const ForwardResults results = {write_output(call, given[3]), write_lse(call, given[4]),
                                             write_rounding(call, further[0]), write_normalizer(call, further[1])};
             const nb::gil_scoped_release unlocked;
@@ -115,7 +115,7 @@ void bind_backward(nb::module_& module) {
          "grad_bias", "grad_table"},
         {"grad_lse", "log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad", "rounding"},
         [](Call& call, const Objects<11>& given, const Objects<8>& further) {
-            call.pose(given[1], given[2], given[3]);
+            call.read_problem(given[1], given[2], given[3]);
             const Problem& p = call.problem;
             const Call::Shape of_queries{p.batch, p.heads, p.queries};
             const Call::Shape outputs{p.batch, p.heads, p.queries, p.value_dim};
@@ -130,22 +130,22 @@ void bind_backward(nb::module_& module) {
                 call.write(given[8], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
             gradients.bias = write_gradient(call, given[9], "grad_bias", p.bias);
             gradients.table = write_gradient(call, given[10], "grad_table", p.table);
-            gradients.lse = call.read(further[0], "grad_lse", of_queries, call.wide(), allowed);
-            gradients.log_weight = call.read(further[1], "log_weight", of_queries, call.wide(), allowed);
+            gradients.lse = call.read(further[0], "grad_lse", of_queries, call.accumulation_dtype(), accept);
+            gradients.log_weight = call.read(further[1], "log_weight", of_queries, call.accumulation_dtype(), accept);
             gradients.column =
-                call.read(further[2], "column", {p.batch, p.heads, p.keys}, call.wide(), allowed);
-            gradients.top_keys = call.take(further[3], "top_keys", allowed);
+                call.read(further[2], "column", {p.batch, p.heads, p.keys}, call.accumulation_dtype(), accept);
+            gradients.top_keys = call.take(further[3], "top_keys", accept);
             const int64_t top = gradients.top_keys.shape[3];
             const Call::Shape tops{p.batch, p.heads, p.queries, top};
-            call.read(further[3], "top_keys", tops, Dtype::int64, allowed);
-            gradients.top = call.read(further[4], "top_grad", tops, call.wide(), allowed);
-            gradients.rows = call.read_indices(further[5], "rows", p.queries, allowed);
+            call.read(further[3], "top_keys", tops, Dtype::int64, accept);
+            gradients.top = call.read(further[4], "top_grad", tops, call.accumulation_dtype(), accept);
+            gradients.rows = call.read_indices(further[5], "rows", p.queries, accept);
             const int64_t rows = gradients.rows.shape[3];
             gradients.rows_weights =
-                call.read(further[6], "rows_grad", {p.batch, p.heads, rows, p.keys}, call.wide(), allowed);
-            Call::require_with(gradients.top, "top_grad", gradients.top_keys, "top_keys");
-            Call::require_with(gradients.rows_weights, "rows_grad", gradients.rows, "rows");
-            const Array rounding = call.read(further[7], "rounding", outputs, call.dtype(), allowed);
+                call.read(further[6], "rows_grad", {p.batch, p.heads, rows, p.keys}, call.accumulation_dtype(), accept);
+            Call::require_pair(gradients.top, "top_grad", gradients.top_keys, "top_keys");
+            Call::require_pair(gradients.rows_weights, "rows_grad", gradients.rows, "rows");
+            const Array rounding = call.read(further[7], "rounding", outputs, call.dtype(), accept);
             const nb::gil_scoped_release unlocked;
             backward(p, {output, {}, rounding, normalizer}, gradients, call.threads());
         });
@@ -158,25 +158,25 @@ void bind_observe(nb::module_& module) {
          "rows_weights"},
         {"rounding", "normalizer"},
         [](Call& call, const Objects<11>& given, const Objects<2>& further) {
-            call.pose(given[0], given[1], given[2]);
+            call.read_problem(given[0], given[1], given[2]);
             const Problem& p = call.problem;
             const ForwardResults results = {write_output(call, given[3]), write_lse(call, given[4]),
                                             write_rounding(call, further[0]), write_normalizer(call, further[1])};
             Statistics statistics;
-            statistics.entropy = call.write(given[5], "entropy", {p.batch, p.heads, p.queries}, call.wide(), allowed);
-            statistics.received = call.write(given[6], "received", {p.batch, p.heads, p.keys}, call.wide(), allowed);
-            const int64_t top = call.take(given[7], "top_keys", allowed).shape[3];
+            statistics.entropy = call.write(given[5], "entropy", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
+            statistics.received = call.write(given[6], "received", {p.batch, p.heads, p.keys}, call.accumulation_dtype(), accept);
+            const int64_t top = call.take(given[7], "top_keys", accept).shape[3];
             const Call::Shape tops{p.batch, p.heads, p.queries, top};
-            statistics.top_keys = call.write(given[7], "top_keys", tops, Dtype::int64, allowed);
-            statistics.top_weights = call.write(given[8], "top_weights", tops, call.wide(), allowed);
-            statistics.rows = call.read_indices(given[9], "rows", p.queries, allowed);
+            statistics.top_keys = call.write(given[7], "top_keys", tops, Dtype::int64, accept);
+            statistics.top_weights = call.write(given[8], "top_weights", tops, call.accumulation_dtype(), accept);
+            statistics.rows = call.read_indices(given[9], "rows", p.queries, accept);
             const int64_t rows = statistics.rows.shape[3];
             statistics.rows_weights =
-                call.write(given[10], "rows_weights", {p.batch, p.heads, rows, p.keys}, call.wide(), allowed);
-            Call::require_with(statistics.top_weights, "top_weights", statistics.top_keys, "top_keys");
-            Call::require_with(statistics.top_keys, "top_keys", statistics.top_weights, "top_weights");
-            Call::require_with(statistics.rows_weights, "rows_weights", statistics.rows, "rows");
-            Call::require_with(statistics.rows, "rows", statistics.rows_weights, "rows_weights");
+                call.write(given[10], "rows_weights", {p.batch, p.heads, rows, p.keys}, call.accumulation_dtype(), accept);
+            Call::require_pair(statistics.top_weights, "top_weights", statistics.top_keys, "top_keys");
+            Call::require_pair(statistics.top_keys, "top_keys", statistics.top_weights, "top_weights");
+            Call::require_pair(statistics.rows_weights, "rows_weights", statistics.rows, "rows");
+            Call::require_pair(statistics.rows, "rows", statistics.rows_weights, "rows_weights");
             const nb::gil_scoped_release unlocked;
             observe(p, results, statistics, call.threads());
         });
@@ -187,7 +187,7 @@ void bind_additive(nb::module_& module) {
         module, "additive_forward", "Additive attention, and the logarithm of each row's sum.",
         {"of_query", "of_key", "vector", "value", "output", "lse"}, {"normalizer"},
         [](Call& call, const Objects<6>& given, const Objects<1>& further) {
-            call.pose(given[0], given[1], given[3], INT64_MAX);
+            call.read_problem(given[0], given[1], given[3], INT64_MAX);
             const Problem& p = call.problem;
             const Array vector = call.read(given[2], "vector", {p.heads, p.head_dim}, call.dtype());
             const Additive additive{p.query, p.key, vector};
@@ -202,7 +202,7 @@ void bind_additive(nb::module_& module) {
          "grad_of_key", "grad_vector", "grad_value", "grad_bias", "grad_table"},
         {"grad_lse"},
         [](Call& call, const Objects<13>& given, const Objects<1>& further) {
-            call.pose(given[1], given[2], given[4], INT64_MAX);
+            call.read_problem(given[1], given[2], given[4], INT64_MAX);
             const Problem& p = call.problem;
             const Array vector = call.read(given[3], "vector", {p.heads, p.head_dim}, call.dtype());
             const Additive additive{p.query, p.key, vector};
@@ -215,12 +215,12 @@ void bind_additive(nb::module_& module) {
                 call.write(given[7], "grad_of_query", {p.batch, p.heads, p.queries, p.head_dim}, call.dtype());
             gradients.of_key =
                 call.write(given[8], "grad_of_key", {p.batch, p.key_heads, p.keys, p.head_dim}, call.dtype());
-            gradients.vector = call.write(given[9], "grad_vector", {p.heads, p.head_dim}, call.wide());
+            gradients.vector = call.write(given[9], "grad_vector", {p.heads, p.head_dim}, call.accumulation_dtype());
             gradients.value =
                 call.write(given[10], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
             gradients.bias = write_gradient(call, given[11], "grad_bias", p.bias);
             gradients.table = write_gradient(call, given[12], "grad_table", p.table);
-            gradients.lse = call.read(further[0], "grad_lse", {p.batch, p.heads, p.queries}, call.wide(), allowed);
+            gradients.lse = call.read(further[0], "grad_lse", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
             const nb::gil_scoped_release unlocked;
             additive_backward(p, additive, {output, {}, {}, normalizer}, gradients, call.threads());
         });
@@ -238,7 +238,7 @@ void bind_paged(nb::module_& module) {
             options.scale = scale;
             options.threads = threads;
             Call call(options);
-            const Pages pages = call.pose_paged(query, key_pages, value_pages, page_table, lengths);
+            const Pages pages = call.read_paged_problem(query, key_pages, value_pages, page_table, lengths);
             const ForwardResults results = {write_output(call, output_array), write_lse(call, lse_array), {}, {}};
             const nb::gil_scoped_release unlocked;
             paged(call.problem, pages, results, threads);
@@ -257,9 +257,9 @@ void bind_dropout(nb::module_& module) {
             options.seed = seed;
             options.threads = threads;
             Call call(options);
-            const Dropping dropping = call.pose_dropout(tokens, output);
+            const DropoutArguments dropout_arguments = call.read_dropout(tokens, output);
             const nb::gil_scoped_release unlocked;
-            dropout(dropping, threads);
+            dropout(dropout_arguments, threads);
         },
         "tokens"_a, "output"_a, nb::kw_only(), "probability"_a, "seed"_a, "threads"_a = 1, "Dropout of an array.");
 }
@@ -272,9 +272,9 @@ void bind_cross_entropy(nb::module_& module) {
             Options options;
             options.threads = threads;
             Call call(options);
-            const Entropies given = call.pose_entropies(logits, targets, smoothing, ignored);
-            const EntropyResults results = {call.write_packed(loss, "loss", {given.rows}, call.wide()),
-                                            call.write_packed(normalizer, "normalizer", {given.rows, 2}, call.wide())};
+            const CrossEntropyArguments given = call.read_cross_entropy(logits, targets, smoothing, ignored);
+            const CrossEntropyResults results = {call.write_contiguous(loss, "loss", {given.rows}, call.accumulation_dtype()),
+                                            call.write_contiguous(normalizer, "normalizer", {given.rows, 2}, call.accumulation_dtype())};
             const nb::gil_scoped_release unlocked;
             cross_entropy(given, results, threads);
         },
@@ -287,11 +287,11 @@ void bind_cross_entropy(nb::module_& module) {
             Options options;
             options.threads = threads;
             Call call(options);
-            const Entropies given = call.pose_entropies(logits, targets, smoothing, ignored);
-            EntropyGradients gradients;
-            gradients.loss = call.packed(grad_loss, "grad_loss", {given.rows}, call.wide());
-            gradients.normalizer = call.packed(normalizer, "normalizer", {given.rows, 2}, call.wide());
-            gradients.logits = call.write_packed(grad_logits, "grad_logits", {given.rows, given.classes}, call.dtype());
+            const CrossEntropyArguments given = call.read_cross_entropy(logits, targets, smoothing, ignored);
+            CrossEntropyGradients gradients;
+            gradients.loss = call.read_contiguous(grad_loss, "grad_loss", {given.rows}, call.accumulation_dtype());
+            gradients.normalizer = call.read_contiguous(normalizer, "normalizer", {given.rows, 2}, call.accumulation_dtype());
+            gradients.logits = call.write_contiguous(grad_logits, "grad_logits", {given.rows, given.classes}, call.dtype());
             const nb::gil_scoped_release unlocked;
             cross_entropy_backward(given, gradients, threads);
         },

@@ -32,7 +32,7 @@ struct Normalizer {
         at[0] = largest, at[to.stride[3]] = log_sum;
     }
     // Whether the row takes part in the backward pass: it sees something, and its result is finite.
-    REGARD_INLINE bool takes_part() const { return log_sum - log_sum == 0; }
+    REGARD_INLINE bool is_active() const { return log_sum - log_sum == 0; }
 };
 
 }  // namespace REGARD_ISA_NAMESPACE

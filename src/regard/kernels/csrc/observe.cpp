@@ -13,7 +13,7 @@ namespace regard {
 namespace {
 
 // Tiles of keys to a task: as many as one may own, unless there would be too few tasks to share out.
-int64_t tiles_to_own(const Problem& p, const Kernels& k, int threads) {
+int64_t tiles_per_task(const Problem& p, const Kernels& k, int threads) {
     int64_t shared_out = p.batch * p.heads * p.key_tiles() / (4 * (int64_t)threads);
     return shared_out < 1 ? 1 : shared_out < k.received_tiles ? shared_out : k.received_tiles;
 }
@@ -25,12 +25,12 @@ void observe(const Problem& p, const ForwardResults& results, const Statistics& 
     const Kernels& k = kernels_for(p.query.dtype);
     int64_t top = statistics.top_keys ? statistics.top_keys.shape[3] : 0;
     PackedSizes sizes(p, k);
-    size_t work = larger_of(k.pack_scratch(p), k.observe_scratch(p, top));
-    work = rounded(larger_of(work, larger_of(k.received_scratch(p), k.row_scratch(p))));
-    Scratch packed = Scratch::of<char>({p.batch * p.key_heads, (int64_t)sizes.one_head()});
+    size_t work = max_bytes(k.pack_scratch(p), k.observe_scratch(p, top));
+    work = align_up(max_bytes(work, max_bytes(k.received_scratch(p), k.row_scratch(p))));
+    Scratch packed = Scratch::of<char>({p.batch * p.key_heads, (int64_t)sizes.head_bytes()});
     Scratch normals = Scratch::of<char>({p.batch, p.heads, p.queries, (int64_t)k.normal_bytes});
     Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
-    Observed into{results, statistics, normals.as<char>()};
+    ObserveOutputs into{results, statistics, normals.as<char>()};
 
     // For each (batch, head), `parts` tasks: task(batch, head, its keys, which part, scratch).
     auto for_heads = [&](int64_t parts, auto task_of) {
@@ -48,17 +48,17 @@ void observe(const Problem& p, const ForwardResults& results, const Statistics& 
         k.observe(p, keys, batch, head, query_tiles - 1 - part, into, mine);
     });
     if (statistics.received) {
-        int64_t owned = tiles_to_own(p, k, threads), tiles = p.key_tiles();
-        for_heads(divided_up(tiles, owned),
+        int64_t owned = tiles_per_task(p, k, threads), tiles = p.key_tiles();
+        for_heads(ceil_div(tiles, owned),
                   [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
                       int64_t first = part * owned, stop = first + owned < tiles ? first + owned : tiles;
-                      k.received(p, keys, batch, head, first, stop, into, mine);
+                      k.observe_received(p, keys, batch, head, first, stop, into, mine);
                   });
     }
     if (statistics.rows)
         for_heads(statistics.rows.shape[3],
                   [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
-                      k.row(p, keys, batch, head, part, into, mine);
+                      k.observe_row(p, keys, batch, head, part, into, mine);
                   });
 }
 

@@ -24,14 +24,14 @@ template <class Number>
 inline constexpr Number exponent_floor = sizeof(Number) == 4 ? -200 : -1200;
 
 // The number before x. Not for -infinity and NaN.
-REGARD_INLINE float before(float x) {
+REGARD_INLINE float next_below(float x) {
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     bits = x > 0 ? bits - 1 : x < 0 ? bits + 1 : 0x80000001u;
     memcpy(&x, &bits, sizeof bits);
     return x;
 }
-REGARD_INLINE double before(double x) {
+REGARD_INLINE double next_below(double x) {
     uint64_t bits;
     memcpy(&bits, &x, sizeof bits);
     bits = x > 0 ? bits - 1 : x < 0 ? bits + 1 : 0x8000000000000001u;
@@ -41,7 +41,7 @@ REGARD_INLINE double before(double x) {
 
 // The largest scores of each query of a tile, in falling order; of equal ones the lower key first.
 template <class Number>
-struct Largest {
+struct TopScores {
     static constexpr int width = lanes<Number>;
     static constexpr Number infinity = (Number)HUGE_VAL;
 
@@ -65,13 +65,13 @@ struct Largest {
     // Scores of a query and a group of tiles, vectors from .. stop of each. From the last key to the first: where scores
     // rise with the key, as with a bias for near keys, only the first few are then put in. Within the group an equal
     // score goes before what is there, since its key is the lower one; after it, behind.
-    REGARD_INLINE void see(int64_t query, const Number* score, const TileOfKeys* tiles, int count, const int32_t* from,
+    REGARD_INLINE void see(int64_t query, const Number* score, const KeyTile* tiles, int count, const int32_t* from,
                            const int32_t* stop) {
         bool any = false;
         for (int t = count - 1; t >= 0; --t)
             for (int64_t c = (stop[t] - 1) * width; c >= from[t] * width; c -= width) {
                 const Number* here = score + t * tile + c;
-                uint32_t larger_ones = greater(load(here), broadcast(limit[query]));
+                uint32_t larger_ones = compare_greater(load(here), broadcast(limit[query]));
                 for (; larger_ones; any = true) {
                     int lane = 31 - __builtin_clz(larger_ones);
                     larger_ones ^= 1u << lane;
@@ -89,7 +89,7 @@ struct Largest {
         for (; at > 0 && (s[at - 1] < score || (s[at - 1] == score && k[at - 1] > key)); --at)
             s[at] = s[at - 1], k[at] = k[at - 1];
         s[at] = score, k[at] = key;
-        limit[query] = s[top - 1] > -infinity ? before(s[top - 1]) : -infinity;
+        limit[query] = s[top - 1] > -infinity ? next_below(s[top - 1]) : -infinity;
     }
 };
 
@@ -100,11 +100,11 @@ struct StatisticsHook {
     static constexpr int width = lanes<Number>;
     static constexpr Number floor = exponent_floor<Number>;
 
-    const Observed* into = nullptr;
+    const ObserveOutputs* into = nullptr;
     int64_t batch = 0, head = 0, first_query = 0, queries = 0, heads = 0;
     Number times = 1;          // of the difference of two scores, in the exponent
     Number* shares = nullptr;  // 64 x lanes: sum_j 2^x x
-    Largest<Number> largest = {};
+    TopScores<Number> largest = {};
 
     struct Row {
         vec<Number> share = {};
@@ -115,7 +115,7 @@ struct StatisticsHook {
 
     void carve(ScratchLayout& c, const Problem& p, int64_t top) {
         shares = c.take<Number>(tile * width);
-        largest.carve(c, smaller(top, p.keys));
+        largest.carve(c, min_of(top, p.keys));
     }
 
     // The largest score has risen, so exponents x have become x + change; `sums` are the old 2^x.
@@ -126,10 +126,10 @@ struct StatisticsHook {
     }
 
     REGARD_INLINE void see(int64_t row, const Row& seen, Number shrink, vec<Number> highest, const Number* score,
-                           const TileOfKeys* tiles, int count, const int32_t* from, const int32_t* stop) {
+                           const KeyTile* tiles, int count, const int32_t* from, const int32_t* stop) {
         Number* share = shares + row * width;
         store(share, multiply_add(load(share), broadcast(shrink), seen.share));
-        if (greater(highest, broadcast(largest.limit[row]))) largest.see(row, score, tiles, count, from, stop);
+        if (compare_greater(highest, broadcast(largest.limit[row]))) largest.see(row, score, tiles, count, from, stop);
     }
 
     // `m` is the largest score and `sum` that of 2^x.
@@ -140,7 +140,7 @@ struct StatisticsHook {
         Number* normal = (Number*)into->normals + 2 * ((batch * heads + head) * queries + query);
         normal[0] = m, normal[1] = inverse;
         if (const Array& e = into->statistics.entropy) {
-            double share = sum_of_lanes<Number>(load(shares + row * width));
+            double share = sum_lanes<Number>(load(shares + row * width));
             double entropy = is_empty ? 0 : log((double)sum) - share * ln_2 / (double)sum;
             if (entropy < 0) entropy = 0;  // by rounding
             ((Number*)e.data)[e.at(0, batch, head, query)] = is_broken ? (Number)NAN : (Number)entropy;
@@ -179,22 +179,22 @@ struct Observe {
     static size_t scratch(const Problem& p, int64_t top) {
         ScratchLayout c{nullptr};
         StatisticsHook<A>{}.carve(c, p, top);
-        return c.used + Forward<A, StatisticsHook<A>>::scratch(p);
+        return c.used_bytes + Forward<A, StatisticsHook<A>>::scratch(p);
     }
 
     static void run(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
-                    const Observed& into, char* scratch) {
-        StatisticsHook<A> watch;
-        watch.into = &into;
-        watch.batch = batch, watch.head = head, watch.first_query = query_tile * tile;
-        watch.queries = p.queries, watch.heads = p.heads;
+                    const ObserveOutputs& into, char* scratch) {
+        StatisticsHook<A> hook;
+        hook.into = &into;
+        hook.batch = batch, hook.head = head, hook.first_query = query_tile * tile;
+        hook.queries = p.queries, hook.heads = p.heads;
         ScratchLayout c{scratch};
-        watch.carve(c, p, into.statistics.top_keys ? into.statistics.top_keys.shape[3] : 0);
-        memset(watch.shares, 0, sizeof(number) * (size_t)(tile * width));
-        watch.largest.clear();
-        Forward<A, StatisticsHook<A>> forward(p, keys, batch, head, query_tile, scratch + c.used, watch);
-        forward.watch.times = forward.times;
-        forward.all_keys(query_tile);
+        hook.carve(c, p, into.statistics.top_keys ? into.statistics.top_keys.shape[3] : 0);
+        memset(hook.shares, 0, sizeof(number) * (size_t)(tile * width));
+        hook.largest.clear();
+        Forward<A, StatisticsHook<A>> forward(p, keys, batch, head, query_tile, scratch + c.used_bytes, hook);
+        forward.hook.times = forward.times;
+        forward.process_keys(query_tile);
         forward.finish(into.results);
     }
 
@@ -206,11 +206,11 @@ struct Observe {
         ScratchLayout c{nullptr};
         c.take<number>(2 * received_tiles * tile);
         c.take<number>(2 * tile);
-        return c.used + Scores::scratch(p);
+        return c.used_bytes + Scores::scratch(p);
     }
 
     static void received(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t first_tile,
-                         int64_t stop_tile, const Observed& into, char* scratch) {
+                         int64_t stop_tile, const ObserveOutputs& into, char* scratch) {
         int count = (int)(stop_tile - first_tile);
         ScratchLayout c{scratch};
         number* total = c.take<number>(received_tiles * tile);
@@ -222,16 +222,16 @@ struct Observe {
         int64_t from[received_tiles], past[received_tiles], first = p.query_tiles(), stop = 0;
         for (int t = 0; t < count; ++t) {
             view.query_tile_range(first_tile + t, &from[t], &past[t]);
-            if (from[t] < past[t]) first = smaller(first, from[t]), stop = larger(stop, past[t]);
+            if (from[t] < past[t]) first = min_of(first, from[t]), stop = max_of(stop, past[t]);
         }
         for (int64_t i = first; i < stop; ++i) {
-            Scores scores(p, keys, batch, head, i, scratch + c.used);
+            Scores scores(p, keys, batch, head, i, scratch + c.used_bytes);
             bool ready = false;
             for (int t = 0; t < count; ++t) {
                 if (i < from[t] || i >= past[t]) continue;
-                int32_t bitmap = bitmap_of(view, i, first_tile + t);
+                int32_t bitmap = find_bitmap(view, i, first_tile + t);
                 if (bitmap == -2) continue;
-                Fill fill = view.look(i, first_tile + t, bitmap, scores.bits);
+                Fill fill = view.read_tile(i, first_tile + t, bitmap, scores.bits);
                 if (fill == Fill::empty) continue;
                 if (!ready) {
                     scores.read_queries();
@@ -240,7 +240,7 @@ struct Observe {
                 }
                 number* sums = part + t * tile;
                 memset(sums, 0, sizeof(number) * (size_t)tile);
-                TileOfKeys keys_of{first_tile + t, fill == Fill::partial};
+                KeyTile keys_of{first_tile + t, fill == Fill::partial};
                 for_strips(scores.rows, [&](int64_t r, auto n) {
                     add_strip<decltype(n)::value>(scores, r, keys_of, most, inverse, sums);
                 });
@@ -249,25 +249,25 @@ struct Observe {
             }
         }
         const Array& to = into.statistics.received;
-        for (int64_t j = first_tile * tile; j < smaller(stop_tile * tile, p.keys); ++j)
+        for (int64_t j = first_tile * tile; j < min_of(stop_tile * tile, p.keys); ++j)
             ((number*)to.data)[to.at(0, batch, head, j)] = total[j - first_tile * tile];
     }
 
-    static REGARD_INLINE void read_normals(const Problem& p, const Observed& into, int64_t batch, int64_t head,
+    static REGARD_INLINE void read_normals(const Problem& p, const ObserveOutputs& into, int64_t batch, int64_t head,
                                            int64_t query_tile, number* most, number* inverse) {
         int64_t first = query_tile * tile;
         const number* normal = (const number*)into.normals + 2 * ((batch * p.heads + head) * p.queries + first);
-        for (int64_t i = 0; i < smaller(p.queries - first, tile); ++i)
+        for (int64_t i = 0; i < min_of(p.queries - first, tile); ++i)
             most[i] = normal[2 * i], inverse[i] = normal[2 * i + 1];
     }
 
     // sums[j] += sum over the strip of w_ij
     template <int n>
-    static REGARD_INLINE void add_strip(Scores& scores, int64_t first, const TileOfKeys& keys_of, const number* most,
+    static REGARD_INLINE void add_strip(Scores& scores, int64_t first, const KeyTile& keys_of, const number* most,
                                         const number* inverse, number* sums) {
         const uint64_t* allowed = scores.bits + first;
         int32_t from, stop;
-        Scores::template vectors_seen<n>(keys_of, allowed, &from, &stop);
+        Scores::template find_visible_vectors<n>(keys_of, allowed, &from, &stop);
         scores.template for_products<n>(first, keys_of.index, from, stop, [&](int64_t v0, auto& s) {
             constexpr int vectors = std::remove_reference_t<decltype(s)>::panel;
 #pragma GCC unroll 8
@@ -278,7 +278,7 @@ struct Observe {
                 for (int r = 0; r < n; ++r) {
                     vec<number> x = (s.at[r][v] - broadcast(most[first + r])) * broadcast(scores.times);
                     vec<number> with = multiply_add(exp2<A::degree>(x), broadcast(inverse[first + r]), sum);
-                    sum = keys_of.partial ? select((uint32_t)(allowed[r] >> ((v0 + v) * width)), with, sum) : with;
+                    sum = keys_of.is_partial ? select((uint32_t)(allowed[r] >> ((v0 + v) * width)), with, sum) : with;
                 }
                 store(to, sum);
             }
@@ -290,12 +290,12 @@ struct Observe {
     static size_t row_scratch(const Problem& p) {
         ScratchLayout c{nullptr};
         c.take<number>(3 * tile);
-        return c.used + Scores::scratch(p);
+        return c.used_bytes + Scores::scratch(p);
     }
 
     // The index-th of the asked rows.
     static void row(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t index,
-                    const Observed& into, char* scratch) {
+                    const ObserveOutputs& into, char* scratch) {
         const Array &rows = into.statistics.rows, &to = into.statistics.rows_weights;
         int64_t query = ((const int64_t*)rows.data)[rows.at(0, 0, 0, index)], query_tile = query / tile;
         int64_t r = query % tile;
@@ -303,19 +303,19 @@ struct Observe {
         number* most = c.take<number>(tile);
         number* inverse = c.take<number>(tile);
         number* weights = c.take<number>(tile);
-        Scores scores(p, keys, batch, head, query_tile, scratch + c.used);
+        Scores scores(p, keys, batch, head, query_tile, scratch + c.used_bytes);
         scores.read_queries();
         read_normals(p, into, batch, head, query_tile, most, inverse);
         number* row_of = (number*)to.data + to.at(batch, head, index, 0);
         for (int64_t j = 0; j < p.keys; ++j) row_of[j * to.stride[3]] = 0;
         MaskView view(p, batch, head);
-        TilesOfQuery of_query(view, query_tile);
-        TileOfKeys keys_of;
+        KeyTileIterator of_query(view, query_tile);
+        KeyTile keys_of;
         while (of_query.next(1, &keys_of, scores.bits)) {
             memset(weights, 0, sizeof(number) * (size_t)tile);
             add_strip<1>(scores, r, keys_of, most, inverse, weights);
             int64_t first = keys_of.index * tile;
-            for (int64_t j = 0; j < smaller(p.keys - first, tile); ++j) row_of[(first + j) * to.stride[3]] = weights[j];
+            for (int64_t j = 0; j < min_of(p.keys - first, tile); ++j) row_of[(first + j) * to.stride[3]] = weights[j];
         }
     }
 };

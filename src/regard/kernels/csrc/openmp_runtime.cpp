@@ -28,7 +28,7 @@ namespace {
 using Scope = HMODULE;
 
 // The runtime is one of the libraries that torch_cpu.dll imports, whatever its name.
-void* symbol_of_torch(Scope torch, const char* name) {
+void* find_symbol(Scope torch, const char* name) {
     const char* base = reinterpret_cast<const char*>(torch);
     const auto* dos = reinterpret_cast<const IMAGE_DOS_HEADER*>(base);
     const auto* headers = reinterpret_cast<const IMAGE_NT_HEADERS*>(base + dos->e_lfanew);
@@ -43,7 +43,7 @@ void* symbol_of_torch(Scope torch, const char* name) {
     return nullptr;
 }
 
-std::string file_of(void* symbol) {
+std::string library_path(void* symbol) {
     HMODULE library = nullptr;
     const DWORD how = GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS | GET_MODULE_HANDLE_EX_FLAG_UNCHANGED_REFCOUNT;
     char path[MAX_PATH];
@@ -56,16 +56,16 @@ std::string file_of(void* symbol) {
 
 using Scope = void*;
 
-void* symbol_of_torch(Scope torch, const char* name) { return dlsym(torch, name); }
+void* find_symbol(Scope torch, const char* name) { return dlsym(torch, name); }
 
-std::string file_of(void* symbol) {
+std::string library_path(void* symbol) {
     Dl_info info;
     return dladdr(symbol, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "OpenMP";
 }
 
 // The loaded library whose file name begins so; empty if there is none.
 #if defined(__APPLE__)
-std::string loaded(const char* prefix) {
+std::string find_loaded_library(const char* prefix) {
     for (uint32_t image = 0; image < _dyld_image_count(); ++image) {
         const char* path = _dyld_get_image_name(image);
         const char* slash = path == nullptr ? nullptr : strrchr(path, '/');
@@ -78,16 +78,16 @@ struct Search {
     const char* prefix;
     std::string path;
 };
-int look_at(dl_phdr_info* library, size_t, void* data) {
+int match_library(dl_phdr_info* library, size_t, void* data) {
     Search& search = *static_cast<Search*>(data);
     const char* slash = library->dlpi_name == nullptr ? nullptr : strrchr(library->dlpi_name, '/');
     if (slash == nullptr || strncmp(slash + 1, search.prefix, strlen(search.prefix)) != 0) return 0;
     search.path = library->dlpi_name;
     return 1;
 }
-std::string loaded(const char* prefix) {
+std::string find_loaded_library(const char* prefix) {
     Search search{prefix, {}};
-    dl_iterate_phdr(&look_at, &search);
+    dl_iterate_phdr(&match_library, &search);
     return search.path;
 }
 #endif
@@ -105,7 +105,7 @@ struct Location {  // ident_t of LLVM: where in the source a region stands, whic
     int32_t reserved_1, flags, reserved_2, reserved_3;
     const char* source;
 };
-const Location nowhere = {0, 2 /* made by a compiler for this interface */, 0, 0, ";unknown;unknown;0;0;;"};
+const Location unknown_location = {0, 2 /* made by a compiler for this interface */, 0, 0, ";unknown;unknown;0;0;;"};
 
 using Microtask = void (*)(int32_t* global_thread, int32_t* thread, void* team);
 
@@ -118,7 +118,7 @@ struct Runtime {
     int (*in_parallel)() = nullptr;
     std::string file;
 
-    bool complete() const {
+    bool is_complete() const {
         const bool starts = gomp_parallel != nullptr || (fork_call && push_num_threads && global_thread_num);
         return starts && thread_num != nullptr && in_parallel != nullptr;
     }
@@ -126,12 +126,12 @@ struct Runtime {
 
 template <class Function>
 void* bind(Function*& function, Scope scope, const char* name) {
-    void* symbol = symbol_of_torch(scope, name);
+    void* symbol = find_symbol(scope, name);
     memcpy(&function, &symbol, sizeof function);
     return symbol;
 }
 
-Runtime runtime_in(Scope scope) {
+Runtime bind_runtime(Scope scope) {
     Runtime runtime;
     void* any = bind(runtime.in_parallel, scope, "omp_in_parallel");
     bind(runtime.thread_num, scope, "omp_get_thread_num");
@@ -139,55 +139,55 @@ Runtime runtime_in(Scope scope) {
     bind(runtime.fork_call, scope, "__kmpc_fork_call");
     bind(runtime.push_num_threads, scope, "__kmpc_push_num_threads");
     bind(runtime.global_thread_num, scope, "__kmpc_global_thread_num");
-    if (!runtime.complete()) return {};
-    runtime.file = file_of(any);
+    if (!runtime.is_complete()) return {};
+    runtime.file = library_path(any);
     return runtime;
 }
 
 #if defined(_WIN32)
-Runtime find() {
+Runtime find_runtime() {
     const HMODULE torch = GetModuleHandleA("torch_cpu.dll");
-    return torch == nullptr ? Runtime{} : runtime_in(torch);
+    return torch == nullptr ? Runtime{} : bind_runtime(torch);
 }
 #else
 // Searched as the dynamic linker searched when it bound torch's own calls: on Linux first what is visible to every library
 // (libraries that were preloaded, and those of libtorch_global_deps.so), then what torch_cpu depends on; on macOS the latter alone.
-Runtime find() {
+Runtime find_runtime() {
 #if !defined(__APPLE__)
-    Runtime visible = runtime_in(RTLD_DEFAULT);
-    if (visible.complete()) return visible;
+    Runtime visible = bind_runtime(RTLD_DEFAULT);
+    if (visible.is_complete()) return visible;
 #endif
-    const std::string path = loaded("libtorch_cpu.");
+    const std::string path = find_loaded_library("libtorch_cpu.");
     void* torch = path.empty() ? nullptr : dlopen(path.c_str(), RTLD_LAZY | RTLD_NOLOAD);  // never closed: it stays
-    return torch == nullptr ? Runtime{} : runtime_in(torch);
+    return torch == nullptr ? Runtime{} : bind_runtime(torch);
 }
 #endif
 
 const Runtime& runtime() {
-    static const Runtime* const only = new Runtime(find());  // never destroyed: a thread may outlive the module's end
+    static const Runtime* const only = new Runtime(find_runtime());  // never destroyed: a thread may outlive the module's end
     return *only;
 }
 
-void run_one(const Team& team) { team.run(team.context, runtime().thread_num()); }
-void of_gomp(void* team) { run_one(*static_cast<const Team*>(team)); }
-void of_kmpc(int32_t*, int32_t*, void* team) { run_one(*static_cast<const Team*>(team)); }
+void run_member(const Team& team) { team.run(team.context, runtime().thread_num()); }
+void run_gomp(void* team) { run_member(*static_cast<const Team*>(team)); }
+void run_kmpc(int32_t*, int32_t*, void* team) { run_member(*static_cast<const Team*>(team)); }
 
 }  // namespace
 
 const std::string& file() { return runtime().file; }
 
-bool in_parallel() { return runtime().complete() && runtime().in_parallel() != 0; }
+bool in_parallel() { return runtime().is_complete() && runtime().in_parallel() != 0; }
 
 void run_team(int threads, void (*run)(void*, int), void* context) {
     const Runtime& with = runtime();
     Team team{run, context};
-    if (!with.complete()) {
+    if (!with.is_complete()) {
         run(context, 0);
     } else if (with.gomp_parallel != nullptr) {
-        with.gomp_parallel(&of_gomp, &team, static_cast<unsigned>(threads), 0);
+        with.gomp_parallel(&run_gomp, &team, static_cast<unsigned>(threads), 0);
     } else {
-        with.push_num_threads(&nowhere, with.global_thread_num(&nowhere), threads);
-        with.fork_call(&nowhere, 1, &of_kmpc, &team);
+        with.push_num_threads(&unknown_location, with.global_thread_num(&unknown_location), threads);
+        with.fork_call(&unknown_location, 1, &run_kmpc, &team);
     }
 }
 

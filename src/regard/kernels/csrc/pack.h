@@ -21,82 +21,82 @@ struct ColumnsUpTo<0, column...> {
 
 // ---- reading rows of an array; a token with a NaN or Inf is told apart ----
 
-// One vector, widened. What was odd in it is noted: `odd` becomes NaN where a number is NaN or Inf.
+// One vector, widened. What was nonfinite in it is noted: `nonfinite` becomes NaN where a number is NaN or Inf.
 template <class T, class Number>
-REGARD_INLINE void copy_vector(const T* from, Number* to, vec<Number>* odd) {
+REGARD_INLINE void copy_vector(const T* from, Number* to, vec<Number>* nonfinite) {
     vec<Number> x = load_wide(from);
     store(to, x);
-    *odd += x * 0;
+    *nonfinite += x * 0;
 }
 
-// bfloat16 stays as it is: `odd` is not 0 in lanes where all bits of an exponent were set.
-REGARD_INLINE void copy_vector(const bfloat16* from, bfloat16* to, vec<uint16_t>* odd) {
+// bfloat16 stays as it is: `nonfinite` is not 0 in lanes where all bits of an exponent were set.
+REGARD_INLINE void copy_vector(const bfloat16* from, bfloat16* to, vec<uint16_t>* nonfinite) {
     const vec<uint16_t> exponent = broadcast<uint16_t>(0x7f80);
     vec<uint16_t> x = load((const uint16_t*)from);
     store((uint16_t*)to, x);
-    *odd |= (vec<uint16_t>)((x & exponent) == exponent);
+    *nonfinite |= (vec<uint16_t>)((x & exponent) == exponent);
 }
 
 // One row of `width` numbers, `step` apart, widened, as a row of `stride` numbers of which the last are 0.
 template <class T, class Number>
 REGARD_INLINE vec<Number> copy_row(const T* from, int64_t step, int64_t width, Number* to, int64_t stride) {
     constexpr int n = lanes<Number>;
-    vec<Number> odd = {};
+    vec<Number> nonfinite = {};
     int64_t k = 0;
     if (step == 1)
-        for (; k + n <= width; k += n) copy_vector(from + k, to + k, &odd);
+        for (; k + n <= width; k += n) copy_vector(from + k, to + k, &nonfinite);
     for (; k < width; ++k) {
         Number x = widen(from[k * step]);
         to[k] = x;
-        odd[0] += x * 0;
+        nonfinite[0] += x * 0;
     }
     for (; k < stride; ++k) to[k] = 0;
-    return odd;
+    return nonfinite;
 }
 
 REGARD_INLINE vec<uint16_t> copy_row(const bfloat16* from, int64_t step, int64_t width, bfloat16* to, int64_t stride) {
     constexpr int n = lanes<uint16_t>;
-    vec<uint16_t> odd = {};
+    vec<uint16_t> nonfinite = {};
     int64_t k = 0;
     if (step == 1)
-        for (; k + n <= width; k += n) copy_vector(from + k, to + k, &odd);
+        for (; k + n <= width; k += n) copy_vector(from + k, to + k, &nonfinite);
     for (; k < width; ++k) {
         to[k] = from[k * step];
-        odd[0] |= (uint16_t)((to[k].bits & 0x7f80) == 0x7f80);
+        nonfinite[0] |= (uint16_t)((to[k].bits & 0x7f80) == 0x7f80);
     }
     for (; k < stride; ++k) to[k].bits = 0;
-    return odd;
+    return nonfinite;
 }
 
-REGARD_INLINE bool is_odd(vfloat odd) {
-    float sum = sum_of_lanes<float>(odd);
+REGARD_INLINE bool has_nonfinite(vfloat nonfinite) {
+    float sum = sum_lanes<float>(nonfinite);
     return sum != sum;
 }
-REGARD_INLINE bool is_odd(vdouble odd) {
-    double sum = sum_of_lanes<double>(odd);
+REGARD_INLINE bool has_nonfinite(vdouble nonfinite) {
+    double sum = sum_lanes<double>(nonfinite);
     return sum != sum;
 }
-REGARD_INLINE bool is_odd(vec<uint16_t> odd) {
-    uint64_t words[sizeof odd / 8], any = 0;
-    memcpy(words, &odd, sizeof odd);
-    for (size_t i = 0; i < sizeof odd / 8; ++i) any |= words[i];
+REGARD_INLINE bool has_nonfinite(vec<uint16_t> nonfinite) {
+    uint64_t words[sizeof nonfinite / 8], any = 0;
+    memcpy(words, &nonfinite, sizeof nonfinite);
+    for (size_t i = 0; i < sizeof nonfinite / 8; ++i) any |= words[i];
     return any != 0;
 }
-REGARD_INLINE void join_odd(vfloat* all, vfloat odd) { *all += odd; }
-REGARD_INLINE void join_odd(vdouble* all, vdouble odd) { *all += odd; }
-REGARD_INLINE void join_odd(vec<uint16_t>* all, vec<uint16_t> odd) { *all |= odd; }
+REGARD_INLINE void merge_nonfinite(vfloat* all, vfloat nonfinite) { *all += nonfinite; }
+REGARD_INLINE void merge_nonfinite(vdouble* all, vdouble nonfinite) { *all += nonfinite; }
+REGARD_INLINE void merge_nonfinite(vec<uint16_t>* all, vec<uint16_t> nonfinite) { *all |= nonfinite; }
 
 // Rows of as many whole vectors.
-template <int vectors, class Odd, class T, class Stored>
-REGARD_INLINE Odd copy_whole_rows(const T* from, int64_t row_step, int64_t count, Stored* to) {
-    constexpr int n = sizeof(Odd) / sizeof(Stored);
-    Odd odd[vectors] = {};
+template <int vectors, class NonfiniteFlags, class T, class Stored>
+REGARD_INLINE NonfiniteFlags copy_whole_rows(const T* from, int64_t row_step, int64_t count, Stored* to) {
+    constexpr int n = sizeof(NonfiniteFlags) / sizeof(Stored);
+    NonfiniteFlags nonfinite[vectors] = {};
     for (int64_t i = 0; i < count; ++i, from += row_step, to += vectors * n)
 #pragma GCC unroll 8
-        for (int v = 0; v < vectors; ++v) copy_vector(from + v * n, to + v * n, &odd[v]);
+        for (int v = 0; v < vectors; ++v) copy_vector(from + v * n, to + v * n, &nonfinite[v]);
 #pragma GCC unroll 8
-    for (int v = 1; v < vectors; ++v) join_odd(&odd[0], odd[v]);
-    return odd[0];
+    for (int v = 1; v < vectors; ++v) merge_nonfinite(&nonfinite[0], nonfinite[v]);
+    return nonfinite[0];
 }
 
 // `count` rows, `row_step` apart, as rows `stride` apart. The bit of each that holds a NaN or Inf: asked once for all of
@@ -104,22 +104,22 @@ REGARD_INLINE Odd copy_whole_rows(const T* from, int64_t row_step, int64_t count
 template <class T, class Stored>
 REGARD_INLINE uint64_t read_rows(const T* from, int64_t row_step, int64_t step, int64_t count, int64_t width,
                                  Stored* to, int64_t stride) {
-    typedef decltype(copy_row(from, step, width, to, stride)) Odd;
-    constexpr int64_t n = sizeof(Odd) / sizeof(Stored);
-    Odd all = {};
+    typedef decltype(copy_row(from, step, width, to, stride)) NonfiniteFlags;
+    constexpr int64_t n = sizeof(NonfiniteFlags) / sizeof(Stored);
+    NonfiniteFlags all = {};
     if (step == 1 && stride == width && width == n)
-        all = copy_whole_rows<1, Odd>(from, row_step, count, to);
+        all = copy_whole_rows<1, NonfiniteFlags>(from, row_step, count, to);
     else if (step == 1 && stride == width && width == 2 * n)
-        all = copy_whole_rows<2, Odd>(from, row_step, count, to);
+        all = copy_whole_rows<2, NonfiniteFlags>(from, row_step, count, to);
     else if (step == 1 && stride == width && width == 4 * n)
-        all = copy_whole_rows<4, Odd>(from, row_step, count, to);
+        all = copy_whole_rows<4, NonfiniteFlags>(from, row_step, count, to);
     else
         for (int64_t i = 0; i < count; ++i)
-            join_odd(&all, copy_row(from + i * row_step, step, width, to + i * stride, stride));
-    if (!is_odd(all)) return 0;
+            merge_nonfinite(&all, copy_row(from + i * row_step, step, width, to + i * stride, stride));
+    if (!has_nonfinite(all)) return 0;
     uint64_t bad = 0;
     for (int64_t i = 0; i < count; ++i)
-        bad |= (uint64_t)is_odd(copy_row(from + i * row_step, step, width, to + i * stride, stride)) << i;
+        bad |= (uint64_t)has_nonfinite(copy_row(from + i * row_step, step, width, to + i * stride, stride)) << i;
     return bad;
 }
 
@@ -146,7 +146,7 @@ __attribute__((noinline)) uint64_t read_rows(const Array& from, int64_t at, int6
 
 // One row of an array from an element on. True if it holds a NaN or Inf.
 template <class Stored>
-REGARD_INLINE bool read_row_of(const Array& from, int64_t at, int64_t width, Stored* to, int64_t stride) {
+REGARD_INLINE bool read_row(const Array& from, int64_t at, int64_t width, Stored* to, int64_t stride) {
     return read_rows(from, at, 1, 1, width, to, stride) != 0;
 }
 
@@ -178,7 +178,7 @@ REGARD_INLINE void write_row(const Number* from, int64_t width, Number times, T*
 
 // A row of numbers, multiplied by `times` and rounded, into an array at an element.
 template <class Number>
-__attribute__((noinline)) void write_row_of(const Number* from, int64_t width, Number times, const Array& to,
+__attribute__((noinline)) void write_scaled_row(const Number* from, int64_t width, Number times, const Array& to,
                                             int64_t at) {
     int64_t step = to.stride[3];
     if constexpr (sizeof(Number) == 8) {
@@ -194,7 +194,7 @@ __attribute__((noinline)) void write_row_of(const Number* from, int64_t width, N
 
 // Such a row in half precision, and what rounding cut off it: 0 where it overflowed.
 template <class T>
-REGARD_INLINE void write_row_and_cut(const float* from, int64_t width, float times, T* to, int64_t step, T* cut,
+REGARD_INLINE void store_row_and_residual(const float* from, int64_t width, float times, T* to, int64_t step, T* cut,
                                      int64_t cut_step) {
     constexpr int n = lanes<float>;
     int64_t k = 0;
@@ -205,7 +205,7 @@ REGARD_INLINE void write_row_and_cut(const float* from, int64_t width, float tim
             store_narrow(rounded, x);
             memcpy((void*)(to + k), rounded, sizeof rounded);
             vfloat lost = x - load_wide((const T*)rounded), finite = lost - lost;
-            store_narrow(cut + k, select(greater(broadcast(1.0f), finite), lost, vfloat{}));
+            store_narrow(cut + k, select(compare_greater(broadcast(1.0f), finite), lost, vfloat{}));
         }
     for (; k < width; ++k) {
         float x = from[k] * times;
@@ -217,13 +217,13 @@ REGARD_INLINE void write_row_and_cut(const float* from, int64_t width, float tim
     }
 }
 
-// As write_row_of; in other dtypes nothing is cut off, and there is no such array.
+// As write_scaled_row; in other dtypes nothing is cut off, and there is no such array.
 template <class Number>
-__attribute__((noinline)) void write_row_and_cut_of(const Number* from, int64_t width, Number times, const Array& to,
+__attribute__((noinline)) void write_row_and_residual(const Number* from, int64_t width, Number times, const Array& to,
                                                     int64_t at, const Array& cut, int64_t cut_at) {
     if constexpr (sizeof(Number) == 4) {
         auto write = [&](auto* rows, auto* cuts) {
-            write_row_and_cut(from, width, times, rows + at, to.stride[3], cuts + cut_at, cut.stride[3]);
+            store_row_and_residual(from, width, times, rows + at, to.stride[3], cuts + cut_at, cut.stride[3]);
         };
         if (to.dtype == Dtype::bfloat16) return write((bfloat16*)to.data, (bfloat16*)cut.data);
         if (to.dtype == Dtype::float16) return write((float16*)to.data, (float16*)cut.data);
@@ -236,19 +236,19 @@ __attribute__((noinline)) void write_row_and_cut_of(const Number* from, int64_t 
 template <class A>
 struct Pair {
     typedef typename A::number number;
-    static REGARD_INLINE vec<number> across(const number* first, const number*) { return load(first); }
+    static REGARD_INLINE vec<number> interleave(const number* first, const number*) { return load(first); }
 };
 #if defined(__AVX512BF16__)
 template <>
 struct Pair<Bfloat16> {
-    static REGARD_INLINE vbits across(const bfloat16* first, const bfloat16* second) {
+    static REGARD_INLINE vbits interleave(const bfloat16* first, const bfloat16* second) {
         __m256i low, high;
         memcpy(&low, first, sizeof low);
         memcpy(&high, second, sizeof high);
         return (vbits)_mm512_or_si512(_mm512_cvtepu16_epi32(low), _mm512_slli_epi32(_mm512_cvtepu16_epi32(high), 16));
     }
     // The same from numbers, rounded.
-    static REGARD_INLINE vbits across(vfloat first, vfloat second) {
+    static REGARD_INLINE vbits interleave(vfloat first, vfloat second) {
         __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(first));
         __m512i high = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(second));
         return (vbits)_mm512_or_si512(low, _mm512_slli_epi32(high, 16));
@@ -302,42 +302,42 @@ REGARD_INLINE void transpose(const U* rows, int64_t stride, int64_t height, int6
 // Packed keys and values of one tile.
 template <class A>
 struct PackKeys {
-    typedef typename A::stored stored;
+    typedef typename A::storage storage;
     typedef typename A::unit unit;
 
-    // Units of a row of `width` numbers, in whole vectors; and the same in stored numbers.
-    static REGARD_INLINE int64_t unit_stride(int64_t width) { return padded<A>(units_of<A>(width)); }
+    // Units of a row of `width` numbers, in whole vectors; and the same in storage numbers.
+    static REGARD_INLINE int64_t unit_stride(int64_t width) { return padded_width<A>(count_units<A>(width)); }
     static REGARD_INLINE int64_t number_stride(int64_t width) { return A::per_unit * unit_stride(width); }
 
-    static size_t key_bytes(const Problem& p) { return sizeof(unit) * (size_t)(units_of<A>(p.head_dim) * tile); }
+    static size_t key_bytes(const Problem& p) { return sizeof(unit) * (size_t)(count_units<A>(p.head_dim) * tile); }
     static size_t value_bytes(const Problem& p) {
-        return sizeof(unit) * (size_t)(tile / A::per_unit * padded<A>(p.value_dim));
+        return sizeof(unit) * (size_t)(tile / A::per_unit * padded_width<A>(p.value_dim));
     }
     static size_t scratch(const Problem& p) {
-        return sizeof(stored) * (size_t)(tile * (number_stride(p.head_dim) + number_stride(p.value_dim)));
+        return sizeof(storage) * (size_t)(tile * (number_stride(p.head_dim) + number_stride(p.value_dim)));
     }
 
     static void pack(const Problem& p, int64_t batch, int64_t key_head, int64_t key_tile, char* key, char* value,
                      uint64_t* bad, char* scratch) {
-        int64_t first = key_tile * tile, count = smaller(p.keys - first, tile), height = whole_height(count);
+        int64_t first = key_tile * tile, count = min_of(p.keys - first, tile), height = padded_height(count);
         int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
-        stored* key_rows = (stored*)scratch;
-        stored* value_rows = A::per_unit == 1 ? (stored*)value : key_rows + tile * key_stride;
+        storage* key_rows = (storage*)scratch;
+        storage* value_rows = A::per_unit == 1 ? (storage*)value : key_rows + tile * key_stride;
         *bad = read(p, batch, key_head, first, count, key_rows, value_rows);
-        columns_of(key_rows, key_stride, height, p.head_dim, (unit*)key);
-        if (A::per_unit > 1) paired_rows(value_rows, value_stride, height, padded<A>(p.value_dim), (unit*)value);
+        write_columns(key_rows, key_stride, height, p.head_dim, (unit*)key);
+        if (A::per_unit > 1) write_paired_rows(value_rows, value_stride, height, padded_width<A>(p.value_dim), (unit*)value);
     }
 
     // Rows that `count` rows are filled up to, so that they are whole vectors of columns.
-    static REGARD_INLINE int64_t whole_height(int64_t count) {
-        return smaller((count + lanes<unit> - 1) / lanes<unit> * lanes<unit>, tile);
+    static REGARD_INLINE int64_t padded_height(int64_t count) {
+        return min_of((count + lanes<unit> - 1) / lanes<unit> * lanes<unit>, tile);
     }
 
     // Keys and values as they are stored; those that hold a NaN or Inf, in either, as zeros in both.
     static REGARD_INLINE uint64_t read(const Problem& p, int64_t batch, int64_t key_head, int64_t first, int64_t count,
-                                       stored* key_rows, stored* value_rows) {
+                                       storage* key_rows, storage* value_rows) {
         int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
-        int64_t height = whole_height(count);
+        int64_t height = padded_height(count);
         uint64_t bad = read_rows(p.key, p.key.at(batch, key_head, first, 0), count, height, p.head_dim, key_rows,
                                  key_stride);
         bad |= read_rows(p.value, p.value.at(batch, key_head, first, 0), count, height, p.value_dim, value_rows,
@@ -350,17 +350,17 @@ struct PackKeys {
     }
 
     // Rows to columns of units: what is multiplied to scores. Stored pairs of numbers are units as they lie.
-    static REGARD_INLINE void columns_of(const stored* rows, int64_t stride, int64_t height, int64_t width, unit* to) {
-        transpose((const unit*)rows, stride / A::per_unit, height, units_of<A>(width), to);
+    static REGARD_INLINE void write_columns(const storage* rows, int64_t stride, int64_t height, int64_t width, unit* to) {
+        transpose((const unit*)rows, stride / A::per_unit, height, count_units<A>(width), to);
     }
 
     // Rows to rows of units that pair up one row with the next: what weights multiply. `columns` are whole vectors.
-    static REGARD_INLINE void paired_rows(const stored* rows, int64_t stride, int64_t height, int64_t columns,
+    static REGARD_INLINE void write_paired_rows(const storage* rows, int64_t stride, int64_t height, int64_t columns,
                                           unit* to) {
         for (int64_t i = 0; i < height; i += A::per_unit)
             for (int64_t c = 0; c < columns; c += lanes<typename A::number>)
                 store(to + i / A::per_unit * columns + c,
-                      Pair<A>::across(rows + i * stride + c, rows + (i + A::per_unit - 1) * stride + c));
+                      Pair<A>::interleave(rows + i * stride + c, rows + (i + A::per_unit - 1) * stride + c));
     }
 };
 

@@ -6,8 +6,8 @@
 
 namespace regard {
 
-inline size_t rounded(size_t bytes) { return (bytes + 63) / 64 * 64; }
-inline size_t larger_of(size_t a, size_t b) { return a > b ? a : b; }
+inline size_t align_up(size_t bytes) { return (bytes + 63) / 64 * 64; }
+inline size_t max_bytes(size_t a, size_t b) { return a > b ? a : b; }
 
 // The packed form of one (batch, key head): keys, values, bits of bad tokens, one after the other.
 struct PackedSizes {
@@ -16,12 +16,12 @@ struct PackedSizes {
     PackedSizes(const Problem& p, const Kernels& k)
         : key(k.key_bytes(p)), value(k.value_bytes(p)), tiles((size_t)p.key_tiles()) {}
 
-    size_t one_head() const { return rounded(key * tiles) + rounded(value * tiles) + rounded(8 * tiles); }
+    size_t head_bytes() const { return align_up(key * tiles) + align_up(value * tiles) + align_up(8 * tiles); }
 
     PackedKeys at(char* base, int64_t index) const {
-        char* own = base + one_head() * (size_t)index;
-        char* values = own + rounded(key * tiles);
-        return {own, values, (uint64_t*)(values + rounded(value * tiles)), key, value};
+        char* own = base + head_bytes() * (size_t)index;
+        char* values = own + align_up(key * tiles);
+        return {own, values, (uint64_t*)(values + align_up(value * tiles)), key, value};
     }
 };
 
@@ -45,15 +45,15 @@ inline void pack_heads(const Problem& p, const Kernels& k, const PackedSizes& si
 // Long sequences: (batch, key head)s are taken in rounds, so that what a round needs is memory that is kept for the next.
 // Fresh memory costs a page fault each 4 KiB, which for a window takes longer than its arithmetic. body(first, count).
 inline constexpr int64_t round_bytes = (int64_t)32 << 20;
-inline int64_t heads_in_round(int64_t all, size_t bytes_of_one, int64_t least) {
-    int64_t fit = round_bytes / (int64_t)larger_of(bytes_of_one, 1);
-    int64_t most = fit > least ? fit : least, rounds = divided_up(all, most);
-    return divided_up(all, rounds);
+inline int64_t heads_per_round(int64_t all, size_t bytes_of_one, int64_t least) {
+    int64_t fit = round_bytes / (int64_t)max_bytes(bytes_of_one, 1);
+    int64_t most = fit > least ? fit : least, rounds = ceil_div(all, most);
+    return ceil_div(all, rounds);
 }
 template <class Body>
-void for_rounds(int64_t all, int64_t in_round, Body body) {
-    for (int64_t first = 0; first < all; first += in_round)
-        body(first, all - first < in_round ? all - first : in_round);
+void for_rounds(int64_t all, int64_t round_heads, Body body) {
+    for (int64_t first = 0; first < all; first += round_heads)
+        body(first, all - first < round_heads ? all - first : round_heads);
 }
 
 // Short sequences: each (batch, key head) is computed whole, by one thread. Heads are usually stored side by side (batch,
@@ -63,9 +63,9 @@ class HeadSets {
   public:
     HeadSets(const Problem& p, int threads) : p_(p) {
         const int64_t wanted = 8 * (int64_t)threads;  // tasks
-        int64_t parts = divided_up(wanted, p.batch);
+        int64_t parts = ceil_div(wanted, p.batch);
         heads_ = p.key_heads / parts < 1 ? 1 : p.key_heads / parts;
-        parts_ = divided_up(p.key_heads, heads_);
+        parts_ = ceil_div(p.key_heads, heads_);
         sets_ = p.batch * parts_;
         in_task_ = sets_ / wanted < 1 ? 1 : sets_ / wanted;
     }
@@ -78,7 +78,7 @@ class HeadSets {
             for (const Array* a : of_keys) fetch(*a, batch, first, past);
             for (const Array* a : of_queries) fetch(*a, batch, first * p_.group(), past * p_.group());
         };
-        parallel_for(divided_up(sets_, in_task_), threads, [&](int64_t task, int thread) {
+        parallel_for(ceil_div(sets_, in_task_), threads, [&](int64_t task, int thread) {
             int64_t stop = task * in_task_ + in_task_ < sets_ ? task * in_task_ + in_task_ : sets_;
             for (int64_t set = task * in_task_; set < stop; ++set) {
                 if (set == task * in_task_) fetch_set(set);

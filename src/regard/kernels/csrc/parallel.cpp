@@ -30,8 +30,8 @@ namespace {
 
 constexpr size_t alignment = 64;
 constexpr size_t page = 4096;
-constexpr size_t most_kept = size_t{64} << 20;
-constexpr int most_blocks = 32;
+constexpr size_t max_pool_bytes = size_t{64} << 20;
+constexpr int max_pool_blocks = 32;
 
 void* allocate(size_t bytes) {
     // AddressSanitizer ends the process in the form that throws by itself.
@@ -60,11 +60,11 @@ public:
 
     // Keeps the block instead of the oldest ones, unless it is larger than all that may be kept.
     bool keep(void* data, size_t bytes) {
-        if (bytes > most_kept) return false;
+        if (bytes > max_pool_bytes) return false;
         std::lock_guard<std::mutex> lock(mutex_);
-        while (count_ == most_blocks || bytes > most_kept - kept_) release(remove(0).data);
+        while (count_ == max_pool_blocks || bytes > max_pool_bytes - pooled_bytes_) release(remove(0).data);
         blocks_[count_++] = Block{data, bytes};
-        kept_ += bytes;
+        pooled_bytes_ += bytes;
         return true;
     }
 
@@ -87,14 +87,14 @@ private:
         const Block removed = blocks_[index];
         --count_;
         memmove(blocks_ + index, blocks_ + index + 1, sizeof(Block) * static_cast<size_t>(count_ - index));
-        kept_ -= removed.bytes;
+        pooled_bytes_ -= removed.bytes;
         return removed;
     }
 
     std::mutex mutex_;
-    Block blocks_[most_blocks];  // oldest first
+    Block blocks_[max_pool_blocks];  // oldest first
     int count_ = 0;
-    size_t kept_ = 0;
+    size_t pooled_bytes_ = 0;
 };
 
 // Never destroyed: a thread may still be at work when the process ends. Locked while a process forks, since its child has
@@ -104,7 +104,7 @@ Pool& pool() {
     return *only;
 }
 
-std::atomic<bool> poisoned{false};
+std::atomic<bool> poison_new_scratch{false};
 
 // Tasks, to be done by the thread that comes here and a team of its own.
 struct Region {
@@ -114,13 +114,13 @@ struct Region {
     void* context;
     std::atomic<int64_t> next{0};
 
-    void alone() {
+    void run_serial() {
         const DefaultFloatingPoint arithmetic;
         for (int64_t task = 0; task < tasks; ++task) run(context, task, 0);
     }
 
     // The team is not cut down to the number of tasks: OpenMP would end the spare threads and start them again later.
-    void with_team() { openmp::run_team(threads, &take_tasks, this); }
+    void run_parallel() { openmp::run_team(threads, &take_tasks, this); }
 
     // What each thread of a team does: the next task, as long as there is one.
     static void take_tasks(void* region, int thread) {
@@ -131,64 +131,64 @@ struct Region {
 };
 
 // A thread that enters regions for another one, which waits meanwhile.
-class Deputy {
+class RegionThread {
 public:
     // Null where no thread can be started. Never destroyed: its thread lives as long as the process.
-    static Deputy* start() {
-        auto* deputy = new Deputy;
+    static RegionThread* start() {
+        auto* region_thread = new RegionThread;
         try {
-            std::thread([deputy] { deputy->serve(); }).detach();
+            std::thread([region_thread] { region_thread->serve(); }).detach();
         } catch (const std::system_error&) {
-            delete deputy;
+            delete region_thread;
             return nullptr;
         }
-        return deputy;
+        return region_thread;
     }
 
     void enter(Region& region) {
         std::unique_lock<std::mutex> lock(mutex_);
-        waiting_ = &region;
+        pending_region_ = &region;
         changed_.notify_all();
-        changed_.wait(lock, [this] { return waiting_ == nullptr; });
+        changed_.wait(lock, [this] { return pending_region_ == nullptr; });
     }
 
 private:
     void serve() {
         std::unique_lock<std::mutex> lock(mutex_);
         for (;;) {
-            changed_.wait(lock, [this] { return waiting_ != nullptr; });
-            waiting_->with_team();
-            waiting_ = nullptr;
+            changed_.wait(lock, [this] { return pending_region_ != nullptr; });
+            pending_region_->run_parallel();
+            pending_region_ = nullptr;
             changed_.notify_all();
         }
     }
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    Region* waiting_ = nullptr;
+    Region* pending_region_ = nullptr;
 };
 
 // fork leaves a child one thread, the one that called it, and OpenMP remembers the team that this thread had in the parent:
 // it would wait for it for ever. Any other thread of the child is new to OpenMP, and may have a team of its own. So the
 // forking thread has a deputy, started when it first needs one.
-thread_local bool lost_its_team = false;
-thread_local Deputy* deputy = nullptr;
+thread_local bool in_forked_child = false;
+thread_local RegionThread* region_thread = nullptr;
 
 void enter(Region& region) {
-    if (!lost_its_team) return region.with_team();
-    if (deputy == nullptr) deputy = Deputy::start();
-    if (deputy == nullptr) return region.alone();
-    deputy->enter(region);
+    if (!in_forked_child) return region.run_parallel();
+    if (region_thread == nullptr) region_thread = RegionThread::start();
+    if (region_thread == nullptr) return region.run_serial();
+    region_thread->enter(region);
 }
 
 #if defined(__unix__) || defined(__APPLE__)
-const int registered = pthread_atfork(
+const int fork_handlers = pthread_atfork(
     [] { pool().lock(); },
     [] { pool().unlock(); },
     [] {
         pool().unlock();
-        lost_its_team = true;
-        deputy = nullptr;  // the parent's, if this thread had been forked before
+        in_forked_child = true;
+        region_thread = nullptr;  // the parent's, if this thread had been forked before
     });
 #endif
 
@@ -197,7 +197,7 @@ const int registered = pthread_atfork(
 void detail::parallel_for(int64_t tasks, int threads, void (*run)(void*, int64_t, int), void* context) {
     Region region{tasks, threads, run, context};
     if (threads > 1 && tasks > 1 && !openmp::in_parallel()) return enter(region);
-    region.alone();
+    region.run_serial();
 }
 
 Scratch::Scratch(size_t bytes) : bytes_(bytes) {
@@ -218,7 +218,7 @@ Scratch::Scratch(size_t bytes) : bytes_(bytes) {
         }
     }
 #endif
-    if (poisoned.load(std::memory_order_relaxed)) memset(data_, 0xFF, bytes);
+    if (poison_new_scratch.load(std::memory_order_relaxed)) memset(data_, 0xFF, bytes);
 }
 
 Scratch::~Scratch() {
@@ -250,6 +250,6 @@ size_t Scratch::bytes_of(std::initializer_list<int64_t> sizes, size_t element) {
     return bytes;
 }
 
-void Scratch::poison(bool on) { poisoned = on; }
+void Scratch::poison(bool on) { poison_new_scratch = on; }
 
 }  // namespace regard

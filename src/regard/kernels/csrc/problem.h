@@ -39,7 +39,7 @@ inline constexpr int64_t unbounded_low = INT64_MIN / 4;
 inline constexpr int64_t unbounded_high = INT64_MAX / 4;
 inline constexpr int64_t tile = 64;  // queries and keys in a tile
 
-REGARD_INLINE int64_t divided_up(int64_t count, int64_t by) { return (count + by - 1) / by; }
+REGARD_INLINE int64_t ceil_div(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
 // The softmax is computed in powers of two: exp(s - m) = 2^((s - m) log2 e). A score itself is not multiplied by log2 e: one
 // near the largest number, such as the -3.4e38 that is often used for "nearly never", would become infinite.
@@ -79,8 +79,8 @@ struct Problem {
     uint64_t seed = 0;
 
     REGARD_INLINE int64_t group() const { return heads / key_heads; }
-    REGARD_INLINE int64_t query_tiles() const { return divided_up(queries, tile); }
-    REGARD_INLINE int64_t key_tiles() const { return divided_up(keys, tile); }
+    REGARD_INLINE int64_t query_tiles() const { return ceil_div(queries, tile); }
+    REGARD_INLINE int64_t key_tiles() const { return ceil_div(keys, tile); }
 };
 
 }  // namespace regard

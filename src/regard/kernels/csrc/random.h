@@ -51,8 +51,8 @@ REGARD_INLINE uint32_t drop_threshold(double dropout) {
 }
 
 // `weight` where the coin keeps it, else 0; for the keys from `key` on.
-REGARD_INLINE vfloat keep(const DropoutMask& coins, uint32_t key, uint32_t threshold, vfloat weight) {
-    vbits numbers = coins.numbers(key);
+REGARD_INLINE vfloat apply_dropout(const DropoutMask& drop_mask, uint32_t key, uint32_t threshold, vfloat weight) {
+    vbits numbers = drop_mask.numbers(key);
 #if defined(__AVX512F__)
     return _mm512_maskz_mov_ps(_mm512_cmpge_epu32_mask((__m512i)numbers, _mm512_set1_epi32((int)threshold)), weight);
 #else
@@ -60,9 +60,9 @@ REGARD_INLINE vfloat keep(const DropoutMask& coins, uint32_t key, uint32_t thres
     return (vfloat)((vbits)weight & kept);
 #endif
 }
-REGARD_INLINE vdouble keep(const DropoutMask& coins, uint32_t key, uint32_t threshold, vdouble weight) {
+REGARD_INLINE vdouble apply_dropout(const DropoutMask& drop_mask, uint32_t key, uint32_t threshold, vdouble weight) {
     for (int i = 0; i < lanes<double>; ++i)
-        if (coins.number(key + (uint32_t)i) < threshold) weight[i] = 0;
+        if (drop_mask.number(key + (uint32_t)i) < threshold) weight[i] = 0;
     return weight;
 }
 

@@ -12,12 +12,12 @@ namespace REGARD_ISA_NAMESPACE {
 // Without a block it hands out null, and only counts: how a kernel tells its driver what it needs.
 struct ScratchLayout {
     char* block;
-    size_t used = 0;
+    size_t used_bytes = 0;
 
     template <class T>
     REGARD_INLINE T* take(int64_t count) {
-        T* part = block ? (T*)(block + used) : nullptr;
-        used += (sizeof(T) * (size_t)count + 63) / 64 * 64;
+        T* part = block ? (T*)(block + used_bytes) : nullptr;
+        used_bytes += (sizeof(T) * (size_t)count + 63) / 64 * 64;
         return part;
     }
 };

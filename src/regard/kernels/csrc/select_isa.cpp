@@ -22,39 +22,39 @@ namespace {
 #if REGARD_HAS_avx512_bf16
 
 constexpr int tries = 40;  // of a microsecond each; the first ones wake the processor's wide units
-constexpr double slower = 1.4;
+constexpr double max_slowdown = 1.4;
 
-double seconds_of(const Kernels& k, char* scratch) {
+double measure_seconds(const Kernels& k, char* scratch) {
     const auto began = std::chrono::steady_clock::now();
     for (int i = 0; i < 3; ++i) k.multiply(scratch);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / (3.0 * (double)k.products);
 }
 
-bool pairs_pay() {
+bool has_fast_bfloat16() {
     const Kernels &pairs = *avx512_bf16::kernels(Dtype::bfloat16), &single = *avx512::kernels(Dtype::bfloat16);
     std::vector<double> scratch(std::max(pairs.multiply_bytes, single.multiply_bytes) / sizeof(double) + 1);
     double of_pairs = std::numeric_limits<double>::infinity(), of_single = of_pairs;
     for (int i = 0; i < tries; ++i) {
-        of_pairs = std::min(of_pairs, seconds_of(pairs, (char*)scratch.data()));
-        of_single = std::min(of_single, seconds_of(single, (char*)scratch.data()));
+        of_pairs = std::min(of_pairs, measure_seconds(pairs, (char*)scratch.data()));
+        of_single = std::min(of_single, measure_seconds(single, (char*)scratch.data()));
     }
-    return of_pairs < slower * of_single;
+    return of_pairs < max_slowdown * of_single;
 }
 
 #else
 
-bool pairs_pay() { return true; }
+bool has_fast_bfloat16() { return true; }
 
 #endif
 
-Isa fastest(const std::vector<Isa>& runnable) {
-    return runnable.front() == Isa::avx512_bf16 && !pairs_pay() ? Isa::avx512 : runnable.front();
+Isa fastest_isa(const std::vector<Isa>& runnable) {
+    return runnable.front() == Isa::avx512_bf16 && !has_fast_bfloat16() ? Isa::avx512 : runnable.front();
 }
 
-Isa choose() {
+Isa select_isa() {
     const std::vector<Isa> runnable = runnable_isas();
     const char* wanted = std::getenv("REGARD_ISA");
-    if (wanted == nullptr || *wanted == '\0') return fastest(runnable);
+    if (wanted == nullptr || *wanted == '\0') return fastest_isa(runnable);
     std::string names;
     for (Isa isa : runnable) {
         if (std::strcmp(wanted, isa_name(isa)) == 0) return isa;
@@ -66,7 +66,7 @@ Isa choose() {
 }  // namespace
 
 Isa chosen_isa() {
-    static const Isa chosen = choose();  // after an exception the next call tries again
+    static const Isa chosen = select_isa();  // after an exception the next call tries again
     return chosen;
 }
 

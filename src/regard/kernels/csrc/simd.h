@@ -155,18 +155,18 @@ REGARD_INLINE vdouble select(uint32_t bits, vdouble a, vdouble b) {
 
 // The lanes in which a > b, as bits.
 #if defined(__AVX512F__)
-REGARD_INLINE uint32_t greater(vfloat a, vfloat b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
-REGARD_INLINE uint32_t greater(vdouble a, vdouble b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ); }
+REGARD_INLINE uint32_t compare_greater(vfloat a, vfloat b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
+REGARD_INLINE uint32_t compare_greater(vdouble a, vdouble b) { return _mm512_cmp_pd_mask(a, b, _CMP_GT_OQ); }
 #elif defined(__AVX2__)
-REGARD_INLINE uint32_t greater(vfloat a, vfloat b) {
+REGARD_INLINE uint32_t compare_greater(vfloat a, vfloat b) {
     return (uint32_t)_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_GT_OQ));
 }
-REGARD_INLINE uint32_t greater(vdouble a, vdouble b) {
+REGARD_INLINE uint32_t compare_greater(vdouble a, vdouble b) {
     return (uint32_t)_mm256_movemask_pd(_mm256_cmp_pd(a, b, _CMP_GT_OQ));
 }
 #else
 template <class V>
-REGARD_INLINE uint32_t greater(V a, V b) {
+REGARD_INLINE uint32_t compare_greater(V a, V b) {
     uint32_t bits = 0;
     for (int i = 0; i < (int)(sizeof(V) / sizeof(a[0])); ++i) bits |= (uint32_t)(a[i] > b[i]) << i;
     return bits;
@@ -182,14 +182,14 @@ struct Lanes {
     explicit REGARD_INLINE Lanes(vec<T> v) { *(vector*)x = v; }
 };
 template <class T, class V>
-REGARD_INLINE T sum_of_lanes(V v) {
+REGARD_INLINE T sum_lanes(V v) {
     Lanes<T> of(v);
     for (int half = lanes<T> / 2; half >= 1; half /= 2)
         for (int i = 0; i < half; ++i) of.x[i] += of.x[i + half];
     return of.x[0];
 }
 template <class T, class V>
-REGARD_INLINE T largest_lane(V v) {
+REGARD_INLINE T max_lane(V v) {
     Lanes<T> of(v);
     for (int half = lanes<T> / 2; half >= 1; half /= 2)
         for (int i = 0; i < half; ++i) of.x[i] = of.x[i] > of.x[i + half] ? of.x[i] : of.x[i + half];
@@ -197,14 +197,14 @@ REGARD_INLINE T largest_lane(V v) {
 }
 #if defined(__AVX512F__)
 template <>
-REGARD_INLINE float sum_of_lanes<float, vfloat>(vfloat v) {
+REGARD_INLINE float sum_lanes<float, vfloat>(vfloat v) {
     __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
 }
 template <>
-REGARD_INLINE float largest_lane<float, vfloat>(vfloat v) {
+REGARD_INLINE float max_lane<float, vfloat>(vfloat v) {
     __m256 a = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
     __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_max_ps(b, _mm_movehl_ps(b, b));

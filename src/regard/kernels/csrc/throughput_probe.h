@@ -7,7 +7,7 @@ namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
 template <class A>
-struct Rate {
+struct ThroughputProbe {
     typedef typename A::unit unit;
     static constexpr int depth = 64, columns = panel_vectors * lanes<unit>;
     static constexpr int64_t numbers = strip * depth + depth * columns;  // of both sides; the sums take the place of some

@@ -19,13 +19,13 @@ from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.request import Request
 from regard.masks.tiles import FULL, PARTIAL
-from regard.positions.base import DistanceBias, PairBias, span
+from regard.positions.base import DistanceBias, PairBias, distance_range
 
-_BLOCK = 128
+_BLOCK_SIZE = 128
 ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
-def _unavailable() -> str | None:
+def _unavailable_reason() -> str | None:
     """Why there is no CUDA GPU to compute on; None if there is one."""
     return None if torch.cuda.is_available() else "torch sees no CUDA GPU"
 
@@ -55,14 +55,14 @@ def _refuses(request: Request) -> str | None:
 
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """One call of the compiled kernel."""
-    return flex(request, _compiled())
+    return run_flex_attention(request, _compile_flex_attention())
 
 
-def flex(request: Request, kernel: Callable[..., Any]) -> Float[Tensor, "batch heads queries value_dim"]:
+def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Tensor, "batch heads queries value_dim"]:
     """The request put into FlexAttention's terms; ``kernel`` is ``flex_attention``, compiled or not."""
     key, value = request.key, request.value
     if request.mask is not None:
-        seen = seen_keys(request)
+        seen = find_visible_keys(request)
         if not bool(seen.all()):  # a key hidden from every query may hold NaN, and a weight of 0 times NaN is NaN
             hidden = ~seen[..., None].to(request.device)
             key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
@@ -70,19 +70,19 @@ def flex(request: Request, kernel: Callable[..., Any]) -> Float[Tensor, "batch h
         request.query,
         key,
         value,
-        score_mod=_score_mod(request),
-        block_mask=None if request.mask is None else block_mask(request),
+        score_mod=_make_score_mod(request),
+        block_mask=None if request.mask is None else make_block_mask(request),
         scale=request.scale,
         enable_gqa=request.group > 1,
     )
     return output
 
 
-def block_mask(request: Request) -> BlockMask:
+def make_block_mask(request: Request) -> BlockMask:
     """The mask's tile map as a BlockMask."""
     assert request.mask is not None
     queries, keys = request.frame.queries, request.frame.keys
-    codes = request.mask.tiles(queries, keys, tile=_BLOCK).codes()
+    codes = request.mask.tiles(queries, keys, tile=_BLOCK_SIZE).codes()
     partial, full = codes == PARTIAL, codes == FULL
     counts = [tiles.sum(-1).int().to(request.device) for tiles in (partial, full)]
     orders = [
@@ -93,32 +93,32 @@ def block_mask(request: Request) -> BlockMask:
         orders[0],
         counts[1],
         orders[1],
-        BLOCK_SIZE=_BLOCK,
+        BLOCK_SIZE=_BLOCK_SIZE,
         mask_mod=request.mask.mask_mod(queries, keys, device=request.device),
         seq_lengths=(queries, keys),
     )
 
 
-def seen_keys(request: Request) -> Bool[Tensor, "#batch #key_heads keys"]:
+def find_visible_keys(request: Request) -> Bool[Tensor, "#batch #key_heads keys"]:
     """Which keys some query may see, read off the tile map; on the CPU."""
     assert request.mask is not None
-    tiles = request.mask.tiles(request.frame.queries, request.frame.keys, tile=_BLOCK)
+    tiles = request.mask.tiles(request.frame.queries, request.frame.keys, tile=_BLOCK_SIZE)
     # One bit of every word at a time: unpacked whole, the bitmaps of a random mask would take 64 times their memory.
     columns = torch.stack([(tiles.bitmaps >> bit & 1).bool().any(1) for bit in range(64)], dim=-1).flatten(1)
-    columns = torch.cat([columns, torch.ones(1, _BLOCK, dtype=torch.bool)])  # -1 takes the last: the full tile
+    columns = torch.cat([columns, torch.ones(1, _BLOCK_SIZE, dtype=torch.bool)])  # -1 takes the last: the full tile
     group = torch.repeat_interleave(tiles.row_start[:, -1] - tiles.row_start[:, 0])
-    counts = torch.zeros(tiles.batch * tiles.heads, tiles.key_tiles, _BLOCK, dtype=torch.int32)
+    counts = torch.zeros(tiles.batch * tiles.heads, tiles.key_tiles, _BLOCK_SIZE, dtype=torch.int32)
     counts.index_put_((group, tiles.key_tile.long()), columns[tiles.bitmap.long()].int(), accumulate=True)
     seen = (counts > 0).flatten(1)[:, : request.frame.keys].unflatten(0, (tiles.batch, tiles.heads))
     return seen.unflatten(1, (-1, request.group)).any(2) if tiles.heads > 1 else seen
 
 
-def _score_mod(request: Request) -> ScoreMod | None:
+def _make_score_mod(request: Request) -> ScoreMod | None:
     bias = request.bias
     if bias is None:
         return None
     if isinstance(bias, DistanceBias):
-        lowest, highest = span(request.frame)
+        lowest, highest = distance_range(request.frame)
         table = bias.table(lowest, highest).to(request.device, torch.float32)
         one = bias.heads == 1
         shift = -request.frame.offset - lowest
@@ -140,14 +140,14 @@ def _score_mod(request: Request) -> ScoreMod | None:
 
 
 @cache
-def _compiled() -> Callable[..., Any]:
+def _compile_flex_attention() -> Callable[..., Any]:
     return torch.compile(flex_attention, dynamic=False)
 
 
-BACKEND = Backend("flex", _unavailable, _details)
+BACKEND = Backend("flex", _unavailable_reason, _details)
 ATTENTION = Implementation(
     "flex",
     _attention,
     _refuses,
-    passed_over=lambda request: "only taken by name until it has been measured against sdpa",
+    auto_skips=lambda request: "only taken by name until it has been measured against sdpa",
 )

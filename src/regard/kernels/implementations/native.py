@@ -17,18 +17,18 @@ from regard.errors import OptionError
 from regard.kernels import extension, support, tracing
 from regard.kernels.implementation import Backend, Implementation
 from regard.kernels.operators import attention_op, observe_op
-from regard.kernels.operators.kernel_arguments import terms_of
+from regard.kernels.operators.kernel_arguments import to_kernel_arguments
 from regard.kernels.request import Request
-from regard.kernels.support import LARGEST_HEAD
+from regard.kernels.support import MAX_HEAD_DIM
 from regard.positions.base import DistanceBias, PairBias
 
-_MANY = 16  # queries: with fewer it is memory that takes the time
+_MIN_QUERIES_FOR_SDPA = 16  # queries: with fewer it is memory that takes the time
 
 
-def _unavailable() -> str | None:
+def _unavailable_reason() -> str | None:
     """What keeps the extension from being loaded, or REGARD_ISA from being heeded."""
-    if extension.missing is not None:
-        return extension.missing
+    if extension.missing_reason is not None:
+        return extension.missing_reason
     try:
         support.check_isa()
     except OptionError as error:
@@ -51,27 +51,27 @@ def _refuses(request: Request) -> str | None:
     Raises OptionError where REGARD_ISA names an instruction set that does not run here.
     """
     query, value = request.query, request.value
-    if query.is_cpu and (query.size(3) > LARGEST_HEAD or value.size(3) > LARGEST_HEAD):
+    if query.is_cpu and (query.size(3) > MAX_HEAD_DIM or value.size(3) > MAX_HEAD_DIM):
         sizes = f"{query.shape[3]} and {value.shape[3]}"
-        return f"native takes a head_dim and value_dim of at most {LARGEST_HEAD}, and these are {sizes}"
-    return unsupported_request(request)
+        return f"native takes a head_dim and value_dim of at most {MAX_HEAD_DIM}, and these are {sizes}"
+    return request_unsupported_reason(request)
 
 
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """One call of the kernel."""
-    given = request.with_moderate_scale
-    output = attention_op.attend(given.query, given.key, given.value, terms_of(given))
+    given = request.with_rebalanced_scale
+    output = attention_op.attention(given.query, given.key, given.value, to_kernel_arguments(given))
     return output if given is request else output.to(request.query.dtype)
 
 
 def _observe(request: Request, top: int, rows: Tensor | None) -> Observation:
     """One call of the kernel, and a second pass inside for what keys received."""
-    given = request.with_moderate_scale
-    seen = observe_op.observe(given.query, given.key, given.value, top, rows, terms_of(given))
+    given = request.with_rebalanced_scale
+    seen = observe_op.observe(given.query, given.key, given.value, top, rows, to_kernel_arguments(given))
     return seen if given is request else replace(seen, output=seen.output.to(request.query.dtype))
 
 
-def _passed_over(request: Request) -> str | None:
+def _auto_skips(request: Request) -> str | None:
     if sdpa_is_faster(request):
         return "without AVX2, torch is the faster where no mask lets tiles be skipped"
     return None
@@ -85,14 +85,14 @@ def sdpa_is_faster(request: Request) -> bool:
     has the numbers.
     """
     query, value = request.query, request.value
-    if not support.is_portable() or query.shape[2] < _MANY or query.shape[3] != value.shape[3]:
+    if not support.is_portable() or query.shape[2] < _MIN_QUERIES_FOR_SDPA or query.shape[3] != value.shape[3]:
         return False
     plain = request.mask is None and request.bias is None and request.dropout == 0
     trained = tracing.any_requires_grad(query, request.key, value)
     return plain and not (trained and query.dtype.itemsize == 2)
 
 
-def unsupported_request(request: Request) -> str | None:
+def request_unsupported_reason(request: Request) -> str | None:
     """Why no native kernel, whatever its score and sizes, can compute this request; None if one can."""
     reason = support.unsupported_reason(request.query, request.key, request.value)
     if reason is None and isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
@@ -100,8 +100,6 @@ def unsupported_request(request: Request) -> str | None:
     return reason
 
 
-BACKEND = Backend("native", _unavailable, _details)
-ATTENTION = Implementation(
-    "native", _attention, _refuses, _passed_over, merit="regard's own kernels, made for this CPU"
-)
+BACKEND = Backend("native", _unavailable_reason, _details)
+ATTENTION = Implementation("native", _attention, _refuses, _auto_skips, merit="regard's own kernels, made for this CPU")
 OBSERVE = Implementation("native", _observe, _refuses)

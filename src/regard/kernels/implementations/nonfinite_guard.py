@@ -31,9 +31,9 @@ Kernel = Callable[[Request], Tensor]
 
 def is_safe(request: Request) -> bool:
     """Whether no token is wild and the bias, if it is a tensor, adds no NaN or +Inf. One look at all numbers."""
-    for_scores, for_values = _bounds(request)
+    for_scores, for_values = _tame_bounds(request)
     bounded = all(
-        _within(tensor, bound)
+        _is_within(tensor, bound)
         for tensor, bound in ((request.query, for_scores), (request.key, for_scores), (request.value, for_values))
     )
     if not bounded or not isinstance(request.bias, Tensor) or request.bias.numel() == 0:
@@ -43,9 +43,9 @@ def is_safe(request: Request) -> bool:
 
 def run_guarded(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads queries value_dim"]:
     """``kernel`` on zeros in place of wild tokens, and plain torch for the rows that wild tokens reach."""
-    for_scores, for_values = _bounds(request)
-    wild_query = _wild(request.query, for_scores)
-    wild_key, wild_value = _wild(request.key, for_scores), _wild(request.value, for_values)
+    for_scores, for_values = _tame_bounds(request)
+    wild_query = _find_wild_tokens(request.query, for_scores)
+    wild_key, wild_value = _find_wild_tokens(request.key, for_scores), _find_wild_tokens(request.value, for_values)
     queries, keys = request.frame.queries, request.frame.keys
     allowed = torch.ones(1, 1, 1, keys, dtype=torch.bool, device=request.device)
     if request.mask is not None:
@@ -69,20 +69,20 @@ def run_guarded(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads 
     if not bool(reached.any()):
         return output
     # All rows, also where few are reached: a product's last bits depend on its height, and so on what is hidden.
-    exact = reference_attention.attend(
+    exact = reference_attention.compute_output(
         reference_attention.make_dot_product_problem(request), dropout=request.dropout, dtype=output.dtype
     )
     return replace_where(output, reached[..., None], exact)
 
 
-def _bounds(request: Request) -> tuple[float, float]:
+def _tame_bounds(request: Request) -> tuple[float, float]:
     """The largest tame number in queries and keys, and in values. Half precision is computed in float32 inside."""
     wide = torch.finfo(torch.promote_types(request.query.dtype, torch.float32))
     for_scores = (1 / (wide.eps * max(1.0, request.query.shape[3] * abs(request.scale)))) ** 0.5
     return for_scores, wide.max**0.5
 
 
-def _within(tensor: Tensor, bound: float) -> bool:
+def _is_within(tensor: Tensor, bound: float) -> bool:
     """Whether all numbers are smaller; a NaN is not."""
     # Usually a transposed view of (batch, length, heads, head_dim): looked at that way round it is not copied.
     turned = tensor.detach().transpose(1, 2)
@@ -93,6 +93,6 @@ def _within(tensor: Tensor, bound: float) -> bool:
     return float(lowest) > -bound and float(highest) < bound
 
 
-def _wild(tensor: Tensor, bound: float) -> Bool[Tensor, "batch heads length"]:
+def _find_wild_tokens(tensor: Tensor, bound: float) -> Bool[Tensor, "batch heads length"]:
     """Which tokens hold a number that is not smaller."""
     return ~(tensor.detach().abs() < bound).all(-1)

@@ -26,7 +26,7 @@ def _details() -> str:
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """Equation 1, with all weights in memory."""
     problem = reference_attention.make_dot_product_problem(request)
-    return reference_attention.attend(problem, dropout=request.dropout, dtype=request.query.dtype)
+    return reference_attention.compute_output(problem, dropout=request.dropout, dtype=request.query.dtype)
 
 
 def _observe(request: Request, top: int, rows: Tensor | None) -> Observation:
@@ -35,7 +35,7 @@ def _observe(request: Request, top: int, rows: Tensor | None) -> Observation:
     return reference_observe.observe(problem, top=top, rows=rows, dtype=request.query.dtype)
 
 
-BACKEND = Backend("reference", unavailable=lambda: None, details=_details)
+BACKEND = Backend("reference", unavailable_reason=lambda: None, details=_details)
 ATTENTION = Implementation(
     "reference", _attention, merit="exact for every mask and bias, at the price of holding the weights"
 )

@@ -20,7 +20,7 @@ _ALIGNMENT = 64  # bytes, of what torch allocates; and the widest vectors there 
 def zero_where(tensor: Tensor, where: Tensor) -> Tensor:
     """``tensor`` with 0 in the elements that ``where`` (bool, broadcastable to it) names, in the same layout.
 
-    No two elements may share memory, but along dimensions that were expanded (see ``without_overlap``). Differentiable.
+    No two elements may share memory, except along expanded dimensions (see ``copy_if_overlapping``). Differentiable.
     """
     result: Tensor = _ZeroWhere.apply(tensor, where)  # type: ignore[no-untyped-call]
     return result
@@ -32,7 +32,7 @@ def replace_where(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
     return result
 
 
-def without_overlap(tensor: Tensor) -> Tensor:
+def copy_if_overlapping(tensor: Tensor) -> Tensor:
     """The tensor itself; a contiguous copy where elements share memory, as those of overlapping windows do.
 
     Whole dimensions that were expanded may stay so. A negation that torch has put off is done.
@@ -53,7 +53,7 @@ class _ZeroWhere(torch.autograd.Function):
     @staticmethod
     def forward(tensor: Tensor, where: Tensor) -> Tensor:
         """A copy of the same layout, with zeros in the named elements."""
-        return _copy(tensor, where, tensor.new_zeros(()))
+        return _where_same_layout(tensor, where, tensor.new_zeros(()))
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -75,7 +75,7 @@ class _ReplaceWhere(torch.autograd.Function):
     @staticmethod
     def forward(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
         """A copy of the same layout, with the other tensor's elements in the named places."""
-        return _copy(tensor, where, others)
+        return _where_same_layout(tensor, where, others)
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -87,10 +87,10 @@ class _ReplaceWhere(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
         """The gradients of the tensor and of the others, each 0 where the other one was used."""
         (gradient,), (where,) = gradients, ctx.saved_tensors
-        return zero_where(without_overlap(gradient), where), None, gradient.masked_fill(~where, 0.0)
+        return zero_where(copy_if_overlapping(gradient), where), None, gradient.masked_fill(~where, 0.0)
 
 
-def _copy(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
+def _where_same_layout(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
     """``others`` where ``where`` says so, and else ``tensor``, in the layout of ``tensor``.
 
     Where elements that are one in memory get different values, the copy is contiguous.
@@ -103,27 +103,27 @@ def _copy(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
         for dim, (stride, size) in enumerate(zip(tensor.stride(), tensor.shape, strict=True))
         if stride == 0 < size - 1
     ]
-    if not all(_is_same_along(dim, part) for dim in expanded for part in (where, others)):
+    if not all(_is_constant_along(dim, part) for dim in expanded for part in (where, others)):
         return torch.where(where, others, tensor.contiguous())
-    source = _first_along(expanded, tensor)
-    copy = _empty_like(source)
-    torch.where(_first_along(expanded, where), _first_along(expanded, others), source, out=copy)
+    source = _narrow_to_first(expanded, tensor)
+    copy = _empty_same_layout(source)
+    torch.where(_narrow_to_first(expanded, where), _narrow_to_first(expanded, others), source, out=copy)
     return copy.expand_as(tensor)
 
 
-def _first_along(dims: list[int], tensor: Tensor) -> Tensor:
+def _narrow_to_first(dims: list[int], tensor: Tensor) -> Tensor:
     """The first element along some dimensions."""
     for dim in dims:
         tensor = tensor.narrow(dim, 0, 1)
     return tensor
 
 
-def _is_same_along(dim: int, tensor: Tensor) -> bool:
+def _is_constant_along(dim: int, tensor: Tensor) -> bool:
     """Whether all elements along a dimension are equal."""
     return tensor.stride(dim) == 0 or bool((tensor == tensor.narrow(dim, 0, 1)).all())
 
 
-def _empty_like(tensor: Tensor) -> Tensor:
+def _empty_same_layout(tensor: Tensor) -> Tensor:
     """Memory with the strides of a tensor, and as far from a multiple of the alignment; its gaps are never read."""
     extent = 1 + sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
     item = tensor.element_size()

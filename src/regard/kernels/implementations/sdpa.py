@@ -22,21 +22,21 @@ from torch import Tensor
 from torch._subclasses import FakeTensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from regard.kernels.autocast import without_autocast
+from regard.kernels.autocast import disable_autocast
 from regard.kernels.implementation import Backend, Implementation
-from regard.kernels.implementations.first_derivative import refuse_second
 from regard.kernels.implementations.nonfinite_guard import is_safe, run_guarded
-from regard.kernels.implementations.same_layout import without_overlap
+from regard.kernels.implementations.same_layout import copy_if_overlapping
+from regard.kernels.implementations.second_derivative_guard import guard_second_derivative
 from regard.kernels.request import Bias, Request
-from regard.kernels.tracing import any_requires_grad, in_functorch, in_one_gradient
+from regard.kernels.tracing import any_requires_grad, in_functorch, in_single_grad_transform
 from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias
 
-_WORDS = {
+_GRAPH_BREAK_MESSAGE = {
     "msg": 'impl "sdpa" looks at the numbers on a CPU, and no graph can depend on them; where the graph must be whole '
     '(fullgraph=True, torch.export), use impl="native" or impl="reference"'
 }
-_REASON = {} if torch.__version__ < "2.9" else _WORDS  # before, graph_break took no message
+_GRAPH_BREAK_OPTIONS = {} if torch.__version__ < "2.9" else _GRAPH_BREAK_MESSAGE  # before, graph_break took no message
 
 
 def _details() -> str:
@@ -50,7 +50,7 @@ def _refuses(request: Request) -> str | None:
     """
     if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
         return f"sdpa takes a bias as a tensor, and {type(request.bias).__name__} needs the queries or the weights"
-    if in_functorch() and not (in_one_gradient() and not _is_trained(request.bias)):
+    if in_functorch() and not (in_single_grad_transform() and not _requires_grad(request.bias)):
         return "torch's fused kernel has no rules for vmap, forward-mode and second derivatives"
     if request.device.type == "cpu" and isinstance(request.query, FakeTensor):
         return "sdpa looks at the numbers on a CPU, and a fake tensor has none"
@@ -59,57 +59,63 @@ def _refuses(request: Request) -> str | None:
 
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """One call of torch's kernel, and plain torch for the rows that wild tokens reach."""
-    dtype, request = request.query.dtype, request.with_moderate_scale
+    dtype, request = request.query.dtype, request.with_rebalanced_scale
     if request.device.type == "cpu":
         if torch.compiler.is_compiling():
-            torch._dynamo.graph_break(**_REASON)
-        request = _without_overlap(request)
-        output = _fused(request) if is_safe(request) else run_guarded(request, _fused)
+            torch._dynamo.graph_break(**_GRAPH_BREAK_OPTIONS)
+        request = _copy_overlapping_tensors(request)
+        output = _run_fused(request) if is_safe(request) else run_guarded(request, _run_fused)
     else:
-        output = _fused(request if request.mask is None else _blanked(request))
+        output = _run_fused(request if request.mask is None else _zero_hidden_keys(request))
     return output.to(dtype)
 
 
-def _is_trained(bias: Bias | None) -> bool:
+def _requires_grad(bias: Bias | None) -> bool:
     """Whether a gradient of the bias is wanted."""
     if isinstance(bias, PairBias):
         return any_requires_grad(*bias.parameters())
     return any_requires_grad(bias)
 
 
-def _without_overlap(request: Request) -> Request:
+def _copy_overlapping_tensors(request: Request) -> Request:
     """The request, with copies of tensors in which elements share memory: no number of them could be guarded alone."""
-    bias = without_overlap(request.bias) if isinstance(request.bias, Tensor) else request.bias
-    query, key, value = without_overlap(request.query), without_overlap(request.key), without_overlap(request.value)
+    bias = copy_if_overlapping(request.bias) if isinstance(request.bias, Tensor) else request.bias
+    query, key, value = (
+        copy_if_overlapping(request.query),
+        copy_if_overlapping(request.key),
+        copy_if_overlapping(request.value),
+    )
     return replace(request, query=query, key=key, value=value, bias=bias)
 
 
-def _fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+def _run_fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """The request by torch's kernel, for tokens that are tame."""
     mask = request.mask
     if request.query.numel() == 0 or request.frame.keys == 0:
-        return _of_nothing(request)
+        return _run_empty(request)
     if mask is None and request.bias is None:
         return _call(request, None)
     if request.bias is not None:
-        return _biased(_widened(request)).to(request.query.dtype)
+        return _run_with_bias(_widen_request(request)).to(request.query.dtype)
     assert mask is not None
     # The kernel puts -inf in its causal half before it scales, which a scale of 0 or below turns into NaN or +Inf.
     if request.scale > 0 and request.frame.offset >= 0 and mask.band(request.frame) == (None, 0):
         return _call(request, None, causal=True)
-    return _without_empty_rows(request, mask.dense(request.frame.queries, request.frame.keys, device=request.device))
+    return _run_masking_empty_rows(
+        request, mask.dense(request.frame.queries, request.frame.keys, device=request.device)
+    )
 
 
-def _of_nothing(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+def _run_empty(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """No queries, or zeros for want of keys; the gradients are zeros, for the bias too, of which nothing is added."""
     everywhere = torch.ones((), dtype=torch.bool, device=request.device)  # every row is empty
     output = _call(request, None).masked_fill(everywhere, 0.0)
     if request.bias is None:
         return output
-    return output + _scores_of_bias(request)[..., :0].sum().to(output.dtype)
+    return output + _bias_scores(request)[..., :0].sum().to(output.dtype)
 
 
-def _scores_of_bias(request: Request) -> Float[Tensor, "#batch #heads #queries #keys"]:
+def _bias_scores(request: Request) -> Float[Tensor, "#batch #heads #queries #keys"]:
     """The bias of each query and key."""
     if isinstance(request.bias, PairBias):
         rows = request.frame.all_rows(request.device)
@@ -118,22 +124,22 @@ def _scores_of_bias(request: Request) -> Float[Tensor, "#batch #heads #queries #
     return request.bias.to(request.query.dtype)
 
 
-def _biased(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+def _run_with_bias(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
     """The request with its bias, and its mask as -inf, added to the scores."""
-    bias = _scores_of_bias(request)
+    bias = _bias_scores(request)
     if request.mask is not None:
         allowed = request.mask.dense(request.frame.queries, request.frame.keys, device=request.device)
         bias = bias.masked_fill(~allowed, -torch.inf)
-    return _without_empty_rows(request, bias)
+    return _run_masking_empty_rows(request, bias)
 
 
-def _widened(request: Request) -> Request:
+def _widen_request(request: Request) -> Request:
     """Half precision in float32."""
     wide = torch.promote_types(request.query.dtype, torch.float32)
     return replace(request, query=request.query.to(wide), key=request.key.to(wide), value=request.value.to(wide))
 
 
-def _without_empty_rows(request: Request, mask: Tensor) -> Float[Tensor, "batch heads queries value_dim"]:
+def _run_masking_empty_rows(request: Request, mask: Tensor) -> Float[Tensor, "batch heads queries value_dim"]:
     """The call with a bool or additive mask; rows that may see nothing are computed from a query of zeros on
     everything, and then set to 0. So their gradients are 0, and not NaN. A bias of -inf forbids as well.
     """
@@ -150,19 +156,19 @@ def _without_empty_rows(request: Request, mask: Tensor) -> Float[Tensor, "batch 
     return _call(request, whole).masked_fill(empty, 0.0)
 
 
-def _blanked(request: Request) -> Request:
+def _zero_hidden_keys(request: Request) -> Request:
     """Zeros in the keys and values that no query may see."""
     assert request.mask is not None
-    unseen = ~_seen(request, request.mask)[..., None]
+    unseen = ~_find_visible_keys(request, request.mask)[..., None]
     return replace(request, key=request.key.masked_fill(unseen, 0.0), value=request.value.masked_fill(unseen, 0.0))
 
 
 def _call(request: Request, mask: Tensor | None, *, causal: bool = False) -> Tensor:
-    with without_autocast(request.device):  # the output has the query's dtype
+    with disable_autocast(request.device):  # the output has the query's dtype
         return scaled_dot_product_attention(
-            refuse_second("sdpa", request.query),
-            refuse_second("sdpa", request.key),
-            refuse_second("sdpa", request.value),
+            guard_second_derivative("sdpa", request.query),
+            guard_second_derivative("sdpa", request.key),
+            guard_second_derivative("sdpa", request.value),
             attn_mask=mask,
             dropout_p=request.dropout,
             is_causal=causal,
@@ -171,7 +177,7 @@ def _call(request: Request, mask: Tensor | None, *, causal: bool = False) -> Ten
         )
 
 
-def _seen(request: Request, mask: Mask) -> Bool[Tensor, "#batch #key_heads keys"]:
+def _find_visible_keys(request: Request, mask: Mask) -> Bool[Tensor, "#batch #key_heads keys"]:
     """Keys that some query may see, by key head."""
     queries, keys = request.frame.queries, request.frame.keys
     band = mask.band(request.frame)
@@ -186,7 +192,7 @@ def _seen(request: Request, mask: Mask) -> Bool[Tensor, "#batch #key_heads keys"
     return seen
 
 
-BACKEND = Backend("sdpa", unavailable=lambda: None, details=_details)  # every torch has the kernel
+BACKEND = Backend("sdpa", unavailable_reason=lambda: None, details=_details)  # every torch has the kernel
 ATTENTION = Implementation(
     "sdpa", _attention, _refuses, merit="torch's fused kernel, with regard's meaning of masks and empty rows"
 )

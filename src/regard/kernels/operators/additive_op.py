@@ -17,53 +17,53 @@ from jaxtyping import Float
 from torch import Tensor
 
 from regard.kernels.extension import native
-from regard.kernels.operators.attention_op import empty_gradient, normalizer_of, zero_values
-from regard.kernels.operators.kernel_arguments import SCHEMA, Terms
+from regard.kernels.operators.attention_op import empty_gradient, empty_normalizer, zero_values
+from regard.kernels.operators.kernel_arguments import SCHEMA, KernelArguments
 from regard.kernels.operators.operator import Operator, load_saved, refuse_second_derivative, save_for_backward
-from regard.kernels.results import accumulation_dtype, empty_by_token
+from regard.kernels.results import accumulation_dtype, empty_token_major
 from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 Results: TypeAlias = tuple[Tensor, Tensor, Tensor]
 """output, lse, normalizer (see ``attention_op.Results``)."""
 
 
-def attend(
+def additive_attention(
     of_query: Float[Tensor, "batch heads queries inner"],
     of_key: Float[Tensor, "batch key_heads keys inner"],
     vector: Float[Tensor, "heads inner"],
     value: Float[Tensor, "batch key_heads keys value_dim"],
-    terms: Terms,
+    terms: KernelArguments,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output, by the operator where torch traces, and else by the kernel itself."""
     given = (of_query, of_key, vector, value)
     if not is_eager(*given, terms.bias):
-        return cast(Tensor, ADDITIVE.traced(*given, *terms)[0])
+        return cast(Tensor, ADDITIVE.torch_op(*given, *terms)[0])
     if any_requires_grad(*given, terms.bias, terms.table):
-        return cast(Tensor, ADDITIVE.differentiable(*given, *terms)[0])
+        return cast(Tensor, ADDITIVE.compute_with_grad(*given, *terms)[0])
     return cast(Tensor, ADDITIVE.compute(*given, *terms)[0])
 
 
 def _additive(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
     """regard::additive on a CPU. The kernel is not asked for what has no queries, keys or values."""
-    output, lse, normalizer = _results(of_query, of_key, vector, value, *terms)
+    output, lse, normalizer = _empty_results(of_query, of_key, vector, value, *terms)
     if lse.numel() == 0:
         return output, lse, normalizer
     if of_key.shape[2] == 0:
         return output.zero_(), lse.fill_(-torch.inf), normalizer.fill_(-torch.inf)
     filled = output
     if value.shape[3] == 0:
-        value, filled = zero_values(value), empty_by_token(of_query, of_query.shape[2], 1)
-    options = Terms(*terms).options()
+        value, filled = zero_values(value), empty_token_major(of_query, of_query.shape[2], 1)
+    options = KernelArguments(*terms).to_kwargs()
     native.additive_forward(of_query, of_key, vector, value, filled, lse, normalizer=normalizer, **options)
     return output, lse, normalizer
 
 
-def _results(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
+def _empty_results(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
     """The results, yet to be filled: all that a trace needs to know."""
     del of_key, vector, terms
-    output = empty_by_token(of_query, of_query.shape[2], value.shape[3])
+    output = empty_token_major(of_query, of_query.shape[2], value.shape[3])
     lse = of_query.new_empty(of_query.shape[:3])
-    return output, lse, normalizer_of(lse)
+    return output, lse, empty_normalizer(lse)
 
 
 def _additive_backward(
@@ -80,7 +80,7 @@ def _additive_backward(
     *terms: Any,
 ) -> tuple[Tensor, ...]:
     """regard::additive_backward on a CPU. A bias may be of another dtype than what its gradient is summed in."""
-    gradients = _gradients(
+    gradients = _empty_gradients(
         grad_output, grad_lse, of_query, of_key, vector, value, output, normalizer, of_bias, of_table, *terms
     )
     if normalizer.numel() == 0 or of_key.shape[2] == 0:
@@ -107,14 +107,14 @@ def _additive_backward(
         summed if of_bias else None,
         table if of_table else None,
         grad_lse=grad_lse,
-        **Terms(*terms).options(),
+        **KernelArguments(*terms).to_kwargs(),
     )
     if summed is not bias:
         bias.copy_(summed)
     return gradients
 
 
-def _gradients(
+def _empty_gradients(
     grad_output: Tensor,
     grad_lse: Tensor | None,
     of_query: Tensor,
@@ -129,18 +129,18 @@ def _gradients(
 ) -> tuple[Tensor, ...]:
     """The gradients, yet to be filled; empty tensors for a bias and a table that want none."""
     del grad_output, grad_lse, output, normalizer
-    named = Terms(*terms)
+    named = KernelArguments(*terms)
     return (
-        empty_by_token(of_query, of_query.shape[2], of_query.shape[3]),
-        empty_by_token(of_key, of_key.shape[2], of_key.shape[3]),
+        empty_token_major(of_query, of_query.shape[2], of_query.shape[3]),
+        empty_token_major(of_key, of_key.shape[2], of_key.shape[3]),
         vector.new_empty(vector.shape),
-        empty_by_token(value, value.shape[2], value.shape[3]),
+        empty_token_major(value, value.shape[2], value.shape[3]),
         empty_gradient(named.bias, of_bias, of_query),
         empty_gradient(named.table, of_table, of_query),
     )
 
 
-_BIAS, _TABLE = (4 + Terms._fields.index(name) for name in ("bias", "table"))
+_BIAS_INDEX, _TABLE_INDEX = (4 + KernelArguments._fields.index(name) for name in ("bias", "table"))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
@@ -151,19 +151,19 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """A gradient for each input of ``regard::additive``; None where it has none."""
-    found: list[Tensor | None] = [None] * len(ctx.numbers)
+    found: list[Tensor | None] = [None] * len(ctx.non_tensors)
     grad_output, grad_lse, _ = gradients
     if grad_output is None and grad_lse is None:
         return tuple(found)
     (output, normalizer), given = load_saved(ctx)
     grad_output = torch.zeros_like(output) if grad_output is None else grad_output
-    wanted = ctx.needs_input_grad[_BIAS], ctx.needs_input_grad[_TABLE]
-    short = is_eager_backward(grad_output, grad_lse, *given[:4], given[_BIAS])
-    backward = ADDITIVE_BACKWARD.compute if short else ADDITIVE_BACKWARD.traced
+    wanted = ctx.needs_input_grad[_BIAS_INDEX], ctx.needs_input_grad[_TABLE_INDEX]
+    short = is_eager_backward(grad_output, grad_lse, *given[:4], given[_BIAS_INDEX])
+    backward = ADDITIVE_BACKWARD.compute if short else ADDITIVE_BACKWARD.torch_op
     *found[:4], grad_bias, grad_table = backward(
         grad_output, grad_lse, *given[:4], output, normalizer, *wanted, *given[4:]
     )
-    found[_BIAS], found[_TABLE] = (grad_bias if wanted[0] else None), (grad_table if wanted[1] else None)
+    found[_BIAS_INDEX], found[_TABLE_INDEX] = (grad_bias if wanted[0] else None), (grad_table if wanted[1] else None)
     return tuple(found)
 
 
@@ -173,17 +173,17 @@ ADDITIVE_BACKWARD = Operator(
     f"Tensor output, Tensor normalizer, bool of_bias, bool of_table, {SCHEMA}) -> (Tensor grad_of_query, "
     "Tensor grad_of_key, Tensor grad_vector, Tensor grad_value, Tensor grad_bias, Tensor grad_table)",
     compute=_additive_backward,
-    results=_gradients,
+    fake=_empty_gradients,
     differentiate=refuse_second_derivative,
-    batched=True,
+    vmap=True,
 )
 ADDITIVE = Operator(
     "additive",
     f"(Tensor of_query, Tensor of_key, Tensor vector, Tensor value, {SCHEMA}) -> "
     "(Tensor output, Tensor lse, Tensor normalizer)",
     compute=_additive,
-    results=_results,
+    fake=_empty_results,
     save=_save,
     differentiate=_differentiate,
-    constant=(2,),
+    non_differentiable=(2,),
 )

@@ -39,14 +39,14 @@ def cross_entropy(
     """
     plain = logits.dtype in _DTYPES and type(logits) is type(targets) is Tensor
     if not plain or unsupported_reason(logits, targets) is not None or is_portable() or logits.shape[1] == 0:
-        return _by_torch(logits, targets, smoothing, ignored)
+        return _torch_cross_entropy(logits, targets, smoothing, ignored)
     given = logits, targets.long(), smoothing, ignored
     if is_eager(logits, targets):
-        return cast(Tensor, CROSS_ENTROPY.differentiable(*given)[0])
-    return cast(Tensor, CROSS_ENTROPY.traced(*given)[0])
+        return cast(Tensor, CROSS_ENTROPY.compute_with_grad(*given)[0])
+    return cast(Tensor, CROSS_ENTROPY.torch_op(*given)[0])
 
 
-def _by_torch(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> Tensor:
+def _torch_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> Tensor:
     return functional.cross_entropy(
         logits.to(accumulation_dtype(logits.dtype)).masked_fill(
             (targets == ignored)[:, None], 0.0
@@ -60,7 +60,7 @@ def _by_torch(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -
 
 def _cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
     """regard::cross_entropy on a CPU."""
-    loss, normalizer = _losses(logits, targets, smoothing, ignored)
+    loss, normalizer = _empty_losses(logits, targets, smoothing, ignored)
     native.cross_entropy(
         logits.contiguous(),
         targets.contiguous(),
@@ -73,7 +73,7 @@ def _cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: i
     return loss, normalizer
 
 
-def _losses(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
+def _empty_losses(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
     """The losses and the normalizer, yet to be filled."""
     del targets, smoothing, ignored
     rows, dtype = logits.shape[0], accumulation_dtype(logits.dtype)
@@ -84,7 +84,7 @@ def _cross_entropy_backward(
     grad_loss: Tensor, logits: Tensor, targets: Tensor, normalizer: Tensor, smoothing: float, ignored: int
 ) -> Tensor:
     """regard::cross_entropy_backward on a CPU."""
-    gradient = _gradient(grad_loss, logits, targets, normalizer, smoothing, ignored)
+    gradient = _empty_gradient(grad_loss, logits, targets, normalizer, smoothing, ignored)
     native.cross_entropy_backward(
         grad_loss.contiguous(),
         logits.contiguous(),
@@ -98,7 +98,7 @@ def _cross_entropy_backward(
     return gradient
 
 
-def _gradient(
+def _empty_gradient(
     grad_loss: Tensor, logits: Tensor, targets: Tensor, normalizer: Tensor, smoothing: float, ignored: int
 ) -> Tensor:
     """The gradient of the logits, yet to be filled."""
@@ -115,7 +115,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     """A gradient for the logits."""
     grad_loss, saved = gradients[0], ctx.saved_tensors
-    backward = CROSS_ENTROPY_BACKWARD.compute if is_eager_backward(grad_loss) else CROSS_ENTROPY_BACKWARD.traced
+    backward = CROSS_ENTROPY_BACKWARD.compute if is_eager_backward(grad_loss) else CROSS_ENTROPY_BACKWARD.torch_op
     return backward(grad_loss, *saved, ctx.smoothing, ctx.ignored), None, None, None
 
 
@@ -123,16 +123,16 @@ CROSS_ENTROPY_BACKWARD = Operator(
     "cross_entropy_backward",
     "(Tensor grad_loss, Tensor logits, Tensor targets, Tensor normalizer, float smoothing, SymInt ignored) -> Tensor",
     compute=_cross_entropy_backward,
-    results=_gradient,
+    fake=_empty_gradient,
     differentiate=refuse_second_derivative,
-    batched=True,
+    vmap=True,
 )
 CROSS_ENTROPY = Operator(
     "cross_entropy",
     "(Tensor logits, Tensor targets, float smoothing, SymInt ignored) -> (Tensor loss, Tensor normalizer)",
     compute=_cross_entropy,
-    results=_losses,
+    fake=_empty_losses,
     save=_save,
     differentiate=_differentiate,
-    constant=(1,),
+    non_differentiable=(1,),
 )

@@ -21,7 +21,7 @@ from regard.kernels.support import unsupported_reason
 from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backward
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-_SEEDS = 2**63 - 1
+_NUM_SEEDS = 2**63 - 1
 
 
 def drop(tokens: Tensor, probability: float) -> Tensor:
@@ -33,11 +33,11 @@ def drop(tokens: Tensor, probability: float) -> Tensor:
     plain = tokens.dtype in _DTYPES and type(tokens) in (Tensor, Parameter)
     if not plain or unsupported_reason(tokens) is not None:
         return functional.dropout(tokens, probability, training=True)
-    seed = torch.randint(_SEEDS, (), device="cpu")
+    seed = torch.randint(_NUM_SEEDS, (), device="cpu")
     if not is_eager(tokens):
-        dropped: Tensor = DROPOUT.traced(tokens, probability, seed)
+        dropped: Tensor = DROPOUT.torch_op(tokens, probability, seed)
     elif any_requires_grad(tokens):
-        dropped = DROPOUT.differentiable(tokens, probability, seed)
+        dropped = DROPOUT.compute_with_grad(tokens, probability, seed)
     else:
         dropped = DROPOUT.compute(tokens, probability, seed)
     return dropped
@@ -45,7 +45,7 @@ def drop(tokens: Tensor, probability: float) -> Tensor:
 
 def _dropout(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
     """regard::dropout on a CPU."""
-    output = _output(tokens, probability, seed)
+    output = _empty_output(tokens, probability, seed)
     if tokens.numel() > 0:
         given = tokens.contiguous().view(-1)
         threads = torch.get_num_threads()
@@ -53,7 +53,7 @@ def _dropout(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
     return output
 
 
-def _output(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
+def _empty_output(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
     """The output, yet to be filled."""
     del probability, seed
     return torch.empty_like(tokens, memory_format=torch.contiguous_format)
@@ -69,7 +69,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
     """The same mask on the gradient; differentiable again."""
     (gradient,), (seed,) = gradients, ctx.saved_tensors
-    dropout = DROPOUT.compute if is_eager_backward(gradient) else DROPOUT.traced
+    dropout = DROPOUT.compute if is_eager_backward(gradient) else DROPOUT.torch_op
     return dropout(gradient, ctx.probability, seed), None, None
 
 
@@ -77,8 +77,8 @@ DROPOUT = Operator(
     "dropout",
     "(Tensor input, float probability, Tensor seed) -> Tensor",
     compute=_dropout,
-    results=_output,
+    fake=_empty_output,
     save=_save,
     differentiate=_differentiate,
-    batched=True,
+    vmap=True,
 )

@@ -2,8 +2,8 @@
 
     score_ij = scale * q_i . k_j + bias_ij + table[j - position(i)]       where the mask allows, else -infinity
 
-Masks come lowered (``masks.lowered``): no kernel knows their names. A bias by distance comes as its table, computed by
-torch, so that gradients flow on to whatever was trained to make it.
+Masks come lowered (``masks.kernel_mask``): no kernel knows their names. A bias by distance comes as its table, computed
+by torch, so that gradients flow on to whatever was trained to make it.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from regard.kernels.request import Request
-from regard.masks.lowered import Lowered
-from regard.positions.base import DistanceBias, span
+from regard.masks.kernel_mask import KernelMask
+from regard.positions.base import DistanceBias, distance_range
 
-_SEEDS = 2**63 - 1
-_EVERYTHING = Lowered()
+_NUM_SEEDS = 2**63 - 1
+_NO_MASK = KernelMask()
 
 SCHEMA = (
     "SymInt? low, SymInt? high, Tensor? start, Tensor? stop, Tensor? row_start, Tensor? key_tile, Tensor? bitmap, "
@@ -29,7 +29,7 @@ SCHEMA = (
 
 
 @final
-class Terms(NamedTuple):
+class KernelArguments(NamedTuple):
     """The terms, in the order of the operators' schemas."""
 
     low: int | None = None  # the mask's band, in indices
@@ -48,7 +48,7 @@ class Terms(NamedTuple):
     dropout: float = 0.0
     seed: Tensor | None = None  # int64 scalar; None without dropout
 
-    def options(self) -> dict[str, Any]:
+    def to_kwargs(self) -> dict[str, Any]:
         """The terms as keyword arguments of a kernel, with the number of threads."""
         low, high, start, stop, row_start, key_tile, bitmap, bitmaps, dense, *others = self
         scale, bias, table, lowest, dropout, seed = others
@@ -74,11 +74,11 @@ class Terms(NamedTuple):
         return options
 
 
-def terms_of(request: Request) -> Terms:
+def to_kernel_arguments(request: Request) -> KernelArguments:
     """The terms of a request. The seed of its dropout is drawn from the generator that ``torch.manual_seed`` sets."""
     batch = request.query.shape[0]
-    lowered = _EVERYTHING if request.mask is None else request.mask.lower(request.frame)
-    start, stop = _for_each(lowered.start, batch), _for_each(lowered.stop, batch)
+    lowered = _NO_MASK if request.mask is None else request.mask.lower(request.frame)
+    start, stop = _expand_to_batch(lowered.start, batch), _expand_to_batch(lowered.stop, batch)
     row_start = key_tile = bitmap = bitmaps = None
     if lowered.tiles is not None:
         tiles = lowered.tiles
@@ -87,12 +87,12 @@ def terms_of(request: Request) -> Terms:
     dense = None if lowered.dense is None else lowered.dense.cpu()
     bias, table, lowest = request.bias, None, 0
     if isinstance(bias, DistanceBias):
-        lowest, highest = span(request.frame)
+        lowest, highest = distance_range(request.frame)
         wide = torch.float64 if request.query.dtype == torch.float64 else torch.float32
         table, bias = bias.table(lowest, highest).to("cpu", wide).contiguous(), None  # read along distances
     assert bias is None or isinstance(bias, Tensor), f"{bias} was to be refused"
-    seed = None if request.dropout == 0.0 else torch.randint(_SEEDS, (), device="cpu")
-    return Terms(
+    seed = None if request.dropout == 0.0 else torch.randint(_NUM_SEEDS, (), device="cpu")
+    return KernelArguments(
         lowered.low,
         lowered.high,
         start,
@@ -111,7 +111,7 @@ def terms_of(request: Request) -> Terms:
     )
 
 
-def _for_each(bounds: Tensor | None, batch: int) -> Tensor | None:
+def _expand_to_batch(bounds: Tensor | None, batch: int) -> Tensor | None:
     """One bound for each batch entry, where one stands for all."""
     if bounds is None:
         return None

@@ -24,24 +24,24 @@ from torch import Tensor
 from regard.contract import Observation
 from regard.kernels.extension import native
 from regard.kernels.operators.attention_op import (
-    differentiated,
-    given_rounding_residual,
-    normalizer_of,
-    rounding_residual_of,
+    compute_gradients,
+    empty_normalizer,
+    empty_rounding_residual,
+    rounding_residual_or_none,
     zero_values,
 )
-from regard.kernels.operators.kernel_arguments import SCHEMA, Terms
+from regard.kernels.operators.kernel_arguments import SCHEMA, KernelArguments
 from regard.kernels.operators.operator import Operator, load_saved, save_for_backward
-from regard.kernels.results import accumulation_dtype, empty_by_token
+from regard.kernels.results import accumulation_dtype, empty_token_major
 from regard.kernels.tracing import any_requires_grad, is_eager
 
-Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 """output, lse, entropy, received, top keys, top weights, rows, normalizer, rounding (see ``attention_op.Results``).
 
 rows is empty where no rows were asked for.
 """
 
-_TOP_KEYS, _NORMALIZER, _ROUNDING = 4, 7, 8
+_TOP_KEYS_INDEX, _NORMALIZER_INDEX, _ROUNDING_INDEX = 4, 7, 8
 
 
 def observe(
@@ -50,14 +50,14 @@ def observe(
     value: Float[Tensor, "batch key_heads keys value_dim"],
     top: int,
     rows: Int[Tensor, " rows"] | None,
-    terms: Terms,
+    terms: KernelArguments,
 ) -> Observation:
     """Output and statistics, by the operator where torch traces, and else by the kernel itself."""
     given = (query, key, value, top, rows, *terms)
     if not is_eager(query, key, value, terms.bias):
-        columns: Columns = OBSERVE.traced(*given)
+        columns: ObserveResults = OBSERVE.torch_op(*given)
     elif any_requires_grad(query, key, value, terms.bias, terms.table):
-        columns = OBSERVE.differentiable(*given)
+        columns = OBSERVE.compute_with_grad(*given)
     else:
         columns = OBSERVE.compute(*given)
     output, lse, entropy, received, top_keys, top_weights, rows_weights, _, _ = columns
@@ -66,25 +66,27 @@ def observe(
     )
 
 
-def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> Columns:
+def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> ObserveResults:
     """regard::observe on a CPU."""
-    columns = _columns(query, key, value, top, rows, *terms)
+    columns = _empty_results(query, key, value, top, rows, *terms)
     output, *statistics, rows_weights, normalizer, rounding = columns
     if value.shape[3] == 0:
-        output, value = empty_by_token(query, query.shape[2], 1), zero_values(value)
+        output, value = empty_token_major(query, query.shape[2], 1), zero_values(value)
     asked = (None, None) if rows is None else (rows, rows_weights)
-    cut = given_rounding_residual(rounding)
-    options = Terms(*terms).options()
+    cut = rounding_residual_or_none(rounding)
+    options = KernelArguments(*terms).to_kwargs()
     native.observe(query, key, value, output, *statistics, *asked, normalizer=normalizer, rounding=cut, **options)
     return columns
 
 
-def _columns(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> Columns:
+def _empty_results(
+    query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any
+) -> ObserveResults:
     """The columns, yet to be filled: all that a trace needs to know."""
     del terms
     batch, heads, queries, _ = query.shape
     keys, asked, dtype = key.shape[2], 0 if rows is None else rows.shape[0], accumulation_dtype(query.dtype)
-    output = empty_by_token(query, queries, value.shape[3])
+    output = empty_token_major(query, queries, value.shape[3])
     lse = query.new_empty((batch, heads, queries), dtype=dtype)
     return (
         output,
@@ -94,25 +96,27 @@ def _columns(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor |
         query.new_empty((batch, heads, queries, top), dtype=torch.int64),
         query.new_empty((batch, heads, queries, top), dtype=dtype),
         query.new_empty((batch, heads, asked, keys), dtype=dtype),
-        normalizer_of(lse),
-        rounding_residual_of(output),
+        empty_normalizer(lse),
+        empty_rounding_residual(output),
     )
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: Columns) -> None:
+def _save(ctx: Any, inputs: tuple[Any, ...], output: ObserveResults) -> None:
     """Keep what the backward pass needs."""
-    save_for_backward(ctx, inputs, (output[0], output[_NORMALIZER], output[_ROUNDING], output[_TOP_KEYS]))
+    save_for_backward(
+        ctx, inputs, (output[0], output[_NORMALIZER_INDEX], output[_ROUNDING_INDEX], output[_TOP_KEYS_INDEX])
+    )
 
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
     """A gradient for each input of ``regard::observe``; None where it has none."""
     of_output, of_lse, of_entropy, of_received, _, of_top, of_rows, _, _ = gradients
     if all(gradient is None for gradient in (of_output, of_lse, of_entropy, of_received, of_top, of_rows)):
-        return (None,) * len(ctx.numbers)
+        return (None,) * len(ctx.non_tensors)
     (output, normalizer, rounding, top_keys), (query, key, value, top, rows, *terms) = load_saved(ctx)
     del top
     *needed, _, _ = ctx.needs_input_grad[:5]
-    found = differentiated(
+    found = compute_gradients(
         of_output,
         of_lse,
         (output, normalizer, rounding),
@@ -134,8 +138,8 @@ OBSERVE = Operator(
     "Tensor entropy, Tensor received, Tensor top_keys, Tensor top_weights, Tensor rows_weights, Tensor normalizer, "
     "Tensor rounding_residual)",
     compute=_observe,
-    results=_columns,
+    fake=_empty_results,
     save=_save,
     differentiate=_differentiate,
-    constant=(_TOP_KEYS, _NORMALIZER, _ROUNDING),
+    non_differentiable=(_TOP_KEYS_INDEX, _NORMALIZER_INDEX, _ROUNDING_INDEX),
 )

@@ -1,8 +1,8 @@
 """An operator of torch, regard::NAME, from its parts: schema, kernel, results of a trace, derivative.
 
 ``torch.compile`` keeps its graph whole where a kernel is an operator. Where torch does nothing but compute, the kernel
-is called without the dispatcher: with gradients through ``differentiable``, an autograd function of the same parts, and
-else as the plain function that it is. All ways share every function below, so they give the same bits.
+is called without the dispatcher: with gradients through ``compute_with_grad``, an autograd function of the same parts,
+and else as the plain function that it is. All ways share every function below, so they give the same bits.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class Operator:
     Args:
         schema: its arguments and results, as torch.library.Library.define takes them after the name.
         compute: the kernel, on a CPU.
-        results: what ``compute`` gives, yet to be filled: all that a trace needs to know.
+        fake: the results of ``compute`` with shapes and dtypes alone, for tracing (torch.library.register_fake).
         save: ``(ctx, inputs, output)``: keeps what the derivative needs, as torch calls setup_context.
         differentiate: ``(ctx, *gradients)`` -> a gradient for each input. None where there is none.
-        constant: indices of the results that have no gradient.
-        returned: of the results, how many ``differentiable`` returns; None is all. The others are for ``save`` alone.
-        batched: whether ``torch.func.vmap`` may be around a call, as it is around several backward passes in one. The
+        non_differentiable: indices of the results that have no gradient.
+        num_returned: how many of the results ``compute_with_grad`` returns; None is all. The others are for ``save``.
+        vmap: whether ``torch.func.vmap`` may be around a call, as it is around several backward passes in one. The
             kernels take no further dimension, so there is one call after the other.
     """
 
@@ -41,41 +41,43 @@ class Operator:
         schema: str,
         *,
         compute: Callable[..., Any],
-        results: Callable[..., Any],
+        fake: Callable[..., Any],
         save: Callable[..., None] | None = None,
         differentiate: Callable[..., Any] | None = None,
-        constant: Sequence[int] = (),
-        returned: int | None = None,
-        batched: bool = False,
+        non_differentiable: Sequence[int] = (),
+        num_returned: int | None = None,
+        vmap: bool = False,
     ) -> None:
         _LIBRARY.define(name + schema, tags=_TAGS)
         _LIBRARY.impl(name, compute, "CPU")
-        torch.library.register_fake(f"regard::{name}", results, lib=_LIBRARY)
+        torch.library.register_fake(f"regard::{name}", fake, lib=_LIBRARY)
         if differentiate is not None:
             torch.library.register_autograd(f"regard::{name}", differentiate, setup_context=save, lib=_LIBRARY)
-        self.traced: Callable[..., Any] = getattr(torch.ops.regard, name).default
+        self.torch_op: Callable[..., Any] = getattr(torch.ops.regard, name).default
         """The operator itself, for whatever traces."""
         self.compute = compute
         """The kernel, without gradients."""
         if save is not None and differentiate is not None:
-            self.differentiable: Callable[..., Any] = _function(compute, save, differentiate, constant, returned).apply
+            self.compute_with_grad: Callable[..., Any] = _make_autograd_function(
+                compute, save, differentiate, non_differentiable, num_returned
+            ).apply
             """The kernel, with gradients."""
-        if batched:
-            _batch(name, self.traced)
+        if vmap:
+            _register_vmap(name, self.torch_op)
 
 
 def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     """Keep inputs and outputs for the backward pass, which ``load_saved`` gives back."""
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*output, *(part if isinstance(part, Tensor) else None for part in inputs))
-    ctx.numbers = tuple(None if isinstance(part, Tensor) else part for part in inputs)
+    ctx.non_tensors = tuple(None if isinstance(part, Tensor) else part for part in inputs)
 
 
 def load_saved(ctx: Any) -> tuple[tuple[Tensor, ...], list[Any]]:
     """The outputs and the inputs that ``save_for_backward`` kept."""
     saved = ctx.saved_tensors  # once: checkpointing unpacks no tensor a second time
-    outputs = len(saved) - len(ctx.numbers)
-    pairs = zip(saved[outputs:], ctx.numbers, strict=True)
+    outputs = len(saved) - len(ctx.non_tensors)
+    pairs = zip(saved[outputs:], ctx.non_tensors, strict=True)
     return saved[:outputs], [number if tensor is None else tensor for tensor, number in pairs]
 
 
@@ -90,12 +92,12 @@ def refuse_second_derivative(ctx: Any, *gradients: Tensor | None) -> NoReturn:
     )
 
 
-def _function(
+def _make_autograd_function(
     compute: Callable[..., Any],
     save: Callable[..., None],
     differentiate: Callable[..., Any],
-    constant: Sequence[int],
-    returned: int | None,
+    non_differentiable: Sequence[int],
+    num_returned: int | None,
 ) -> type[torch.autograd.Function]:
     """The autograd function of an operator's parts."""
 
@@ -106,10 +108,10 @@ def _function(
         def forward(ctx: Any, *given: Any) -> Any:
             """The results."""
             results = compute(*given)
-            if constant:
-                ctx.mark_non_differentiable(*(results[index] for index in constant))
+            if non_differentiable:
+                ctx.mark_non_differentiable(*(results[index] for index in non_differentiable))
             save(ctx, given, results)
-            return results if returned is None else results[:returned]
+            return results if num_returned is None else results[:num_returned]
 
         @staticmethod
         def backward(ctx: Any, *gradients: Tensor | None) -> Any:
@@ -119,7 +121,7 @@ def _function(
     return Differentiable
 
 
-def _batch(name: str, operator: Callable[..., Any]) -> None:
+def _register_vmap(name: str, operator: Callable[..., Any]) -> None:
     """Let an operator, whose results are one tensor or several, be called under vmap."""
 
     def one_by_one(info: Any, dims: Sequence[int | None], *given: Any) -> tuple[Any, Any]:

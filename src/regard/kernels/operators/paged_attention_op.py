@@ -17,16 +17,16 @@ from torch import Tensor
 
 from regard.kernels.extension import native
 from regard.kernels.operators.operator import Operator
-from regard.kernels.request import is_moderate, moderate_scale
-from regard.kernels.results import empty_by_token
-from regard.kernels.support import LARGEST_HEAD, unsupported_reason
+from regard.kernels.request import is_scale_in_range, rebalance_scale
+from regard.kernels.results import empty_token_major
+from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
 from regard.kernels.tracing import any_requires_grad, is_eager
 
-_LARGEST_GROUP = 64  # query heads to a key head
+_MAX_GROUP_SIZE = 64  # query heads to a key head
 
 
 @final
-class Paged(NamedTuple):
+class PagedKeysValues(NamedTuple):
     """Keys and values of a batch of sequences, in pages."""
 
     key_pages: Float[Tensor, "pages key_heads page_size head_dim"]
@@ -35,26 +35,26 @@ class Paged(NamedTuple):
     lengths: Int[Tensor, " batch"]
 
 
-def attend(
+def paged_attention(
     query: Float[Tensor, "batch heads queries head_dim"],
-    paged: Paged,
+    paged: PagedKeysValues,
     *,
     scale: float,
     low: int | None = None,
     high: int | None = None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """The output, by the operator where torch traces, and else by the kernel itself."""
-    if not is_moderate(scale):
+    if not is_scale_in_range(scale):
         if query.dtype == torch.float16:
             # Scores are multiples of 2^-48: beyond 2^64 a scale only tells equal ones from others.
             scale = min(max(scale, -(2.0**64)), 2.0**64)
         else:
-            query, scale = moderate_scale(query, scale)
-    compute = PAGED_ATTENTION.compute if is_eager(query, *paged) else PAGED_ATTENTION.traced
+            query, scale = rebalance_scale(query, scale)
+    compute = PAGED_ATTENTION.compute if is_eager(query, *paged) else PAGED_ATTENTION.torch_op
     return cast(Tensor, compute(query, *paged, scale, low, high))
 
 
-def refuses(query: Tensor, paged: Paged) -> str | None:
+def refuses(query: Tensor, paged: PagedKeysValues) -> str | None:
     """Why the kernel cannot compute this; None if it can.
 
     Raises OptionError where REGARD_ISA names an instruction set that does not run here.
@@ -64,14 +64,14 @@ def refuses(query: Tensor, paged: Paged) -> str | None:
         return reason
     if any_requires_grad(query):
         return "native gives no gradients through a paged cache"
-    if max(query.shape[3], paged.value_pages.shape[3]) > LARGEST_HEAD:
-        return f"native takes a head_dim and value_dim of at most {LARGEST_HEAD}"
-    if query.shape[1] > _LARGEST_GROUP * paged.key_pages.shape[1]:
-        return f"native takes at most {_LARGEST_GROUP} query heads to one key head in a paged cache"
+    if max(query.shape[3], paged.value_pages.shape[3]) > MAX_HEAD_DIM:
+        return f"native takes a head_dim and value_dim of at most {MAX_HEAD_DIM}"
+    if query.shape[1] > _MAX_GROUP_SIZE * paged.key_pages.shape[1]:
+        return f"native takes at most {_MAX_GROUP_SIZE} query heads to one key head in a paged cache"
     return None
 
 
-def _attend(
+def _paged_attention(
     query: Tensor,
     key_pages: Tensor,
     value_pages: Tensor,
@@ -82,7 +82,7 @@ def _attend(
     high: int | None,
 ) -> Tensor:
     """regard::paged_attention on a CPU."""
-    output = _result(query, key_pages, value_pages, page_table, lengths, scale, low, high)
+    output = _empty_output(query, key_pages, value_pages, page_table, lengths, scale, low, high)
     if output.numel() > 0:
         band = {}
         if low is not None:
@@ -96,7 +96,7 @@ def _attend(
     return output
 
 
-def _result(
+def _empty_output(
     query: Tensor,
     key_pages: Tensor,
     value_pages: Tensor,
@@ -108,13 +108,13 @@ def _result(
 ) -> Tensor:
     """The output, yet to be filled: all that a trace needs to know."""
     del key_pages, page_table, lengths, scale, low, high
-    return empty_by_token(query, query.shape[2], value_pages.shape[3])
+    return empty_token_major(query, query.shape[2], value_pages.shape[3])
 
 
 PAGED_ATTENTION = Operator(
     "paged_attention",
     "(Tensor query, Tensor key_pages, Tensor value_pages, Tensor page_table, Tensor lengths, float scale, SymInt? low, "
     "SymInt? high) -> Tensor",
-    compute=_attend,
-    results=_result,
+    compute=_paged_attention,
+    fake=_empty_output,
 )

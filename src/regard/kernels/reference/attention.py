@@ -4,8 +4,8 @@
     w_ij = exp(s_ij) / sum_j exp(s_ij)                   0 where the mask forbids, or nothing is allowed
     o_i  = sum_j w_ij v_j
 
-``attend`` holds all the weights at once; ``reference.observe`` takes the queries in tiles. Both hold the promises of
-``nonfinite_isolation``. Half precision is computed in float32 and rounded once, at the end.
+``compute_output`` holds all the weights at once; ``reference.observe`` takes the queries in tiles. Both hold the
+promises of ``nonfinite_isolation``. Half precision is computed in float32 and rounded once, at the end.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from regard.contract import Frame
-from regard.kernels.autocast import without_autocast
-from regard.kernels.reference.nonfinite_isolation import Isolated, isolate, masked_softmax
+from regard.kernels.autocast import disable_autocast
+from regard.kernels.reference.nonfinite_isolation import IsolatedTokens, isolate_nonfinite, masked_softmax
 from regard.kernels.request import Bias, Request
 from regard.masks.base import Mask
 from regard.positions.base import PairBias
@@ -31,18 +31,18 @@ Score: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Problem:
+class ScoreProblem:
     """A request in the form this file computes: finite, in one dtype, keys expanded to all heads."""
 
     score: Score
-    tokens: Isolated
+    tokens: IsolatedTokens
     frame: Frame
     mask: Mask | None
     bias: Bias | None
     scale: float
-    trained: tuple[Tensor, ...] = ()  # parameters of the score, if it has any
+    score_parameters: tuple[Tensor, ...] = ()  # parameters of the score, if it has any
 
-    def allowed(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
+    def dense_mask(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
         """The mask for some queries."""
         if self.mask is None:
             return None
@@ -82,22 +82,22 @@ def make_problem(
     mask: Mask | None,
     bias: Bias | None,
     scale: float = 1.0,
-    trained: tuple[Tensor, ...] = (),
-) -> Problem:
+    score_parameters: tuple[Tensor, ...] = (),
+) -> ScoreProblem:
     """Bring tensors of the contract into the form of a Problem.
 
-    ``scale`` is what a bias may need to know; ``trained`` are the parameters inside ``score``.
+    ``scale`` is what a bias may need to know; ``score_parameters`` are the parameters inside ``score``.
     """
     wide = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
     group = query.shape[1] // key.shape[1]
     key, value = (tensor.to(wide).repeat_interleave(group, dim=1) for tensor in (key, value))
-    tokens = isolate(query.to(wide), key, value)
-    return Problem(score, tokens, Frame(query.shape[2], key.shape[2]), mask, bias, scale, trained)
+    tokens = isolate_nonfinite(query.to(wide), key, value)
+    return ScoreProblem(score, tokens, Frame(query.shape[2], key.shape[2]), mask, bias, scale, score_parameters)
 
 
-def make_dot_product_problem(request: Request) -> Problem:
+def make_dot_product_problem(request: Request) -> ScoreProblem:
     """Scaled dot-product attention, as a Problem: score(q, k) = scale * q . k."""
-    request = request.with_moderate_scale
+    request = request.with_rebalanced_scale
 
     def score(query: Tensor, key: Tensor) -> Tensor:
         return (query * request.scale) @ key.transpose(-2, -1)
@@ -106,13 +106,13 @@ def make_dot_product_problem(request: Request) -> Problem:
     return make_problem(score, query, key, value, mask=request.mask, bias=request.bias, scale=request.scale)
 
 
-def full_precision(problem: Problem) -> AbstractContextManager[object]:
+def full_precision(problem: ScoreProblem) -> AbstractContextManager[object]:
     """A context in which autocast does not take the scores down to half precision again."""
-    return without_autocast(problem.tokens.query.device)
+    return disable_autocast(problem.tokens.query.device)
 
 
-def attend(
-    problem: Problem, *, dropout: float = 0.0, dtype: torch.dtype, rows: Int[Tensor, " rows"] | None = None
+def compute_output(
+    problem: ScoreProblem, *, dropout: float = 0.0, dtype: torch.dtype, rows: Int[Tensor, " rows"] | None = None
 ) -> Float[Tensor, "batch heads rows value_dim"]:
     """The output for some queries (default: all), in ``dtype``.
 
@@ -120,7 +120,7 @@ def attend(
     """
     rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     with full_precision(problem):
-        allowed = problem.allowed(rows)
+        allowed = problem.dense_mask(rows)
         weights, empty, broken = masked_softmax(problem.scores(rows), allowed)
         if dropout > 0.0:
             weights = torch.nn.functional.dropout(weights, dropout)
@@ -129,16 +129,18 @@ def attend(
         return output.masked_fill(bad[..., None], torch.nan).to(dtype)
 
 
-def weights_of(problem: Problem, rows: Int[Tensor, " rows"] | None = None) -> Float[Tensor, "batch heads rows keys"]:
+def compute_weights(
+    problem: ScoreProblem, rows: Int[Tensor, " rows"] | None = None
+) -> Float[Tensor, "batch heads rows keys"]:
     """The weights of some queries (default: all), NaN in the allowed keys of rows that may see one."""
     rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     with full_precision(problem):
-        allowed = problem.allowed(rows)
+        allowed = problem.dense_mask(rows)
         weights, _, broken = masked_softmax(problem.scores(rows), allowed)
-        return poisoned(weights, allowed, broken | problem.tokens.bad_rows(allowed, rows))
+        return mark_bad_rows(weights, allowed, broken | problem.tokens.bad_rows(allowed, rows))
 
 
-def poisoned(weights: Tensor, allowed: Tensor | None, bad: Tensor) -> Tensor:
+def mark_bad_rows(weights: Tensor, allowed: Tensor | None, bad: Tensor) -> Tensor:
     """NaN in the allowed keys of bad rows."""
     rows = bad[..., None]
     return weights.masked_fill(rows if allowed is None else rows & allowed, torch.nan)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Isolated:
+class IsolatedTokens:
     """Finite stand-ins for the tensors of a request, and which tokens were not finite."""
 
     query: Float[Tensor, "batch heads queries head_dim"]
@@ -40,15 +40,15 @@ class Isolated:
         return (bad_query & allowed.any(-1)) | (bad_key & allowed).any(-1)
 
 
-def isolate(
+def isolate_nonfinite(
     query: Float[Tensor, "batch heads queries head_dim"],
     key: Float[Tensor, "batch heads keys head_dim"],
     value: Float[Tensor, "batch heads keys value_dim"],
-) -> Isolated:
+) -> IsolatedTokens:
     """Replace tokens that are not finite by zeros, in key and value together."""
     bad_query = ~query.isfinite().all(-1)
     bad_key = ~(key.isfinite().all(-1) & value.isfinite().all(-1))
-    return Isolated(
+    return IsolatedTokens(
         query=query.masked_fill(bad_query[..., None], 0.0),
         key=key.masked_fill(bad_key[..., None], 0.0),
         value=value.masked_fill(bad_key[..., None], 0.0),
@@ -61,9 +61,9 @@ class MaskedWeights(NamedTuple):
     """Weights, and the rows in which they are no distribution."""
 
     weights: Float[Tensor, "batch heads rows keys"]
-    empty: Bool[Tensor, "batch heads rows"]
+    empty_rows: Bool[Tensor, "batch heads rows"]
     """Rows that may see nothing: their weights are 0."""
-    broken: Bool[Tensor, "batch heads rows"]
+    nonfinite_rows: Bool[Tensor, "batch heads rows"]
     """Rows in which an allowed score is NaN or overflowed: their weights are meaningless."""
 
 
@@ -75,7 +75,7 @@ def masked_softmax(
         scores = scores.masked_fill(~allowed, -torch.inf)
     if scores.shape[-1] == 0:
         no_rows = scores.new_zeros(scores.shape[:-1], dtype=torch.bool)
-        return MaskedWeights(scores, empty=~no_rows, broken=no_rows)
+        return MaskedWeights(scores, empty_rows=~no_rows, nonfinite_rows=no_rows)
     highest = scores.detach().amax(-1, keepdim=True)
     empty = highest == -torch.inf
     broken = ~(highest < torch.inf)

@@ -20,29 +20,29 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from regard.contract import Observation
-from regard.kernels.reference.attention import Problem, full_precision, poisoned, weights_of
+from regard.kernels.reference.attention import ScoreProblem, compute_weights, full_precision, mark_bad_rows
 from regard.kernels.reference.nonfinite_isolation import masked_softmax
 from regard.kernels.tracing import any_requires_grad, in_functorch
 from regard.positions.base import PairBias
 
-Columns: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 """output, lse, entropy, top keys, top weights, each for some queries; and what each key received from them."""
 
-_TOP_KEYS, _RECEIVED = 3, 5
+_TOP_KEYS_INDEX, _RECEIVED_INDEX = 3, 5
 _TILE_BYTES = 4 << 20  # one tile of scores: small enough for a CPU's last cache, large enough to keep torch busy
 
 
-def observe(problem: Problem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
+def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
     """Output, statistics, and the weights of the queries ``rows``; nothing of size queries x keys is held."""
-    leaves = _leaves(problem)
-    columns: Columns
+    leaves = _grad_leaves(problem)
+    columns: ObserveResults
     with full_precision(problem):
         if in_functorch():
-            columns = _joined([_tile(problem, rows, top) for rows in _tiles(problem)])
+            columns = _concatenate([_compute_tile(problem, rows, top) for rows in _split_queries(problem)])
         elif any_requires_grad(*leaves):
-            columns = _Observed.apply(problem, top, *leaves)  # type: ignore[no-untyped-call]
+            columns = _ObserveFunction.apply(problem, top, *leaves)  # type: ignore[no-untyped-call]
         else:
-            columns = _all_tiles(problem, top)
+            columns = _compute_all_tiles(problem, top)
     output, lse, entropy, top_keys, top_weights, received = columns
     return Observation(
         output=output.to(dtype),
@@ -51,21 +51,21 @@ def observe(problem: Problem, *, top: int, rows: Int[Tensor, " rows"] | None, dt
         received=received,
         top_keys=top_keys,
         top_weights=top_weights,
-        rows=None if rows is None else weights_of(problem, rows),
+        rows=None if rows is None else compute_weights(problem, rows),
     )
 
 
-class _Observed(torch.autograd.Function):
+class _ObserveFunction(torch.autograd.Function):
     """The columns of all tiles, differentiable with respect to the leaves of the problem."""
 
     @staticmethod
-    def forward(ctx: Any, problem: Problem, top: int, *leaves: Tensor) -> Columns:
+    def forward(ctx: Any, problem: ScoreProblem, top: int, *leaves: Tensor) -> ObserveResults:
         """The columns, of which nothing but themselves is kept."""
         ctx.problem, ctx.top = problem, top
         ctx.save_for_backward(*leaves)  # for its check that none is changed in place meanwhile
         ctx.set_materialize_grads(False)
-        columns = _all_tiles(problem, top)
-        ctx.mark_non_differentiable(columns[_TOP_KEYS])
+        columns = _compute_all_tiles(problem, top)
+        ctx.mark_non_differentiable(columns[_TOP_KEYS_INDEX])
         return columns
 
     @staticmethod
@@ -73,15 +73,15 @@ class _Observed(torch.autograd.Function):
         """Each tile again, one at a time; with its graph, where the gradients are to be differentiated again."""
         assert ctx.saved_tensors  # looking at them checks that none was changed in place since
         again = torch.is_grad_enabled()
-        problem = ctx.problem if again else _detached(ctx.problem)
-        leaves = _leaves(problem)
+        problem = ctx.problem if again else _detach_problem(ctx.problem)
+        leaves = _grad_leaves(problem)
         wanted = [index for index, needed in enumerate(ctx.needs_input_grad[2:]) if needed]
         sums: list[Tensor | None] = [None] * len(leaves)
-        for rows in _tiles(problem):
+        for rows in _split_queries(problem):
             with torch.enable_grad(), full_precision(problem):
-                part = _tile(problem, rows, ctx.top)
+                part = _compute_tile(problem, rows, ctx.top)
             pairs = [
-                (column, gradient if index == _RECEIVED else gradient[:, :, rows])
+                (column, gradient if index == _RECEIVED_INDEX else gradient[:, :, rows])
                 for index, (column, gradient) in enumerate(zip(part, gradients, strict=True))
                 if gradient is not None and column.requires_grad
             ]
@@ -101,30 +101,30 @@ class _Observed(torch.autograd.Function):
         return None, None, *sums
 
 
-def _leaves(problem: Problem) -> tuple[Tensor, ...]:
+def _grad_leaves(problem: ScoreProblem) -> tuple[Tensor, ...]:
     """Everything a gradient may be wanted for: tokens, bias, parameters of the score."""
     tokens, bias = problem.tokens, problem.bias
     trained = tuple(bias.parameters()) if isinstance(bias, PairBias) else () if bias is None else (bias,)
-    return (tokens.query, tokens.key, tokens.value, *trained, *problem.trained)
+    return (tokens.query, tokens.key, tokens.value, *trained, *problem.score_parameters)
 
 
-def _detached(problem: Problem) -> Problem:
+def _detach_problem(problem: ScoreProblem) -> ScoreProblem:
     """The problem cut off from where its tokens and its bias came from. Parameters stay: they come from nowhere."""
     tokens = replace(
         problem.tokens,
-        query=_cut(problem.tokens.query),
-        key=_cut(problem.tokens.key),
-        value=_cut(problem.tokens.value),
+        query=_detach(problem.tokens.query),
+        key=_detach(problem.tokens.key),
+        value=_detach(problem.tokens.value),
     )
-    bias = _cut(problem.bias) if isinstance(problem.bias, Tensor) else problem.bias
+    bias = _detach(problem.bias) if isinstance(problem.bias, Tensor) else problem.bias
     return replace(problem, tokens=tokens, bias=bias)
 
 
-def _cut(tensor: Tensor) -> Tensor:
+def _detach(tensor: Tensor) -> Tensor:
     return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
-def _tiles(problem: Problem) -> Sequence[Int[Tensor, " rows"]]:
+def _split_queries(problem: ScoreProblem) -> Sequence[Int[Tensor, " rows"]]:
     """The queries, cut into tiles of a bounded number of scores."""
     batch, heads = problem.tokens.query.shape[:2]
     item = problem.tokens.query.element_size()
@@ -133,17 +133,17 @@ def _tiles(problem: Problem) -> Sequence[Int[Tensor, " rows"]]:
     return pieces
 
 
-def _all_tiles(problem: Problem, top: int) -> Columns:
+def _compute_all_tiles(problem: ScoreProblem, top: int) -> ObserveResults:
     """All tiles, written into tensors made beforehand.
 
     Results kept beside the freed tiles would leave holes that the allocator cannot use again: 7 GB instead of
     1 at 16,384 tokens.
     """
-    whole: Columns | None = None
-    tiles = _tiles(problem)
+    whole: ObserveResults | None = None
+    tiles = _split_queries(problem)
     done = 0
     for rows in tiles:
-        part = _tile(problem, rows, top)
+        part = _compute_tile(problem, rows, top)
         if whole is None:
             length = problem.frame.queries
             made = [column.new_zeros(*column.shape[:2], length, *column.shape[3:]) for column in part[:-1]]
@@ -152,19 +152,19 @@ def _all_tiles(problem: Problem, top: int) -> Columns:
             into.narrow(2, done, rows.shape[0]).copy_(column)
         whole[-1].add_(part[-1])
         done += rows.shape[0]
-    return _tile(problem, tiles[0], top) if whole is None else whole
+    return _compute_tile(problem, tiles[0], top) if whole is None else whole
 
 
-def _joined(parts: Sequence[Columns]) -> Columns:
+def _concatenate(parts: Sequence[ObserveResults]) -> ObserveResults:
     """The columns of tiles, put together; without writing into tensors, which torch.func could not follow."""
     *by_query, received = zip(*parts, strict=True)
     output, lse, entropy, top_keys, top_weights = (torch.cat(column, dim=2) for column in by_query)
     return output, lse, entropy, top_keys, top_weights, torch.stack(received).sum(0)
 
 
-def _tile(problem: Problem, rows: Int[Tensor, " rows"], top: int) -> Columns:
+def _compute_tile(problem: ScoreProblem, rows: Int[Tensor, " rows"], top: int) -> ObserveResults:
     """The columns for some queries."""
-    allowed = problem.allowed(rows)
+    allowed = problem.dense_mask(rows)
     scores = problem.scores(rows)
     weights, empty, broken = masked_softmax(scores, allowed)
     bad = broken | problem.tokens.bad_rows(allowed, rows)
@@ -179,9 +179,9 @@ def _tile(problem: Problem, rows: Int[Tensor, " rows"], top: int) -> Columns:
         problem.mix(weights, empty, rows).masked_fill(bad[..., None], torch.nan),
         _logsumexp(scores).masked_fill(bad, torch.nan),
         entropy.masked_fill(bad, torch.nan),
-        _padded(top_keys, top, -1),
-        _padded(top_weights.masked_fill(bad[..., None], torch.nan), top, 0),
-        poisoned(weights, allowed, bad).sum(2),
+        _pad(top_keys, top, -1),
+        _pad(top_weights.masked_fill(bad[..., None], torch.nan), top, 0),
+        mark_bad_rows(weights, allowed, bad).sum(2),
     )
 
 
@@ -193,6 +193,6 @@ def _logsumexp(scores: Float[Tensor, "batch heads rows keys"]) -> Float[Tensor, 
     return scores.masked_fill(empty[..., None], 0.0).logsumexp(-1).masked_fill(empty, -torch.inf)
 
 
-def _padded(tensor: Tensor, size: int, value: int) -> Tensor:
+def _pad(tensor: Tensor, size: int, value: int) -> Tensor:
     """Filled up to ``size`` columns, where there are fewer keys than were asked for."""
     return torch.nn.functional.pad(tensor, (0, size - tensor.shape[-1]), value=value)

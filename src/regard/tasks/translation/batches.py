@@ -21,7 +21,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.tasks.translation.corpus import Corpus, Sentences
-from regard.train.loss import IGNORED
+from regard.train.loss import IGNORE_INDEX
 
 Indices: TypeAlias = npt.NDArray[np.int64]
 
@@ -33,7 +33,7 @@ class PairBatch:
 
     source (batch, source length) ends with the end of sentence; lengths (batch,) are those of the sources;
     decoder_input (batch, target length) begins with the start; labels (batch, target length) are what follows each of
-    its tokens, and ``loss.IGNORED`` where nothing does. ``tokens`` counts the labels that are not ignored.
+    its tokens, and ``loss.IGNORE_INDEX`` where nothing does. ``tokens`` counts the labels that are not ignored.
     """
 
     source: Int[Tensor, "batch source_length"]
@@ -64,26 +64,26 @@ class Batches:
         """The pairs of each batch of that epoch, in order."""
         chance = np.random.default_rng([self.seed, number])
         shuffled = chance.permutation(len(self.corpus))
-        batches = self._cut(shuffled[np.argsort(self._lengths[shuffled], kind="stable")])
+        batches = self._cut_batches(shuffled[np.argsort(self._lengths[shuffled], kind="stable")])
         return [batches[index] for index in chance.permutation(len(batches))]
 
-    def in_order(self) -> list[Indices]:
+    def batches_by_length(self) -> list[Indices]:
         """Every pair once, the longest first: for validation."""
-        return self._cut(np.argsort(-self._lengths, kind="stable"))
+        return self._cut_batches(np.argsort(-self._lengths, kind="stable"))
 
     def batch(self, pairs: Indices) -> PairBatch:
         """The pairs as tensors."""
-        source = _padded(self.corpus.source, pairs, self.pad_id, after=(self.end_id,))
-        decoder_input = _padded(self.corpus.target, pairs, self.pad_id, before=(self.start_id,))
-        labels = _padded(self.corpus.target, pairs, IGNORED, after=(self.end_id,))
+        source = _pad_rows(self.corpus.source, pairs, self.pad_id, after=(self.end_id,))
+        decoder_input = _pad_rows(self.corpus.target, pairs, self.pad_id, before=(self.start_id,))
+        labels = _pad_rows(self.corpus.target, pairs, IGNORE_INDEX, after=(self.end_id,))
         lengths = torch.from_numpy(self.corpus.source.lengths[pairs] + 1)
         return PairBatch(source, lengths, decoder_input, labels, int((self.corpus.target.lengths[pairs] + 1).sum()))
 
-    def _cut(self, ordered: Indices) -> list[Indices]:
+    def _cut_batches(self, ordered: Indices) -> list[Indices]:
         """Runs of pairs, each as long as fits; a pair that is too long by itself is a batch of its own."""
-        return list(self._runs(ordered))
+        return list(self._iterate_batches(ordered))
 
-    def _runs(self, ordered: Indices) -> Iterator[Indices]:
+    def _iterate_batches(self, ordered: Indices) -> Iterator[Indices]:
         first, longest = 0, 0
         for place, length in enumerate(self._lengths[ordered].tolist()):
             longest = max(longest, length)
@@ -94,7 +94,7 @@ class Batches:
             yield ordered[first:]
 
 
-def _padded(
+def _pad_rows(
     sentences: Sentences, pairs: Indices, padding: int, *, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
 ) -> Int[Tensor, "batch length"]:
     """The sentences with tokens before and after, filled up with ``padding`` to the longest."""

@@ -1,6 +1,6 @@
 """Sentence pairs as numbers, in memory: one run of ids for each side, and where each sentence ends.
 
-    source  ids (all tokens of all sentences), ends (sentences + 1,)    sentence i is ids[ends[i] : ends[i + 1]]
+    source  ids (all tokens of all sentences), offsets (sentences + 1,); sentence i is ids[offsets[i] : offsets[i + 1]]
 
 Two bytes a token where the vocabulary allows it, so that 10 million pairs of 20 tokens take 0.8 GB.
 """
@@ -25,10 +25,10 @@ class Sentences:
     """Sentences of token ids, each as long as it is."""
 
     ids: npt.NDArray[np.unsignedinteger]
-    ends: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, sentences: Iterable[Sequence[int]], vocabulary: int) -> Sentences:
+    def from_ids(cls, sentences: Iterable[Sequence[int]], vocabulary: int) -> Sentences:
         """The sentences, in the smallest integers that hold the vocabulary. Each is taken once, and not kept."""
         ids, lengths = array("H" if vocabulary <= 2**16 else "I"), array("q", [0])
         for sentence in sentences:
@@ -36,7 +36,7 @@ class Sentences:
             lengths.append(len(sentence))
         return cls(np.asarray(ids), np.cumsum(lengths, dtype=np.int64))
 
-    def taken(self, which: npt.NDArray[np.bool_]) -> Sentences:
+    def select(self, which: npt.NDArray[np.bool_]) -> Sentences:
         """The sentences that ``which`` (sentences,) is true for."""
         if which.all():  # as a rule, so nothing is copied
             return self
@@ -45,15 +45,15 @@ class Sentences:
         return Sentences(self.ids[np.repeat(which, lengths)], ends)
 
     def __len__(self) -> int:
-        return len(self.ends) - 1
+        return len(self.offsets) - 1
 
     def __getitem__(self, index: int) -> npt.NDArray[np.unsignedinteger]:
-        return self.ids[self.ends[index] : self.ends[index + 1]]
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
         """The tokens of each sentence."""
-        return np.diff(self.ends)
+        return np.diff(self.offsets)
 
 
 @final
@@ -81,6 +81,6 @@ class Corpus:
         """A hash of all tokens, in their order: a run goes on only with the data that it began with."""
         hashed = hashlib.sha256()
         for side in (self.source, self.target):
-            hashed.update(side.ends.tobytes())
+            hashed.update(side.offsets.tobytes())
             hashed.update(side.ids.astype(np.uint32).tobytes())
         return hashed.hexdigest()

@@ -9,16 +9,16 @@ import numpy as np
 
 from regard.errors import DataError
 from regard.tasks.translation.corpus import Corpus, Sentences
-from regard.tasks.translation.new_subwords import BothSubwords
+from regard.tasks.translation.new_subwords import SubwordPair
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation_split import hold_out
-from regard.text.pairs import Pair, Where
-from regard.text.pairs.told import told_pairs
+from regard.text.pairs import Pair, PairFormat
+from regard.text.pairs.read_and_report import read_and_report_pairs
 from regard.text.placeholders import ProtectedPair, protect
-from regard.text.subword_training import normalized
+from regard.text.subword_training import normalize_text
 from regard.text.subwords import Subwords
 
-_TOGETHER = 10_000
+_ENCODING_BATCH = 10_000
 """Sentences that are encoded at a time."""
 
 
@@ -31,17 +31,17 @@ class Example(NamedTuple):
 
 
 def split_pairs(
-    recipe: TranslationRecipe, where: Where, *, seed: int, say: Callable[[str], None]
+    recipe: TranslationRecipe, where: PairFormat, *, seed: int, say: Callable[[str], None]
 ) -> tuple[list[Example], list[Example]]:
     """Training and validation pairs. ``where`` is the recipe's, its languages known; ``seed`` draws what is held out.
 
     Raises DataError for files without pairs, and for too few different sources to hold any out.
     """
-    pairs = _examples(told_pairs(recipe.data, where, say))
-    sources = [normalized(one.text.source) for one in pairs]
+    pairs = _make_examples(read_and_report_pairs(recipe.data, where, say))
+    sources = [normalize_text(one.text.source) for one in pairs]
     if recipe.validation:
-        measured = _examples(told_pairs(recipe.validation, where, say))
-        known = len({normalized(one.text.source) for one in measured} & set(sources))
+        measured = _make_examples(read_and_report_pairs(recipe.validation, where, say))
+        known = len({normalize_text(one.text.source) for one in measured} & set(sources))
         if known:
             occur = "source also occurs" if known == 1 else "sources also occur"
             say(f"{known:,} validation {occur} in the training data, so scores are inflated")
@@ -60,19 +60,19 @@ def split_pairs(
     return learnt, measured
 
 
-def _examples(pairs: Sequence[Pair]) -> list[Example]:
+def _make_examples(pairs: Sequence[Pair]) -> list[Example]:
     return [Example(pair, protect(pair.source, pair.target)) for pair in pairs]
 
 
 def encode_pairs(
-    pairs: Sequence[Example], subwords: BothSubwords, most: int, say: Callable[[str], None]
+    pairs: Sequence[Example], subwords: SubwordPair, most: int, say: Callable[[str], None]
 ) -> tuple[Corpus, list[Pair]]:
     """The pairs as tokens and as texts, without those with a side of more than ``most`` tokens.
 
     Raises DataError where none is left.
     """
     sides = [
-        Sentences.of(_ids([getattr(one.text, side) for one in pairs], own), own.vocabulary)
+        Sentences.from_ids(_encode_texts([getattr(one.text, side) for one in pairs], own), own.vocabulary)
         for side, own in zip(("source", "target"), subwords, strict=True)
     ]
     fits = np.maximum(sides[0].lengths, sides[1].lengths) <= most
@@ -88,10 +88,10 @@ def encode_pairs(
             got=f"{len(pairs)} pairs, all longer",
             do="split them into sentences, or allow more (--most-tokens; of learned positions --set max_length)",
         )
-    return Corpus(*(side.taken(fits) for side in sides)), kept
+    return Corpus(*(side.select(fits) for side in sides)), kept
 
 
-def _ids(texts: Sequence[str], subwords: Subwords) -> Iterator[list[int]]:
+def _encode_texts(texts: Sequence[str], subwords: Subwords) -> Iterator[list[int]]:
     """The ids of each text. Some thousands are encoded at a time: what lists of numbers take is 20 times the result."""
-    for first in range(0, len(texts), _TOGETHER):
-        yield from subwords.encode(texts[first : first + _TOGETHER])
+    for first in range(0, len(texts), _ENCODING_BATCH):
+        yield from subwords.encode(texts[first : first + _ENCODING_BATCH])

@@ -9,39 +9,39 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 
-from regard.errors import OptionError, unknown
+from regard.errors import OptionError, unknown_name_error
 from regard.models import EncoderDecoder, Recurrent, RecurrentConfig, Transformer, TransformerConfig
-from regard.tasks.translation.new_subwords import BothSubwords
-from regard.tasks.translation.presets import SIZES, Size, size_for
+from regard.tasks.translation.new_subwords import SubwordPair
+from regard.tasks.translation.presets import SIZES, Size, choose_size
 from regard.tasks.translation.recipe import CELLS, TranslationRecipe
 from regard.text.subwords import Subwords
 
-_RECURRENT = {"width": 256, "hidden": 512, "layers": 1, "dropout": 0.3}
+_RECURRENT_DEFAULTS = {"width": 256, "hidden": 512, "layers": 1, "dropout": 0.3}
 """For some ten thousands of pairs."""
-_OF_SUBWORDS = ("vocabulary", "target_vocabulary", "pad_id", "start_id", "end_id")
+_SUBWORD_FIELDS = ("vocabulary", "target_vocabulary", "pad_id", "start_id", "end_id")
 """Numbers of a config that follow from the subwords."""
 
 Config = TypeVar("Config", TransformerConfig, RecurrentConfig)
 
 
-def new_model(recipe: TranslationRecipe, size: Size, subwords: BothSubwords) -> EncoderDecoder:
+def new_model(recipe: TranslationRecipe, size: Size, subwords: SubwordPair) -> EncoderDecoder:
     """The model, its weights drawn. Raises OptionError for numbers that it does not have."""
     source, target = subwords
-    return _model(_config(recipe, size, _of_subwords(source, target)))
+    return _make_model(_make_config(recipe, size, _subword_fields(source, target)))
 
 
 def check_hyperparameters(recipe: TranslationRecipe) -> None:
     """Raise OptionError for numbers that no new model has, before there is data to choose its size by."""
     of_subwords = {"vocabulary": 1000, "target_vocabulary": None}
     with torch.device("meta"):
-        _model(_config(recipe, size_for(0, recipe.model if recipe.model in SIZES else None), of_subwords))
+        _make_model(_make_config(recipe, choose_size(0, recipe.model if recipe.model in SIZES else None), of_subwords))
 
 
-def _model(config: TransformerConfig | RecurrentConfig) -> EncoderDecoder:
+def _make_model(config: TransformerConfig | RecurrentConfig) -> EncoderDecoder:
     return Recurrent(config) if isinstance(config, RecurrentConfig) else Transformer(config)
 
 
-def _of_subwords(source: Subwords, target: Subwords) -> dict[str, Any]:
+def _subword_fields(source: Subwords, target: Subwords) -> dict[str, Any]:
     """The numbers that follow from the subwords; one object for both is one vocabulary."""
     return {
         "vocabulary": source.vocabulary,
@@ -52,34 +52,36 @@ def _of_subwords(source: Subwords, target: Subwords) -> dict[str, Any]:
     }
 
 
-def _config(recipe: TranslationRecipe, size: Size, of_subwords: dict[str, Any]) -> TransformerConfig | RecurrentConfig:
-    """``of_subwords`` as ``_of_subwords`` gives them; "target_vocabulary" None is one vocabulary for both."""
+def _make_config(
+    recipe: TranslationRecipe, size: Size, of_subwords: dict[str, Any]
+) -> TransformerConfig | RecurrentConfig:
+    """``of_subwords`` as ``_subword_fields`` gives them; "target_vocabulary" None is one vocabulary for both."""
     shared = {"shared": "all" if of_subwords["target_vocabulary"] is None else "target"}
     if recipe.model in CELLS:
-        numbers = {"cell": recipe.model, "attention": recipe.attention or "additive", **_RECURRENT}
-        return _with_own(RecurrentConfig, {**of_subwords, **shared, **numbers}, recipe)
+        numbers = {"cell": recipe.model, "attention": recipe.attention or "additive", **_RECURRENT_DEFAULTS}
+        return _apply_hyperparameters(RecurrentConfig, {**of_subwords, **shared, **numbers}, recipe)
     names = ("width", "layers", "heads", "inner", "dropout", "attention_dropout", "inner_dropout", "norm")
     numbers = {name: getattr(size, name) for name in names}
     numbers |= {} if recipe.attention is None else {"mechanism": recipe.attention}
-    return _with_own(TransformerConfig, {**of_subwords, **shared, **numbers}, recipe)
+    return _apply_hyperparameters(TransformerConfig, {**of_subwords, **shared, **numbers}, recipe)
 
 
-def _with_own(kind: type[Config], numbers: dict[str, Any], recipe: TranslationRecipe) -> Config:
+def _apply_hyperparameters(kind: type[Config], numbers: dict[str, Any], recipe: TranslationRecipe) -> Config:
     """The config with the recipe's own numbers.
 
     Raises OptionError for a number that it does not have, or that is not free.
     """
-    free = [one.name for one in dataclasses.fields(kind) if one.name not in _OF_SUBWORDS]
+    free = [one.name for one in dataclasses.fields(kind) if one.name not in _SUBWORD_FIELDS]
     types = get_type_hints(kind)
     own: dict[str, Any] = {}
     for name, value in recipe.hyperparameters.items():
         name, dot, option = name.partition(".")
-        if name in _OF_SUBWORDS:
+        if name in _SUBWORD_FIELDS:
             raise OptionError(
                 f"{name} is decided by the subwords", expected="no --set of it", got=repr(value), do="use --vocabulary"
             )
         if name not in free:
-            raise unknown(f"number of a {kind.__name__.removesuffix('Config')}", name, free)
+            raise unknown_name_error(f"number of a {kind.__name__.removesuffix('Config')}", name, free)
         if (get_origin(types[name]) is Mapping) != bool(dot and option):
             raise OptionError(
                 f"wrong {name}",

@@ -13,28 +13,28 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from regard.errors import check_choice
-from regard.tasks.translation.presets import vocabulary_for
+from regard.tasks.translation.presets import choose_vocab_size
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.text.placeholders import ProtectedPair
-from regard.text.subword_training import least_size
+from regard.text.subword_training import min_vocab_size
 from regard.text.subwords import Subwords
 
 SHARING = ("auto", "joint", "separate")
-_JOINT_FROM = 0.5
+_JOINT_THRESHOLD = 0.5
 
-BothSubwords: TypeAlias = tuple[Subwords, Subwords]
+SubwordPair: TypeAlias = tuple[Subwords, Subwords]
 """Of the source and of the target."""
 
 
-def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair], say: Callable[[str], None]) -> BothSubwords:
+def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair], say: Callable[[str], None]) -> SubwordPair:
     """The subwords of source and target, one and the same where they are joint. Raises OptionError as ``Subwords``."""
     sharing, algorithm = recipe.sharing or "auto", recipe.algorithm or "bpe"
     check_choice("way of sharing subwords", sharing, SHARING)
     sides = [[one.source for one in pairs], [one.target for one in pairs]]
-    joint = sharing == "joint" or (sharing == "auto" and _alike(*sides))
+    joint = sharing == "joint" or (sharing == "auto" and _share_letters(*sides))
     groups = [sides[0] + sides[1]] if joint else sides
     found = [
-        Subwords.train(texts, size=recipe.vocabulary or _size_of(texts, len(pairs)), algorithm=algorithm)
+        Subwords.train(texts, size=recipe.vocabulary or _choose_subword_count(texts, len(pairs)), algorithm=algorithm)
         for texts in groups
     ]
     say(
@@ -45,20 +45,20 @@ def new_subwords(recipe: TranslationRecipe, pairs: Sequence[ProtectedPair], say:
     return found[0], found[-1]
 
 
-def _size_of(texts: Sequence[str], pairs: int) -> int:
+def _choose_subword_count(texts: Sequence[str], pairs: int) -> int:
     """Subwords for so many pairs; more where characters alone, as of Chinese, take most of them."""
-    size = vocabulary_for(pairs)
-    return max(size, least_size(texts) + size // 2)
+    size = choose_vocab_size(pairs)
+    return max(size, min_vocab_size(texts) + size // 2)
 
 
-def _alike(sources: Sequence[str], targets: Sequence[str]) -> bool:
+def _share_letters(sources: Sequence[str], targets: Sequence[str]) -> bool:
     """Whether most letters of the target occur in the source, as those of German do in English."""
-    source, target = (_letters(texts) for texts in (sources, targets))
+    source, target = (_count_letters(texts) for texts in (sources, targets))
     shared = sum(count for letter, count in target.items() if letter in source)
-    return shared >= _JOINT_FROM * sum(target.values())
+    return shared >= _JOINT_THRESHOLD * sum(target.values())
 
 
-def _letters(texts: Sequence[str]) -> dict[str, int]:
+def _count_letters(texts: Sequence[str]) -> dict[str, int]:
     """How often each letter occurs in some thousands of texts."""
     counts: dict[str, int] = {}
     for text in texts[:: max(1, len(texts) // 5000)]:

@@ -70,28 +70,28 @@ SIZES = {
     )
 }
 
-_SIZES = ((20_000, "tiny"), (500_000, "small"))
-_VOCABULARIES = ((5_000, 2_000), (20_000, 4_000), (200_000, 8_000), (1_000_000, 16_000))
-_FEW = 10_000
+_SIZE_LIMITS = ((20_000, "tiny"), (500_000, "small"))
+_VOCABULARY_LIMITS = ((5_000, 2_000), (20_000, 4_000), (200_000, 8_000), (1_000_000, 16_000))
+_FEW_PAIRS = 10_000
 """Pairs below which a translator from nothing is not to be expected: Koehn and Knowles 2017, section 3.2."""
 
 
-def size_for(pairs: int, name: str | None = None) -> Size:
+def choose_size(pairs: int, name: str | None = None) -> Size:
     """The size of that name, or the one for so many pairs. Raises OptionError for an unknown name."""
     if name is None:
-        name = next((size for most, size in _SIZES if pairs < most), "base")
+        name = next((size for most, size in _SIZE_LIMITS if pairs < most), "base")
     check_choice("size of a model", name, SIZES)
     return SIZES[name]
 
 
-def vocabulary_for(pairs: int) -> int:
+def choose_vocab_size(pairs: int) -> int:
     """How many subwords for so many pairs."""
-    return next((vocabulary for most, vocabulary in _VOCABULARIES if pairs < most), 32_000)
+    return next((vocabulary for most, vocabulary in _VOCABULARY_LIMITS if pairs < most), 32_000)
 
 
-def warning_for(pairs: int) -> str | None:
+def few_pairs_warning(pairs: int) -> str | None:
     """What is to be said of too few pairs."""
-    if pairs >= _FEW:
+    if pairs >= _FEW_PAIRS:
         return None
     if pairs < 1000:
         return f"{pairs:,} pairs will not make a translator: it will learn them by heart. Tens of thousands are needed."

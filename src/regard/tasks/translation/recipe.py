@@ -8,7 +8,7 @@ from typing import Any, final
 
 from regard.errors import OptionError, check_count, check_kind, check_number
 from regard.tasks.translation.presets import SIZES
-from regard.text.pairs import Where
+from regard.text.pairs import PairFormat
 
 CELLS = ("gru", "lstm")
 """The kinds of recurrent models."""
@@ -42,7 +42,7 @@ class TranslationRecipe:
     """
 
     data: tuple[Path, ...]
-    where: Where = field(default_factory=Where)
+    where: PairFormat = field(default_factory=PairFormat)
     validation: tuple[Path, ...] = ()
     model: str | None = None
     hyperparameters: dict[str, Any] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class TranslationRecipe:
             check_kind(name, getattr(self, name), tuple, do=f'for example {name}=(Path("pairs.tsv"),)')
             for path in getattr(self, name):
                 check_kind(name, path, Path, do=f'for example {name}=(Path("pairs.tsv"),)')
-        check_kind("where", self.where, Where, do='for example Where(source="de", target="en")')
+        check_kind("where", self.where, PairFormat, do='for example PairFormat(source="de", target="en")')
         check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
         for name in ("model", "attention", "algorithm", "sharing"):
             if getattr(self, name) is not None:
@@ -78,7 +78,7 @@ class TranslationRecipe:
     def fields(self) -> dict[str, Any]:
         """All that decides what is learned from, for a file of JSON; but for the model, which the data may decide."""
         left_open = ("model", "hyperparameters", "attention", "batch_tokens")
-        fields = {name: _plain(value) for name, value in asdict(self).items() if name not in left_open}
+        fields = {name: _to_json_value(value) for name, value in asdict(self).items() if name not in left_open}
         return fields | {"start": None if self.start is None else Path(self.start).name}
 
     def check_effect(self) -> None:
@@ -101,10 +101,10 @@ class TranslationRecipe:
             )
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     """As JSON has it; files by their names alone, since they may lie elsewhere when the run goes on."""
     if isinstance(value, Path):
         return value.name
     if isinstance(value, tuple | list):
-        return [_plain(one) for one in value]
+        return [_to_json_value(one) for one in value]
     return value

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from regard.errors import unknown
+from regard.errors import unknown_name_error
 from regard.models import EncoderDecoder, Recurrent, Transformer
 from regard.models.config_file import ConfigFile
-from regard.tasks.translation.presets import SIZES, Size, size_for
+from regard.tasks.translation.presets import SIZES, Size, choose_size
 from regard.tasks.translation.recipe import CELLS, KINDS, TranslationRecipe
 from regard.translation import Translator
 
 
-def read(recipe: TranslationRecipe) -> EncoderDecoder | None:
+def load_start(recipe: TranslationRecipe) -> EncoderDecoder | None:
     """The model of the folder; None where a new one is to be made. Raises OptionError where there is no such folder."""
     if recipe.start is None:
         return None
     if not Path(recipe.start).expanduser().is_dir():
-        raise unknown("model to train", recipe.start, (*KINDS, "or a model's folder"))
+        raise unknown_name_error("model to train", recipe.start, (*KINDS, "or a model's folder"))
     return Translator.load(recipe.start).model
 
 
-def layer_of(recipe: TranslationRecipe) -> str:
+def layer_kind(recipe: TranslationRecipe) -> str:
     """The kind of layer that the model's time goes into, of ``layers.precision``. Reads no data, and no weights.
 
     Raises CheckpointError for a folder to start from whose config.json cannot be read.
@@ -30,19 +30,19 @@ def layer_of(recipe: TranslationRecipe) -> str:
         return str(recipe.model) if recipe.model in CELLS else "linear"
     folder = Path(recipe.start).expanduser()
     if not folder.is_dir():
-        return "linear"  # ``read`` refuses it
+        return "linear"  # ``load_start`` refuses it
     config = ConfigFile.read(folder)
     return config.choice("cell", CELLS, default="gru") if config.model_type == Recurrent.model_type else "linear"
 
 
-def size_of(recipe: TranslationRecipe, start: EncoderDecoder | None, pairs: int) -> Size:
+def choose_model_size(recipe: TranslationRecipe, start: EncoderDecoder | None, pairs: int) -> Size:
     """The size that was named or suits so many pairs, or that of the model to start from."""
     if isinstance(start, Transformer):
         return next((size for size in SIZES.values() if size.width >= start.config.width), SIZES["big"])
-    return size_for(pairs, recipe.model if recipe.model in SIZES else None)
+    return choose_size(pairs, recipe.model if recipe.model in SIZES else None)
 
 
-def languages_of(recipe: TranslationRecipe, start: EncoderDecoder | None) -> tuple[str | None, str | None]:
+def choose_languages(recipe: TranslationRecipe, start: EncoderDecoder | None) -> tuple[str | None, str | None]:
     """Source and target as they were named, else those that the model was trained for before."""
     source, target = (None, None) if start is None else start.languages
     return recipe.where.source or source, recipe.where.target or target

@@ -16,11 +16,11 @@ from regard.tasks.translation.data import encode_pairs, split_pairs
 from regard.tasks.translation.loss import pair_loss
 from regard.tasks.translation.new_model import check_hyperparameters, describe_model, new_model
 from regard.tasks.translation.new_subwords import new_subwords
-from regard.tasks.translation.presets import SIZES, Size, warning_for
+from regard.tasks.translation.presets import SIZES, Size, few_pairs_warning
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.validation import PairValidation
 from regard.train import RankShard, RunContext, Settings, Task, Validation
-from regard.translation.translator import MOST_TOKENS
+from regard.translation.translator import MAX_TOKENS
 
 
 @final
@@ -39,12 +39,12 @@ class TranslationTask(Task):
     def __init__(self, recipe: TranslationRecipe) -> None:
         self._recipe = recipe
         self._languages: tuple[str | None, str | None] = (None, None)
-        self._epoch: tuple[int, list[Indices]] = (-1, [])
+        self._cached_epoch: tuple[int, list[Indices]] = (-1, [])
 
     @property
     def layer(self) -> str:
-        """The cell of a recurrent model; else "linear". Raises CheckpointError as ``starting_model.layer_of``."""
-        return starting_model.layer_of(self._recipe)
+        """The cell of a recurrent model; else "linear". Raises CheckpointError as ``starting_model.layer_kind``."""
+        return starting_model.layer_kind(self._recipe)
 
     def prepare(self, context: RunContext) -> None:
         """Read the pairs, hold some out, cut them into subwords, and make the model or read the one to start from.
@@ -52,18 +52,20 @@ class TranslationTask(Task):
         Raises DataError for data that cannot be used, OptionError for a recipe that makes no sense.
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
-        start = starting_model.read(recipe)
+        start = starting_model.load_start(recipe)
         recipe.check_effect()
         if start is None:
             check_hyperparameters(recipe)
-        _complete(context.settings, SIZES["tiny"])  # what fails with the shortest warm-up fails before data is read
-        self._languages = starting_model.languages_of(recipe, start)
+        _complete_settings(
+            context.settings, SIZES["tiny"]
+        )  # what fails with the shortest warm-up fails before data is read
+        self._languages = starting_model.choose_languages(recipe, start)
         where = replace(recipe.where, source=self._languages[0], target=self._languages[1])
         pairs, validation_pairs = split_pairs(recipe, where, seed=seed, say=say)
-        warning = warning_for(len(pairs))
+        warning = few_pairs_warning(len(pairs))
         if warning:
             say(warning)
-        self.size = starting_model.size_of(recipe, start, len(pairs))
+        self.size = starting_model.choose_model_size(recipe, start, len(pairs))
         subwords = None if start is None else start.subwords
         if subwords is None and context.folder is not None:
             subwords = sequence_files.read_subwords(context.folder)
@@ -73,22 +75,22 @@ class TranslationTask(Task):
         if start is None:
             say(f"the model: {describe_model(recipe, self.size, self.model)}")
         # There is a place for the end too, and what is measured with is translated.
-        most = min(recipe.most_tokens, MOST_TOKENS - 1, (self.model.max_tokens or MOST_TOKENS) - 1)
+        most = min(recipe.most_tokens, MAX_TOKENS - 1, (self.model.max_tokens or MAX_TOKENS) - 1)
         corpus, _ = encode_pairs(pairs, subwords, most, say)
         validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, say)
         ids = {name: getattr(self.model, name) for name in ("pad_id", "start_id", "end_id")}
         options = {"tokens": recipe.batch_tokens or self.size.tokens, "seed": seed, **ids}
         self.batches = Batches(corpus, **options)
         self.validation = PairValidation(kept, Batches(validation_corpus, **options), language=self._languages[1])
-        if self.validation.compares_by != "BLEU":
+        if self.validation.ranking_metric != "BLEU":
             say(
                 "held-out targets have no four words in a row, which BLEU needs: "
-                f"{self.validation.compares_by} decides what is best"
+                f"{self.validation.ranking_metric} decides what is best"
             )
 
     def complete(self, settings: Settings) -> Settings:
         """With the learning rate and the warm-up of the size."""
-        return _complete(settings, self.size)
+        return _complete_settings(settings, self.size)
 
     def recipe(self) -> dict[str, Any]:
         """The recipe's fields, and what was left open as the data or this version of regard decided it."""
@@ -102,9 +104,9 @@ class TranslationTask(Task):
 
     def epoch(self, number: int) -> list[Indices]:
         """The numbers of the pairs in each batch."""
-        if self._epoch[0] != number:
-            self._epoch = number, self.batches.epoch(number)
-        return self._epoch[1]
+        if self._cached_epoch[0] != number:
+            self._cached_epoch = number, self.batches.epoch(number)
+        return self._cached_epoch[1]
 
     def tokens(self, batch: Indices) -> int:
         """The tokens of the targets, and their ends."""
@@ -131,8 +133,8 @@ class TranslationTask(Task):
 
     def describe(self, score: float) -> str:
         """Such as "BLEU 31.4 on held-out pairs"."""
-        return f"{self.validation.compares_by} {score:.2f} on held-out pairs"
+        return f"{self.validation.ranking_metric} {score:.2f} on held-out pairs"
 
 
-def _complete(settings: Settings, size: Size) -> Settings:
+def _complete_settings(settings: Settings, size: Size) -> Settings:
     return replace(settings, schedule=settings.schedule.complete(peak=size.peak, warmup=size.warmup))

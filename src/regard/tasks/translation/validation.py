@@ -19,20 +19,20 @@ from regard.text.pairs import Pair
 from regard.train import Validation
 from regard.translation import Translator, score
 
-_SAMPLES = 3
+_NUM_SAMPLES = 3
 
 
 @final
 class PairValidation:
     """Measures translators with ``pairs``; ``batches`` has the same pairs as tokens.
 
-    ``compares_by`` is "BLEU" or "chrF": what decides which weights are the best.
+    ``ranking_metric`` is "BLEU" or "chrF": what decides which weights are the best.
     """
 
     def __init__(self, pairs: Sequence[Pair], batches: Batches, *, language: str | None = None) -> None:
         self.pairs, self.batches, self.language = pairs, batches, language
         targets = [pair.target for pair in pairs]
-        self.compares_by = "BLEU" if score(targets, targets, language=language).bleu > 0 else "chrF"
+        self.ranking_metric = "BLEU" if score(targets, targets, language=language).bleu > 0 else "chrF"
 
     @torch.no_grad()
     def measure(self, model: EncoderDecoder) -> Validation:
@@ -42,20 +42,22 @@ class PairValidation:
         texts = [one.text for one in found]
         scores = score(texts, [pair.target for pair in self.pairs], language=self.language)
         metrics = {"bleu": scores.bleu, "chrf": scores.chrf, "loss": self._loss(model)}
-        compared = scores.bleu if self.compares_by == "BLEU" else scores.chrf
+        compared = scores.bleu if self.ranking_metric == "BLEU" else scores.chrf
         return Validation(score=compared, metrics=metrics, samples=self._samples(texts))
 
     def _loss(self, model: EncoderDecoder) -> float:
         was_training = model.training
         model.eval()
-        losses = [float(pair_loss(model, self.batches, pairs, smoothing=0.0)) for pairs in self.batches.in_order()]
+        losses = [
+            float(pair_loss(model, self.batches, pairs, smoothing=0.0)) for pairs in self.batches.batches_by_length()
+        ]
         model.train(was_training)
         return sum(losses) / float((self.batches.corpus.target.lengths + 1).sum())
 
     def _samples(self, texts: Sequence[str]) -> tuple[str, ...]:
         """Some of what was translated, beside what a person wrote."""
-        step = max(1, len(texts) // _SAMPLES)
-        chosen = list(zip(self.pairs, texts, strict=True))[::step][:_SAMPLES]
+        step = max(1, len(texts) // _NUM_SAMPLES)
+        chosen = list(zip(self.pairs, texts, strict=True))[::step][:_NUM_SAMPLES]
         return tuple(
             f"{label} {text}"
             for pair, found in chosen

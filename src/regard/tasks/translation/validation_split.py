@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-MOST = 1000
-_SHARE = 0.05
+MAX_HELD_OUT = 1000
+_HELD_OUT_SHARE = 0.05
 
 
-def hold_out(sources: Sequence[str], *, seed: int, most: int = MOST) -> list[bool]:
+def hold_out(sources: Sequence[str], *, seed: int, most: int = MAX_HELD_OUT) -> list[bool]:
     """Which places are held out: those of 5 % of the different sources, ``most`` of them at most, one at least."""
     different = list(dict.fromkeys(sources))
-    count = min(most, max(1, round(_SHARE * len(different))), len(different) - 1)
+    count = min(most, max(1, round(_HELD_OUT_SHARE * len(different))), len(different) - 1)
     chosen = np.random.default_rng(seed).permutation(len(different))[: max(0, count)]
     kept = {different[index] for index in chosen.tolist()}
     return [source in kept for source in sources]

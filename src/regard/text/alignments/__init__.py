@@ -2,8 +2,8 @@
 
 from regard.text.alignments.alignment import Alignment, Link
 from regard.text.alignments.error_rate import AlignmentScores, alignment_scores
+from regard.text.alignments.expand_links import expand_links
 from regard.text.alignments.read import FORMS, AlignmentFile, read_alignments
-from regard.text.alignments.spread import spread
 from regard.text.alignments.symmetrize import SYMMETRIZATIONS, symmetrized
 from regard.text.alignments.weights import links, word_weights
 
@@ -15,9 +15,9 @@ __all__ = [
     "AlignmentScores",
     "Link",
     "alignment_scores",
+    "expand_links",
     "links",
     "read_alignments",
-    "spread",
     "symmetrized",
     "word_weights",
 ]

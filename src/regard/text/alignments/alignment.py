@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeAlias, final
 
-from regard.errors import OptionError, check_count, check_kind, described
+from regard.errors import OptionError, check_count, check_kind, short_repr
 
 Link: TypeAlias = tuple[int, int]
 
@@ -38,14 +38,14 @@ class Alignment:
                 raise OptionError(
                     "a link joins a word of the source and one of the target",
                     expected="words counted from 0",
-                    got=f"link {described(link)}",
+                    got=f"link {short_repr(link)}",
                     do="pass links as (source word, target word)",
                 )
 
     @property
     def reversed(self) -> Alignment:
         """The same links, seen from the target."""
-        return Alignment(_turned(self.sure), _turned(self.possible))
+        return Alignment(_reverse_links(self.sure), _reverse_links(self.possible))
 
     def text(self, *, first: int = 0) -> str:
         """One line, as Pharaoh writes it: ``0-0 1-2``; a link that is merely possible as ``1p2``.
@@ -63,5 +63,5 @@ def _is_link(link: Any) -> bool:
     return is_pair and all(isinstance(word, Integral) and int(word) >= 0 for word in link)
 
 
-def _turned(links: Iterable[Link]) -> frozenset[Link]:
+def _reverse_links(links: Iterable[Link]) -> frozenset[Link]:
     return frozenset((target, source) for source, target in links)

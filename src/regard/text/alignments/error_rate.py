@@ -50,14 +50,14 @@ def alignment_scores(found: Sequence[Alignment], gold: Sequence[Alignment]) -> A
     possible_found = sum(len(one.possible & known.possible) for one, known in zip(found, gold, strict=True))
     sure_found = sum(len(one.possible & known.sure) for one, known in zip(found, gold, strict=True))
     return AlignmentScores(
-        error_rate=1 - _part(sure_found + possible_found, links + sure),
-        precision=_part(possible_found, links),
-        recall=_part(sure_found, sure),
+        error_rate=1 - _ratio(sure_found + possible_found, links + sure),
+        precision=_ratio(possible_found, links),
+        recall=_ratio(sure_found, sure),
         sentences=len(gold),
         links=links,
         sure=sure,
     )
 
 
-def _part(count: int, whole: int) -> float:
+def _ratio(count: int, whole: int) -> float:
     return count / whole if whole else 1.0

@@ -21,12 +21,14 @@ from typing import final
 
 from regard.errors import DataError, OptionError, check_choice
 from regard.text.alignments.alignment import Alignment, Link
-from regard.text.lines import Line, Source
+from regard.text.line_reader import Line, LineReader
 
 FORMS = ("pharaoh", "talp", "naacl")
-_FIRST = {"pharaoh": 0, "talp": 1, "naacl": 1}
-_TOKEN = re.compile(r"([0-9]{1,7})([-p?])([0-9]{1,7})")
-_NAACL = re.compile(r"([0-9]{1,7})\s+([0-9]{1,7})\s+([0-9]{1,7})(?:\s+([SP]))?(?:\s+[0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?)?")
+_FIRST_WORD = {"pharaoh": 0, "talp": 1, "naacl": 1}
+_LINK = re.compile(r"([0-9]{1,7})([-p?])([0-9]{1,7})")
+_NAACL_LINE = re.compile(
+    r"([0-9]{1,7})\s+([0-9]{1,7})\s+([0-9]{1,7})(?:\s+([SP]))?(?:\s+[0-9]*\.?[0-9]+(?:[eE]-?[0-9]+)?)?"
+)
 
 
 @final
@@ -65,25 +67,25 @@ def read_alignments(
     Raises OptionError for an unknown form or ``first``, and DataError for what is no link, for a link to a word that is
     not there, and where there are not as many sentences as ``lengths`` has.
     """
-    with closing(Source(path)) as source:
+    with closing(LineReader(path)) as source:
         lines = list(source)
         name = source.name
     for line in lines:
         if line.problem is not None:
             raise line.problem
-    form = _form_of(lines) if form is None else form
+    form = _detect_form(lines) if form is None else form
     check_choice("form of alignments", form, FORMS)
-    first = _FIRST[form] if first is None else first
+    first = _FIRST_WORD[form] if first is None else first
     _check_first(first, form)
     if form == "naacl":
-        found = _by_link(lines, lengths)
+        found = _parse_naacl(lines, lengths)
     else:
-        found = AlignmentFile(tuple(_by_sentence(lines, form, first, lengths)), form)
+        found = AlignmentFile(tuple(_parse_sentences(lines, form, first, lengths)), form)
     _check_count(len(found.alignments), lengths, name)
     return found
 
 
-def _form_of(lines: Sequence[Line]) -> str:
+def _detect_form(lines: Sequence[Line]) -> str:
     start = next((line.text for line in lines if line.text.strip()), "")
     if re.match(r"\s*[0-9]+\s+[0-9]+\s", start + " "):
         return "naacl"
@@ -110,7 +112,7 @@ def _check_count(count: int, lengths: Sequence[tuple[int, int] | None] | None, n
         )
 
 
-def _by_sentence(
+def _parse_sentences(
     lines: Sequence[Line], form: str, first: int, lengths: Sequence[tuple[int, int] | None] | None
 ) -> list[Alignment]:
     alignments = []
@@ -118,9 +120,9 @@ def _by_sentence(
         words = lengths[line.number - 1] if lengths is not None and line.number <= len(lengths) else None
         found: dict[str, set[Link]] = {"-": set(), "p": set()}
         for token in line.text.split():
-            parts = _TOKEN.fullmatch(token)
+            parts = _LINK.fullmatch(token)
             if parts is None or (form == "pharaoh" and parts[2] != "-"):
-                raise _malformed(line.name, token, form)
+                raise _malformed_error(line.name, token, form)
             link = int(parts[1]) - first, int(parts[3]) - first
             _check_link(link, words, first, f"{line.name}: link {token}")
             found["-" if parts[2] == "-" else "p"].add(link)
@@ -128,7 +130,7 @@ def _by_sentence(
     return alignments
 
 
-def _by_link(lines: Sequence[Line], lengths: Sequence[tuple[int, int] | None] | None) -> AlignmentFile:
+def _parse_naacl(lines: Sequence[Line], lengths: Sequence[tuple[int, int] | None] | None) -> AlignmentFile:
     """The alignments of all sentences, or up to the last that is named."""
     sure: defaultdict[int, set[Link]] = defaultdict(set)
     possible: defaultdict[int, set[Link]] = defaultdict(set)
@@ -138,9 +140,9 @@ def _by_link(lines: Sequence[Line], lengths: Sequence[tuple[int, int] | None] | 
         text = line.text.strip()
         if not text:
             continue
-        parts = _NAACL.fullmatch(text)
+        parts = _NAACL_LINE.fullmatch(text)
         if parts is None or int(parts[1]) == 0:
-            raise _malformed(line.name, text, "naacl")
+            raise _malformed_error(line.name, text, "naacl")
         sentence, link = int(parts[1]), (int(parts[2]) - 1, int(parts[3]) - 1)
         named.add(sentence)
         if min(link) < 0:
@@ -158,7 +160,7 @@ def _by_link(lines: Sequence[Line], lengths: Sequence[tuple[int, int] | None] | 
     )
 
 
-def _malformed(name: str, token: str, form: str) -> DataError:
+def _malformed_error(name: str, token: str, form: str) -> DataError:
     examples = {
         "pharaoh": "links such as 0-0 1-2",
         "talp": "links such as 1-1 2p3",

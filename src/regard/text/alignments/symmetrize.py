@@ -36,15 +36,15 @@ def symmetrized(forward: Alignment, backward: Alignment, *, how: str) -> Alignme
         return Alignment(both)
     if how == "union":
         return Alignment(either)
-    growing = _Growing(both)
+    growing = _GrowingAlignment(both)
     growing.grow(either)
     for one in (forward, backward):
-        growing.finish(one.possible)
+        growing.add_final_links(one.possible)
     return Alignment(frozenset(growing.links))
 
 
 @final
-class _Growing:
+class _GrowingAlignment:
     """Links, and the words that have one."""
 
     def __init__(self, links: Iterable[Link]) -> None:
@@ -59,16 +59,16 @@ class _Growing:
         before = -1
         while before != len(self.links):
             before = len(self.links)
-            for source, target in _scanned(allowed):
+            for source, target in _sort_by_target(allowed):
                 if (source, target) not in self.links:
                     continue
                 for near in ((source + i, target + j) for i, j in _NEIGHBOURS):
                     if near in allowed and (near[0] not in self._sources or near[1] not in self._targets):
                         self._add(near)
 
-    def finish(self, candidates: frozenset[Link]) -> None:
+    def add_final_links(self, candidates: frozenset[Link]) -> None:
         """Add links between two words that both have none."""
-        for source, target in _scanned(candidates):
+        for source, target in _sort_by_target(candidates):
             if source not in self._sources and target not in self._targets:
                 self._add((source, target))
 
@@ -78,6 +78,6 @@ class _Growing:
         self._targets.add(link[1])
 
 
-def _scanned(links: Iterable[Link]) -> list[Link]:
+def _sort_by_target(links: Iterable[Link]) -> list[Link]:
     """In the order of the paper: target words, and for each the source words."""
     return sorted(links, key=lambda link: (link[1], link[0]))

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from regard.errors import DataError
-from regard.text.lines import Source
-from regard.text.pairs.aligned import reason_of
-from regard.text.pairs.languages import sides
-from regard.text.pairs.pair import Found, LeftOut, paired
+from regard.text.line_reader import LineReader
+from regard.text.pairs.languages import find_sides
+from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
+from regard.text.pairs.parallel_text import skip_reason
 from regard.text.tokenizer import is_unicode
 
-_NESTED = "translation"
+_NESTED_FIELD = "translation"
 
 
-def json_lines(
+def read_json_lines(
     path: Path, *, fields: tuple[str, str] | None = None, source: str | None = None, target: str | None = None
-) -> Iterator[Found]:
+) -> Iterator[PairOrSkipped]:
     """The pairs of a file, plain or gzip.
 
     Without ``fields`` they are those of the first object: those that are called by the languages ``source`` and
@@ -28,39 +28,41 @@ def json_lines(
     object in a field "translation" stands for the whole one. Raises DataError where the first object leaves open which
     ones they are.
     """
-    with closing(Source(path)) as lines:
+    with closing(LineReader(path)) as lines:
         for line in lines:
             if line.problem is not None:
-                yield LeftOut(line.name, reason_of(line))
+                yield SkippedPair(line.name, skip_reason(line))
                 continue
-            record = _object(line.text)
+            record = _parse_object(line.text)
             if record is None:
-                yield LeftOut(line.name, "the line is blank" if not line.text.strip() else "the line is no JSON object")
+                yield SkippedPair(
+                    line.name, "the line is blank" if not line.text.strip() else "the line is no JSON object"
+                )
                 continue
-            fields = fields or _fields(record, line.name, source, target)
+            fields = fields or _find_fields(record, line.name, source, target)
             left, right = (record.get(name) for name in fields)
             if not isinstance(left, str) or not isinstance(right, str):
-                yield LeftOut(line.name, f"there is no text in {fields[0]!r} or in {fields[1]!r}")
+                yield SkippedPair(line.name, f"there is no text in {fields[0]!r} or in {fields[1]!r}")
             elif not is_unicode(left + right):
-                yield LeftOut(line.name, "there is a lone surrogate, half of a character")
+                yield SkippedPair(line.name, "there is a lone surrogate, half of a character")
             else:
-                yield paired(left, right, line.name)
+                yield make_pair(left, right, line.name)
 
 
-def _object(text: str) -> Mapping[str, Any] | None:
+def _parse_object(text: str) -> Mapping[str, Any] | None:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if isinstance(record, dict) and isinstance(record.get(_NESTED), dict):
-        record = record[_NESTED]
+    if isinstance(record, dict) and isinstance(record.get(_NESTED_FIELD), dict):
+        record = record[_NESTED_FIELD]
     return record if isinstance(record, dict) else None
 
 
-def _fields(record: Mapping[str, Any], name: str, source: str | None, target: str | None) -> tuple[str, str]:
+def _find_fields(record: Mapping[str, Any], name: str, source: str | None, target: str | None) -> tuple[str, str]:
     texts = [field for field, value in record.items() if isinstance(value, str)]
     for names in (texts, list(record)):
-        found = sides(names, source, target)
+        found = find_sides(names, source, target)
         if found is not None:
             return names[found[0]], names[found[1]]
     if len(texts) == 2:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias, final
 
-from regard.text.breaks import BREAKS
+from regard.text.line_separators import LINE_SEPARATORS
 
-_BREAKS = re.compile(f"[{BREAKS}]+")
-_PLACES = 5
+_SEPARATOR_RUN = re.compile(f"[{LINE_SEPARATORS}]+")
+_MAX_PLACES = 5
 
 
 @final
@@ -25,49 +25,49 @@ class Pair:
 
 @final
 @dataclass(frozen=True)
-class LeftOut:
+class SkippedPair:
     """What is no pair: where it stands, and why, in words that are the same for all of its kind."""
 
     place: str
     reason: str
 
 
-Found: TypeAlias = Pair | LeftOut
+PairOrSkipped: TypeAlias = Pair | SkippedPair
 
 
-def paired(source: str, target: str, place: str) -> Found:
+def make_pair(source: str, target: str, place: str) -> PairOrSkipped:
     """The pair, line breaks inside made spaces; left out where a side holds nothing."""
-    source, target = (_BREAKS.sub(" ", text).strip() for text in (source, target))
+    source, target = (_SEPARATOR_RUN.sub(" ", text).strip() for text in (source, target))
     if source and target:
         return Pair(source, target, place)
     which = "both sides are" if not (source or target) else "the source is" if not source else "the target is"
-    return LeftOut(place, f"{which} empty")
+    return SkippedPair(place, f"{which} empty")
 
 
 @final
 @dataclass
-class Tally:
+class PairCounts:
     """How many pairs there were, and for each reason what was left out: how many, and the first places."""
 
     pairs: int = 0
-    left_out: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
+    skipped: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
 
-    def count(self, found: Iterable[Found]) -> Iterator[Pair]:
+    def count(self, found: Iterable[PairOrSkipped]) -> Iterator[Pair]:
         """The pairs, counted as they pass."""
         for one in found:
             if isinstance(one, Pair):
                 self.pairs += 1
                 yield one
             else:
-                times, places = self.left_out.get(one.reason, (0, ()))
-                self.left_out[one.reason] = times + 1, (*places, one.place)[:_PLACES]
+                times, places = self.skipped.get(one.reason, (0, ()))
+                self.skipped[one.reason] = times + 1, (*places, one.place)[:_MAX_PLACES]
 
     def sentences(self) -> list[str]:
         """One sentence for each reason, the commonest first."""
-        ordered = sorted(self.left_out.items(), key=lambda item: -item[1][0])
-        return [_sentence(reason, times, places) for reason, (times, places) in ordered]
+        ordered = sorted(self.skipped.items(), key=lambda item: -item[1][0])
+        return [_format_sentence(reason, times, places) for reason, (times, places) in ordered]
 
 
-def _sentence(reason: str, times: int, places: tuple[str, ...]) -> str:
+def _format_sentence(reason: str, times: int, places: tuple[str, ...]) -> str:
     more = f" and {times - len(places):,} more" if times > len(places) else ""
     return f"left out {times:,}, where {reason}: {', '.join(places)}{more}"

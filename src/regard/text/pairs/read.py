@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import final
 
 from regard.errors import DataError, OptionError
-from regard.text.compressed import inner_suffix
-from regard.text.pairs.aligned import aligned
-from regard.text.pairs.catalogue import catalogues, meant_by
-from regard.text.pairs.catalogue_file import SUFFIXES
-from regard.text.pairs.json_lines import json_lines
-from regard.text.pairs.pair import Found
-from regard.text.pairs.table import table
-from regard.text.pairs.translation_memory import translation_memory
+from regard.text.gzip_io import inner_suffix
+from regard.text.pairs.gettext_file import CATALOGUE_SUFFIXES
+from regard.text.pairs.gettext_pairs import read_catalogues, select_catalogues
+from regard.text.pairs.json_lines import read_json_lines
+from regard.text.pairs.pair import PairOrSkipped
+from regard.text.pairs.parallel_text import read_parallel_text
+from regard.text.pairs.tmx import read_tmx
+from regard.text.pairs.tsv import read_tsv
 
-_TABLES, _JSON, _MEMORIES = (".tsv", ".tab"), (".jsonl", ".ndjson"), (".tmx",)
+_TSV_SUFFIXES, _JSON_SUFFIXES, _TMX_SUFFIXES = (".tsv", ".tab"), (".jsonl", ".ndjson"), (".tmx",)
 FORMATS = "FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or two text files"
-_OTHERS = {
+_UNSUPPORTED_FORMATS = {
     (".csv", ".xls", ".xlsx", ".ods", ".parquet"): "save it as text with tabs between, FILE.tsv",
     (".json",): "write one object a line, FILE.jsonl",
     (".xml", ".xlf", ".xliff", ".sdlxliff", ".mqxliff"): "export it, or convert it, to TMX or .po",
@@ -28,16 +28,19 @@ _OTHERS = {
     (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or pack its text with gzip instead",
 }
 """Formats that are not read, and what to do with each: their lines are no sentences."""
-_OF_PAIRS = {
-    _TABLES: "take out the column of the sources: cut -f1",
-    (*_MEMORIES, *SUFFIXES): "take its texts out with a program that knows the format, such as babel for catalogues",
+_PAIR_FORMAT_ADVICE = {
+    _TSV_SUFFIXES: "take out the column of the sources: cut -f1",
+    (
+        *_TMX_SUFFIXES,
+        *CATALOGUE_SUFFIXES,
+    ): "take its texts out with a program that knows the format, such as babel for catalogues",
 }
 """The same for a single text a line."""
 
 
 @final
 @dataclass(frozen=True)
-class Where:
+class PairFormat:
     """Where the two texts stand, for the formats that leave it open.
 
     ``source`` and ``target`` are languages, such as "en"; ``columns`` those of a table, from 1, where None is what its
@@ -50,7 +53,7 @@ class Where:
     fields: tuple[str, str] | None = None
 
 
-def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]:
+def read_pairs(paths: Sequence[Path], where: PairFormat = PairFormat()) -> Iterator[PairOrSkipped]:
     """The pairs of all files, one after the other; of two plain text files, those of their lines.
 
     Raises OptionError for a file of no known format, or several whose languages may differ, DataError for one that is
@@ -58,10 +61,10 @@ def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]
     """
     for path in paths:
         _check_format(path)
-        _check_there(path)
-    plain = [path for path in paths if not path.is_dir() and inner_suffix(path) not in _KNOWN]
+        _check_exists(path)
+    plain = [path for path in paths if not path.is_dir() and inner_suffix(path) not in _SUPPORTED_SUFFIXES]
     if len(plain) == 2 and len(paths) == 2:
-        yield from aligned(*paths)
+        yield from read_parallel_text(*paths)
         return
     if plain or not paths:
         raise OptionError(
@@ -72,15 +75,15 @@ def read_pairs(paths: Sequence[Path], where: Where = Where()) -> Iterator[Found]
         )
     of_catalogues = [path for path in paths if _is_catalogue(path)]
     _check_languages(paths, of_catalogues, where.target)
-    meant = meant_by(of_catalogues, where.source, where.target)
+    meant = select_catalogues(of_catalogues, where.source, where.target)
     for path in paths:
-        yield from catalogues(path, meant) if _is_catalogue(path) else _of_file(path, where)
+        yield from read_catalogues(path, meant) if _is_catalogue(path) else _read_file(path, where)
 
 
 def check_lines(path: Path) -> None:
     """Raise OptionError for a file whose lines are no sentences, as its name tells: pairs, sheets, archives."""
-    others = {suffixes: do for suffixes, do in _OTHERS.items() if ".json" not in suffixes}
-    do = _advice(path, {**others, **_OF_PAIRS})
+    others = {suffixes: do for suffixes, do in _UNSUPPORTED_FORMATS.items() if ".json" not in suffixes}
+    do = _find_advice(path, {**others, **_PAIR_FORMAT_ADVICE})
     if do is not None:
         raise OptionError(
             f"the lines of {path} are no sentences",
@@ -92,7 +95,7 @@ def check_lines(path: Path) -> None:
 
 def _check_languages(paths: Sequence[Path], of_catalogues: Sequence[Path], target: str | None) -> None:
     """Raise OptionError where files that name their languages could each be in others, and nobody says which."""
-    memories = [path for path in paths if inner_suffix(path) in _MEMORIES and not path.is_dir()]
+    memories = [path for path in paths if inner_suffix(path) in _TMX_SUFFIXES and not path.is_dir()]
     if target is None and len(memories) + bool(of_catalogues) > 1:
         raise OptionError(
             "these files name their languages, each for itself",
@@ -102,7 +105,7 @@ def _check_languages(paths: Sequence[Path], of_catalogues: Sequence[Path], targe
         )
 
 
-def _check_there(path: Path) -> None:
+def _check_exists(path: Path) -> None:
     if not path.exists():
         raise DataError(
             f"cannot read {path}",
@@ -113,28 +116,28 @@ def _check_there(path: Path) -> None:
 
 
 def _check_format(path: Path) -> None:
-    do = _advice(path, _OTHERS)
+    do = _find_advice(path, _UNSUPPORTED_FORMATS)
     if do is not None and not path.is_dir():
         raise OptionError(f"pairs are not read from {inner_suffix(path)}", expected=FORMATS, got=str(path), do=do)
 
 
-def _advice(path: Path, formats: Mapping[tuple[str, ...], str]) -> str | None:
+def _find_advice(path: Path, formats: Mapping[tuple[str, ...], str]) -> str | None:
     """What to do with a file of these formats; None for one of another."""
     return next((do for suffixes, do in formats.items() if inner_suffix(path) in suffixes), None)
 
 
 def _is_catalogue(path: Path) -> bool:
-    return path.is_dir() or inner_suffix(path) in SUFFIXES
+    return path.is_dir() or inner_suffix(path) in CATALOGUE_SUFFIXES
 
 
-def _of_file(path: Path, where: Where) -> Iterator[Found]:
+def _read_file(path: Path, where: PairFormat) -> Iterator[PairOrSkipped]:
     languages = {"source": where.source, "target": where.target}
     suffix = inner_suffix(path)
-    if suffix in _TABLES:
-        return table(path, columns=where.columns, **languages)
-    if suffix in _JSON:
-        return json_lines(path, fields=where.fields, **languages)
-    return translation_memory(path, **languages)
+    if suffix in _TSV_SUFFIXES:
+        return read_tsv(path, columns=where.columns, **languages)
+    if suffix in _JSON_SUFFIXES:
+        return read_json_lines(path, fields=where.fields, **languages)
+    return read_tmx(path, **languages)
 
 
-_KNOWN = (*_TABLES, *_JSON, *_MEMORIES, *SUFFIXES)
+_SUPPORTED_SUFFIXES = (*_TSV_SUFFIXES, *_JSON_SUFFIXES, *_TMX_SUFFIXES, *CATALOGUE_SUFFIXES)

@@ -43,8 +43,8 @@ def write(model: Transformer, subwords: Subwords, tokens: tuple[Sequence[str], S
     check_one_of("activation", config.activation, (*_ACTIVATIONS, *_GATED), "CTranslate2")
     dtype = str(model.output.weight.dtype).removeprefix("torch.")
     check_one_of("dtype", dtype, _DTYPES, "CTranslate2", do="model.float()")
-    specification = _specification(config)
-    _fill(specification, model, subwords)
+    specification = _make_specification(config)
+    _fill_specification(specification, model, subwords)
     specification.register_source_vocabulary(list(tokens[0]))
     specification.register_target_vocabulary(list(tokens[1]))
     settings, written = specification.config, tokens[1]
@@ -57,7 +57,7 @@ def write(model: Transformer, subwords: Subwords, tokens: tuple[Sequence[str], S
     specification.save(str(folder))
 
 
-def _specification(config: TransformerConfig) -> Any:
+def _make_specification(config: TransformerConfig) -> Any:
     """What CTranslate2 calls a specification: the layers by their numbers, no weights yet."""
     try:
         from ctranslate2.specs import common_spec, transformer_spec
@@ -83,45 +83,45 @@ def _specification(config: TransformerConfig) -> Any:
     return transformer_spec.TransformerSpec(encoder, decoder)
 
 
-def _fill(specification: Any, model: Transformer, subwords: Subwords) -> None:
+def _fill_specification(specification: Any, model: Transformer, subwords: Subwords) -> None:
     """Give the specification the model's weights."""
     encoder, decoder = specification.encoder, specification.decoder
-    encoder.embeddings[0].weight = _plain(model.source_words.weight)
-    decoder.embeddings.weight = _plain(model.target_words.weight)
-    decoder.projection.weight, decoder.projection.bias = _plain(model.output.weight), _bias(model, subwords)
+    encoder.embeddings[0].weight = _to_cpu(model.source_words.weight)
+    decoder.embeddings.weight = _to_cpu(model.target_words.weight)
+    decoder.projection.weight, decoder.projection.bias = _to_cpu(model.output.weight), _output_bias(model, subwords)
     for stack, blocks, last in (
         (encoder, model.encoder, model.encoder_norm),
         (decoder, model.decoder, model.decoder_norm),
     ):
         if model.config.position != "rotary":
-            stack.position_encodings.encodings = _positions(model)
+            stack.position_encodings.encodings = _position_table(model)
         if isinstance(last, nn.LayerNorm):
-            _norm(stack.layer_norm, last)
+            _fill_norm(stack.layer_norm, last)
         for theirs, ours in zip(stack.layer, blocks, strict=True):
-            _block(theirs, ours)
+            _fill_block(theirs, ours)
 
 
-def _block(theirs: Any, ours: Any) -> None:
+def _fill_block(theirs: Any, ours: Any) -> None:
     """A block of the encoder or of the decoder."""
-    _attention(theirs.self_attention, ours.attention, (3, 1))
-    _norm(theirs.self_attention.layer_norm, ours.attention_residual.norm)
+    _fill_attention(theirs.self_attention, ours.attention, (3, 1))
+    _fill_norm(theirs.self_attention.layer_norm, ours.attention_residual.norm)
     if hasattr(theirs, "attention"):
-        _attention(theirs.attention, ours.cross_attention, (1, 2, 1))
-        _norm(theirs.attention.layer_norm, ours.cross_attention_residual.norm)
-    _feed_forward(theirs.ffn, ours.feed_forward)
-    _norm(theirs.ffn.layer_norm, ours.feed_forward_residual.norm)
+        _fill_attention(theirs.attention, ours.cross_attention, (1, 2, 1))
+        _fill_norm(theirs.attention.layer_norm, ours.cross_attention_residual.norm)
+    _fill_feed_forward(theirs.ffn, ours.feed_forward)
+    _fill_norm(theirs.ffn.layer_norm, ours.feed_forward_residual.norm)
 
 
-def _attention(theirs: Any, ours: MultiHeadAttention, joined: tuple[int, ...]) -> None:
+def _fill_attention(theirs: Any, ours: MultiHeadAttention, joined: tuple[int, ...]) -> None:
     """Queries, keys, values and output, as many of them joined as ``joined`` says."""
     parts = [ours.query_projection, ours.key_projection, ours.value_projection, ours.output_projection]
     for linear, count in zip(theirs.linear, joined, strict=True):
         some, parts = parts[:count], parts[count:]
-        linear.weight = torch.cat([_plain(part.weight) for part in some])
-        linear.bias = torch.cat([_plain(part.bias) for part in some])
+        linear.weight = torch.cat([_to_cpu(part.weight) for part in some])
+        linear.bias = torch.cat([_to_cpu(part.bias) for part in some])
 
 
-def _feed_forward(theirs: Any, ours: FeedForward) -> None:
+def _fill_feed_forward(theirs: Any, ours: FeedForward) -> None:
     """Two linear layers; where it is gated, the gate is their first, and ``up`` is what has no activation."""
     pairs = [(theirs.linear_1, ours.down)]
     if ours.gate is None:
@@ -129,26 +129,26 @@ def _feed_forward(theirs: Any, ours: FeedForward) -> None:
     else:
         pairs += [(theirs.linear_0, ours.gate), (theirs.linear_0_noact, ours.up)]
     for linear, part in pairs:
-        linear.weight, linear.bias = _plain(part.weight), _plain(part.bias)
+        linear.weight, linear.bias = _to_cpu(part.weight), _to_cpu(part.bias)
 
 
-def _norm(theirs: Any, ours: nn.LayerNorm) -> None:
-    theirs.gamma, theirs.beta = _plain(ours.weight), _plain(ours.bias)
+def _fill_norm(theirs: Any, ours: nn.LayerNorm) -> None:
+    theirs.gamma, theirs.beta = _to_cpu(ours.weight), _to_cpu(ours.bias)
 
 
-def _positions(model: Transformer) -> Float[Tensor, "length width"]:
+def _position_table(model: Transformer) -> Float[Tensor, "length width"]:
     """The table of positions: without one, CTranslate2 would add sines and cosines of its own."""
     config = model.config
     if model.positions is None:
         return torch.zeros(config.max_length, config.width, dtype=model.output.weight.dtype)
-    return _plain(model.positions(config.max_length))
+    return _to_cpu(model.positions(config.max_length))
 
 
-def _bias(model: Transformer, subwords: Subwords) -> Float[Tensor, " vocabulary"]:
+def _output_bias(model: Transformer, subwords: Subwords) -> Float[Tensor, " vocabulary"]:
     bias = torch.zeros(model.vocab_sizes[1], dtype=model.output.weight.dtype)
     bias[banned_token_ids(model, subwords).cpu()] = -torch.inf
     return bias
 
 
-def _plain(tensor: Tensor) -> Tensor:
+def _to_cpu(tensor: Tensor) -> Tensor:
     return tensor.detach().cpu().contiguous()

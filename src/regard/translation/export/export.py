@@ -13,7 +13,7 @@ from pathlib import Path
 
 from regard.errors import RefusedError, check_choice
 from regard.models.base import EncoderDecoder
-from regard.models.checkpoint_writer import check_new, write_folder, written_aside
+from regard.models.checkpoint_writer import atomic_model_folder, check_not_exists, write_folder
 from regard.models.sequence_files import subword_texts
 from regard.models.transformer import Transformer
 from regard.text.subwords import Subwords
@@ -37,7 +37,7 @@ def export(model: EncoderDecoder, subwords: tuple[Subwords, Subwords], folder: s
     """
     check_choice("form of export", form, FORMS)
     folder = Path(folder).expanduser()
-    check_new(folder)  # an export never replaces anything: the folder may hold the model itself
+    check_not_exists(folder)  # an export never replaces anything: the folder may hold the model itself
     if not isinstance(model, Transformer):
         raise RefusedError(
             f"{type(model).__name__} has no form in other programs",
@@ -45,16 +45,16 @@ def export(model: EncoderDecoder, subwords: tuple[Subwords, Subwords], folder: s
             got=type(model).__name__,
             do="translate with it here, or train a Transformer",
         )
-    tokens = subword_files.tokens(subwords, model.vocab_sizes)
+    tokens = subword_files.list_tokens(subwords, model.vocab_sizes)
     if form in _FAMILIES:
         family = _FAMILIES[form]
-        hugging_face.check(model.config, family)
-        files = hugging_face.configurations(model, family, subwords[1]) | subword_files.of_transformers(
+        hugging_face.check_config(model.config, family)
+        files = hugging_face.config_files(model, family, subwords[1]) | subword_files.tokenizer_files(
             model.config, subwords, tokens
         )
         write_folder(folder, files, hugging_face.tensors(model))
         return
-    with written_aside(folder) as aside:
+    with atomic_model_folder(folder) as aside:
         ctranslate2.write(model, subwords[1], tokens, aside)
         for name, content in subword_texts(subwords).items():
             (aside / name).write_text(content, encoding="utf-8")

@@ -85,11 +85,11 @@ _WEIGHT_NAMES = WeightNames(
         Row("lm_head", "output"),
     )
 )
-_WRITERS = ("output_projection.", "down.", "norm.")
+_WIDTH_WRITERS = ("output_projection.", "down.", "norm.")
 """Modules that write the width: it is the first dimension of their tensors. In all other matrices it is the second."""
 
 
-def check(config: TransformerConfig, family: Family) -> None:
+def check_config(config: TransformerConfig, family: Family) -> None:
     """Raise RefusedError for what the family has no form of."""
     other = PEGASUS if family is MARIAN else MARIAN
     check_one_of("norm", config.norm, (family.norm,), family.name, do=f"export it as {other.name!r} or 'ctranslate2'")
@@ -103,7 +103,7 @@ def check(config: TransformerConfig, family: Family) -> None:
         check_one_of(field, value, valid, family.name, do="export it as 'ctranslate2', if that has a form for it")
 
 
-def configurations(model: Transformer, family: Family, subwords: Subwords | None = None) -> dict[str, str]:
+def config_files(model: Transformer, family: Family, subwords: Subwords | None = None) -> dict[str, str]:
     """The two files of settings, by name: of the model, and of how it writes. ``subwords`` are those of the target."""
     config, ids = model.config, {"pad_token_id": model.pad_id, "eos_token_id": model.end_id}
     ids |= {"bos_token_id": model.start_id, "decoder_start_token_id": model.start_id}
@@ -136,38 +136,38 @@ def configurations(model: Transformer, family: Family, subwords: Subwords | None
             "share_encoder_decoder_embeddings": config.shared == "all",
         }
     writing = {**ids, "max_length": config.max_length, "suppress_tokens": banned_token_ids(model, subwords).tolist()}
-    return {"config.json": _json(fields), "generation_config.json": _json(writing)}
+    return {"config.json": _to_json(fields), "generation_config.json": _to_json(writing)}
 
 
 def tensors(model: Transformer) -> dict[str, Tensor]:
     """The weights by their names and in their order; a matrix that is in several places stands in the file once."""
-    order = _order(model.config.width)
-    state = {name: tensor for name, tensor in model.state_dict().items() if name not in model.tied}
-    named = _WEIGHT_NAMES.to_file({name: _ordered(name, tensor, order) for name, tensor in state.items()})
+    order = _width_order(model.config.width)
+    state = {name: tensor for name, tensor in model.state_dict().items() if name not in model.tied_weights}
+    named = _WEIGHT_NAMES.to_file({name: _reorder_width(name, tensor, order) for name, tensor in state.items()})
     if model.config.shared == "all":
         named["model.shared.weight"] = named.pop("model.encoder.embed_tokens.weight")
     if model.config.norm == "pre":  # Marian makes the table of positions itself, Pegasus reads it
-        table = _positions(model)
+        table = _position_table(model)
         named |= {f"model.{side}.embed_positions.weight": table.clone() for side in ("encoder", "decoder")}
     named["final_logits_bias"] = torch.zeros(1, model.vocab_sizes[1], dtype=model.output.weight.dtype)
     return named
 
 
-def _positions(model: Transformer) -> Float[Tensor, "length width"]:
+def _position_table(model: Transformer) -> Float[Tensor, "length width"]:
     assert model.positions is not None
-    return model.positions(model.config.max_length)[:, _order(model.config.width)]
+    return model.positions(model.config.max_length)[:, _width_order(model.config.width)]
 
 
-def _order(width: int) -> Int[Tensor, " width"]:
+def _width_order(width: int) -> Int[Tensor, " width"]:
     """The places of ours in their order: all sines, then all cosines."""
     return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
 
 
-def _ordered(name: str, tensor: Tensor, order: Int[Tensor, " width"]) -> Tensor:
-    if any(module in name for module in _WRITERS):
+def _reorder_width(name: str, tensor: Tensor, order: Int[Tensor, " width"]) -> Tensor:
+    if any(module in name for module in _WIDTH_WRITERS):
         return tensor[order.to(tensor.device)]
     return tensor if tensor.dim() == 1 else tensor[:, order.to(tensor.device)]
 
 
-def _json(fields: Mapping[str, object]) -> str:
+def _to_json(fields: Mapping[str, object]) -> str:
     return json.dumps(fields, indent=2) + "\n"

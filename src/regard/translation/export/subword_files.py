@@ -14,13 +14,13 @@ from regard.models.transformer import TransformerConfig
 from regard.text.subwords import Subwords
 
 
-def tokens(subwords: tuple[Subwords, Subwords], vocabularies: tuple[int, int]) -> tuple[list[str], list[str]]:
+def list_tokens(subwords: tuple[Subwords, Subwords], vocabularies: tuple[int, int]) -> tuple[list[str], list[str]]:
     """The tokens of source and target by id. Raises OptionError where they are not as many as the model has."""
-    source, target = (_by_id(one, count) for one, count in zip(subwords, vocabularies, strict=True))
+    source, target = (_tokens_by_id(one, count) for one, count in zip(subwords, vocabularies, strict=True))
     return source, target
 
 
-def of_transformers(
+def tokenizer_files(
     config: TransformerConfig, subwords: tuple[Subwords, Subwords], tokens: tuple[Sequence[str], Sequence[str]]
 ) -> dict[str, str]:
     """Tokenizers that ``transformers`` reads, which end each text as the model's sources end.
@@ -31,12 +31,12 @@ def of_transformers(
     named = {}
     for side, one, names in zip(("source", "target"), subwords, tokens, strict=True):
         place = "" if joint else f"{side}/"
-        named[f"{place}tokenizer.json"] = _ending(one, names[config.end_id], config.end_id)
-        named[f"{place}tokenizer_config.json"] = _settings(config, names, one.unknown_id)
+        named[f"{place}tokenizer.json"] = _tokenizer_json(one, names[config.end_id], config.end_id)
+        named[f"{place}tokenizer_config.json"] = _tokenizer_config(config, names, one.unknown_id)
     return named
 
 
-def _by_id(subwords: Subwords, count: int) -> list[str]:
+def _tokens_by_id(subwords: Subwords, count: int) -> list[str]:
     backend = tokenizers.Tokenizer.from_str(subwords.to_json())
     found = [backend.id_to_token(number) for number in range(backend.get_vocab_size())]
     if len(found) != count or None in found:
@@ -49,7 +49,7 @@ def _by_id(subwords: Subwords, count: int) -> list[str]:
     return [str(token) for token in found]
 
 
-def _ending(subwords: Subwords, end: str, end_id: int) -> str:
+def _tokenizer_json(subwords: Subwords, end: str, end_id: int) -> str:
     """A tokenizer.json that puts the end behind each text."""
     backend = tokenizers.Tokenizer.from_str(subwords.to_json())
     ending = TemplateProcessing(single=f"$A {end}", special_tokens=[(end, end_id)])
@@ -57,7 +57,7 @@ def _ending(subwords: Subwords, end: str, end_id: int) -> str:
     return str(backend.to_str(pretty=True))
 
 
-def _settings(config: TransformerConfig, names: Sequence[str], unknown_id: int) -> str:
+def _tokenizer_config(config: TransformerConfig, names: Sequence[str], unknown_id: int) -> str:
     fields = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "pad_token": names[config.pad_id],

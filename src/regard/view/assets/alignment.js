@@ -1,26 +1,26 @@
 // An alignment, word by word: what was written, and the source words that were looked at for it. Choosing one goes there.
 
-const LEAST_LINK = 0.05;
-const MOST_LINKS = 3;
-const MANY = 60; // cards from which they stand in a box that scrolls
+const MIN_LINK_SHARE = 0.05;
+const MAX_LINKS = 3;
+const MANY_CARDS = 60; // cards from which they stand in a box that scrolls
 
 function showAlignment() {
   const text = shownText();
-  part("alignment").hidden = !isAcross(text);
+  byId("alignment").hidden = !isAcross(text);
   if (!isAcross(text)) return;
-  const [asks, gets, shares] = [asksOf(text), getsOf(text), sharesOf(text, state.layer, state.head)];
-  const [shades, least] = [shadesOf(text, state.layer), LEAST_LINK * fullWeight(text, state.layer)];
+  const [asks, gets, shares] = [queryPartsOf(text), keyPartsOf(text), sharesOf(text, state.layer, state.head)];
+  const [shades, least] = [shadesOf(text, state.layer), MIN_LINK_SHARE * fullWeight(text, state.layer)];
   const cards = asks.map((ask, row) => {
     const own = shares.subarray(row * gets.length, (row + 1) * gets.length);
-    const [first, ...rest] = largest(own, MOST_LINKS);
+    const [first, ...rest] = largest(own, MAX_LINKS);
     const links = [first, ...rest.filter((column) => Math.abs(own[column]) >= least)].map((column) => linkTo(gets[column], own[column], shades));
     return make("li", {}, make("button", { type: "button", onclick: () => go({ query: ask.tokens[0] }) }, word(ask.surface), ...links));
   });
-  const list = part("links");
-  list.classList.toggle("many", cards.length > MANY);
+  const list = byId("links");
+  list.classList.toggle("many", cards.length > MANY_CARDS);
   list.dir = text.direction;
   list.replaceChildren(...cards);
-  part("alignment-title").textContent = state.words ? "Word by word" : "Token by token";
+  byId("alignment-title").textContent = state.words ? "Word by word" : "Token by token";
   showAlignmentPlace();
 }
 
@@ -33,9 +33,9 @@ function linkTo({ surface }, share, shades) {
 function showAlignmentPlace() {
   if (!isAcross(shownText())) return;
   const row = shownRow();
-  part("links").querySelectorAll("button").forEach((card, at) => card.setAttribute("aria-current", String(at === row)));
-  const card = part("links").children[row];
-  keepInSight(part("links"), card.offsetTop - part("links").offsetTop, card.offsetHeight);
+  byId("links").querySelectorAll("button").forEach((card, at) => card.setAttribute("aria-current", String(at === row)));
+  const card = byId("links").children[row];
+  keepInSight(byId("links"), card.offsetTop - byId("links").offsetTop, card.offsetHeight);
 }
 
 watch(["text", "words", "layer", "head"], showAlignment);

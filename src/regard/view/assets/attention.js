@@ -4,11 +4,11 @@
 
 const decodedHeads = new Map();
 const computedWeights = new Map();
-const KEPT = 24; // how many heads stay in memory; each is cheap to compute again
+const CACHE_SIZE = 24; // how many heads stay in memory; each is cheap to compute again
 
-function remember(kept, name, compute) {
+function memoize(kept, name, compute) {
   if (!kept.has(name)) {
-    if (kept.size >= KEPT) kept.delete(kept.keys().next().value);
+    if (kept.size >= CACHE_SIZE) kept.delete(kept.keys().next().value);
     kept.set(name, compute());
   }
   return kept.get(name);
@@ -56,7 +56,7 @@ function hasOneHead(text) {
 
 // Query, key and value of one head as flat arrays, row by row.
 function headOf(text, layerNumber, head) {
-  return remember(decodedHeads, `${text.number} ${layerNumber} ${head}`, () => {
+  return memoize(decodedHeads, `${text.number} ${layerNumber} ${head}`, () => {
     const layer = text.layers[layerNumber];
     return {
       query: unpack(layer.query[head], layer.head_dim),
@@ -86,15 +86,15 @@ function vectorOf(numbers, width, row) {
 }
 
 // The row of the vectors by distance, the last query standing on the last key.
-function placeOf({ relative: { most }, queries, keys }, query, key) {
+function relativeRowOf({ relative: { most }, queries, keys }, query, key) {
   return Math.max(0, Math.min(2 * most, key - query + queries - keys + most));
 }
 
 // A "key" or a "value" as a query finds it: with the vector of the distance between the two, where the layer has such.
-function foundBy(seen, part, width, query, key) {
+function keyOrValueFor(seen, part, width, query, key) {
   const [own, added] = [vectorOf(seen[part], width, key), seen.relative?.[part]];
   if (!added) return own;
-  const at = placeOf(seen, query, key) * width;
+  const at = relativeRowOf(seen, query, key) * width;
   return own.map((value, c) => value + added[at + c]);
 }
 
@@ -104,7 +104,7 @@ function scorerOf(seen) {
   const { query, key, vector, width, relative } = seen;
   if (!vector) {
     return (q, k) => {
-      const at = relative ? placeOf(seen, q, k) * width : 0;
+      const at = relative ? relativeRowOf(seen, q, k) * width : 0;
       let score = 0;
       for (let c = 0; c < width; c += 1) score += query[q * width + c] * (key[k * width + c] + (relative ? relative.key[at + c] : 0));
       return score;
@@ -156,7 +156,7 @@ function stepsOf(text, layerNumber, head, query) {
 
 // All weights of a head, or the mean of all heads, queries x keys, row by row.
 function weightsOf(text, layerNumber, head) {
-  return remember(computedWeights, `${text.number} ${layerNumber} ${head}`, () => {
+  return memoize(computedWeights, `${text.number} ${layerNumber} ${head}`, () => {
     const [queries, keys] = [text.tokens.length, keysOf(text).length];
     if (head !== null && isAlone(text, layerNumber)) return unpack(text.layers[layerNumber].weights[head], keys);
     const all = new Float32Array(queries * keys);
@@ -176,7 +176,7 @@ function meanOf(text, layerNumber, all) {
 function contextOf(seen, query, weights) {
   const context = new Float64Array(seen.valueWidth);
   weights.forEach((weight, k) => {
-    const value = foundBy(seen, "value", seen.valueWidth, query, k);
+    const value = keyOrValueFor(seen, "value", seen.valueWidth, query, k);
     for (let c = 0; c < seen.valueWidth; c += 1) context[c] += weight * value[c];
   });
   return context;

@@ -17,7 +17,7 @@ function findingText(finding) {
 
 function showFindings() {
   const text = shownText();
-  part("outstanding").hidden = isAcross(text);
+  byId("outstanding").hidden = isAcross(text);
   const items = text.findings.map((finding) => {
     const [{ layer, head }] = finding.looks;
     const { query, key } = finding;
@@ -35,7 +35,7 @@ function showFindings() {
   });
   const why = text.advice ? "This model does not know most words of this text, so nothing is said of the rest." : "No pair of words stands out in this text. Longer sentences show more.";
   if (!items.length) items.push(make("li", {}, why));
-  const list = part("findings");
+  const list = byId("findings");
   const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);
   list.replaceChildren(...items);
   if (focused >= 0) list.querySelectorAll("button")[focused]?.focus();

@@ -76,7 +76,7 @@ function buildGrid() {
     row.style.gridTemplateColumns = columns;
     return row;
   });
-  part("grid").replaceChildren(top, ...rows);
+  byId("grid").replaceChildren(top, ...rows);
   paintGrid();
 }
 
@@ -92,9 +92,9 @@ function paintGrid() {
       paintPatches(thumbnail.canvas, thumbnail.patches, keysMirrored(text), shadesOf(text, thumbnail.layer));
     }
     if (waiting.length && mine === round) setTimeout(work, 0);
-    else if (mine === round) part("grid").dataset.painted = String(mine);
+    else if (mine === round) byId("grid").dataset.painted = String(mine);
   };
-  delete part("grid").dataset.painted;
+  delete byId("grid").dataset.painted;
   setTimeout(work, 0);
 }
 
@@ -112,7 +112,7 @@ function markInGrid(heads) {
   });
 }
 
-part("grid").addEventListener("keydown", (event) => {
+byId("grid").addEventListener("keydown", (event) => {
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
   if (!step) return;
   event.preventDefault();

@@ -2,7 +2,7 @@
 
 let map = null; // where the cells lie, in CSS pixels
 
-function shortened(context, text, room) {
+function shorten(context, text, room) {
   if (context.measureText(text).width <= room) return text;
   const letters = [...text];
   while (letters.length > 1 && context.measureText(`${letters.join("")}…`).width > room) letters.pop();
@@ -10,7 +10,7 @@ function shortened(context, text, room) {
 }
 
 function layoutOf(context, width, text) {
-  const [rows, columns] = [asksOf(text), getsOf(text)];
+  const [rows, columns] = [queryPartsOf(text), keyPartsOf(text)];
   const longest = (tokens) => Math.min(96, Math.max(...tokens.slice(0, 300).map(({ surface }) => context.measureText(surface).width)) + 8);
   const [left, top] = [longest(rows), longest(columns)];
   const cell = Math.min(46, (width - left - 2) / columns.length);
@@ -22,14 +22,14 @@ function columnAt(key) {
 }
 
 function showMap() {
-  const canvas = part("map");
+  const canvas = byId("map");
   const text = shownText();
   const width = canvas.parentElement.clientWidth;
   const measure = canvas.getContext("2d");
   measure.font = `13px ${colourOf("--sans")}`;
   map = layoutOf(measure, width, text);
   const { left, top, cell, rows, columns } = map;
-  const context = sized(canvas, width, Math.ceil(top + rows * cell + 2));
+  const context = resizeCanvas(canvas, width, Math.ceil(top + rows * cell + 2));
   context.clearRect(0, 0, width, top + rows * cell + 2);
   paintCells(context, text);
   labelMap(context, text);
@@ -38,14 +38,14 @@ function showMap() {
   const [row, column] = [shownRow(), shownColumn()];
   context.strokeRect(left - 1, top + row * cell - 1, columns * cell + 2, cell + 2);
   context.strokeRect(left + columnAt(column) * cell, top + row * cell, cell, cell);
-  const [ask, get, share] = [asksOf(text)[row], getsOf(text)[column], shareAt(row, column)];
-  part("map-title").textContent = `Layer ${state.layer}, ${headName()}`;
-  part("map-value").replaceChildren(word(ask.surface), " → ", word(get.surface), ` ${percent(share)}`);
-  canvas.setAttribute("aria-label", `Heat map of layer ${state.layer}, ${headName()}: ${isolated(ask.surface)} gives ${isolated(get.surface)} ${percent(share)}`);
+  const [ask, get, share] = [queryPartsOf(text)[row], keyPartsOf(text)[column], shareAt(row, column)];
+  byId("map-title").textContent = `Layer ${state.layer}, ${headName()}`;
+  byId("map-value").replaceChildren(word(ask.surface), " → ", word(get.surface), ` ${percent(share)}`);
+  canvas.setAttribute("aria-label", `Heat map of layer ${state.layer}, ${headName()}: ${isolate(ask.surface)} gives ${isolate(get.surface)} ${percent(share)}`);
 }
 
 function shareAt(row, column) {
-  return sharesOf(shownText(), state.layer, state.head)[row * getsOf(shownText()).length + column];
+  return sharesOf(shownText(), state.layer, state.head)[row * keyPartsOf(shownText()).length + column];
 }
 
 // Cells are painted one pixel each, then enlarged without blur.
@@ -70,15 +70,15 @@ function labelMap(context, text) {
   context.textBaseline = "middle";
   const label = (surface, chosen, room) => {
     context.fillStyle = colourOf(chosen ? "--accent" : "--soft");
-    return shortened(context, surface, room);
+    return shorten(context, surface, room);
   };
   const near = (at, chosen) => at !== chosen && (at % every !== 0 || Math.abs(at - chosen) * cell < 13);
-  asksOf(text).forEach(({ surface }, at) => {
+  queryPartsOf(text).forEach(({ surface }, at) => {
     if (every > 1 && near(at, row)) return;
     context.textAlign = "right";
     context.fillText(label(surface, at === row, left - 6), left - 5, top + (at + 0.5) * cell);
   });
-  getsOf(text).forEach(({ surface }, at) => {
+  keyPartsOf(text).forEach(({ surface }, at) => {
     if (every > 1 && near(at, column)) return;
     context.save();
     context.translate(left + (columnAt(at) + 0.5) * cell, top - 5);
@@ -90,7 +90,7 @@ function labelMap(context, text) {
 }
 
 function cellUnder(event) {
-  const box = part("map").getBoundingClientRect();
+  const box = byId("map").getBoundingClientRect();
   const row = Math.floor((event.clientY - box.top - map.top) / map.cell);
   const column = Math.floor((event.clientX - box.left - map.left) / map.cell);
   const inside = row >= 0 && row < map.rows && column >= 0 && column < map.columns;
@@ -98,26 +98,26 @@ function cellUnder(event) {
 }
 
 function goToCell(row, column) {
-  const [asks, gets] = [asksOf(shownText()), getsOf(shownText())];
+  const [asks, gets] = [queryPartsOf(shownText()), keyPartsOf(shownText())];
   go({ query: asks[bounded(row, asks.length)].tokens[0], key: gets[bounded(column, gets.length)].tokens[0] });
 }
 
-part("map").addEventListener("click", (event) => {
+byId("map").addEventListener("click", (event) => {
   const cell = cellUnder(event);
   if (cell) goToCell(cell.row, cell.column);
 });
 
-part("map").addEventListener("mousemove", (event) => {
+byId("map").addEventListener("mousemove", (event) => {
   const cell = cellUnder(event);
   if (!cell) return;
   const share = shareAt(cell.row, cell.column);
-  const [ask, get] = [asksOf(shownText())[cell.row], getsOf(shownText())[cell.column]];
-  part("map-value").replaceChildren(word(ask.surface), " → ", word(get.surface), ` ${percent(share)}`);
+  const [ask, get] = [queryPartsOf(shownText())[cell.row], keyPartsOf(shownText())[cell.column]];
+  byId("map-value").replaceChildren(word(ask.surface), " → ", word(get.surface), ` ${percent(share)}`);
 });
 
-part("map").addEventListener("mouseleave", showMap);
+byId("map").addEventListener("mouseleave", showMap);
 
-part("map").addEventListener("keydown", (event) => {
+byId("map").addEventListener("keydown", (event) => {
   const right = keysMirrored(shownText()) ? -1 : 1;
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -right], ArrowRight: [0, right] }[event.key];
   if (!step) return;

@@ -2,7 +2,7 @@
 // What looks stands where reading starts: on the left, or on the right for text written from right to left.
 
 const LINE_ROW = 22;
-const LEAST_SHARE = 0.02;
+const MIN_LINE_SHARE = 0.02;
 let sides = null;
 
 function sideOf(parts, name, choose) {
@@ -12,10 +12,10 @@ function sideOf(parts, name, choose) {
 
 function buildLines() {
   const text = shownText();
-  const asks = sideOf(asksOf(text), "asks", (query) => go({ query }));
-  const gets = sideOf(getsOf(text), "gets", (key) => go({ key }));
+  const asks = sideOf(queryPartsOf(text), "asks", (query) => go({ query }));
+  const gets = sideOf(keyPartsOf(text), "gets", (key) => go({ key }));
   const canvas = make("canvas", { "aria-hidden": "true" });
-  const place = part("lines");
+  const place = byId("lines");
   place.dir = text.direction;
   place.replaceChildren(asks.column, canvas, gets.column);
   place.scrollTop = 0;
@@ -38,7 +38,7 @@ function drawLinesOf(context, width, query, row, strength, colour) {
     const share = Math.min(1, Math.abs(weight) / full);
     context.globalAlpha = strength * (0.12 + 0.88 * Math.sqrt(share));
     context.strokeStyle = colour(weight);
-    if (share >= LEAST_SHARE) drawLine(context, width, query, key, share);
+    if (share >= MIN_LINE_SHARE) drawLine(context, width, query, key, share);
   });
 }
 
@@ -54,27 +54,27 @@ function howLinesAreDrawn(all) {
   const [name, how, chosen] = signed
     ? ["Weights", "a weight: thicker is further from 0, blue is below it and orange above", "stronger"]
     : ["Shares", "a look: thicker is a larger share", "in another colour"];
-  return `Each line is ${how}. ${name} under ${100 * LEAST_SHARE} % ${full === 1 ? "" : "of the largest "}are not drawn. ` +
+  return `Each line is ${how}. ${name} under ${100 * MIN_LINE_SHARE} % ${full === 1 ? "" : "of the largest "}are not drawn. ` +
     `Shown: ${all ? `every row, the chosen one ${chosen},` : "the chosen row"} in layer ${state.layer}, ${headName()}.`;
 }
 
 function showLines() {
   const text = shownText();
-  const [asks, gets, chosen] = [asksOf(text), getsOf(text), shownRow()];
+  const [asks, gets, chosen] = [queryPartsOf(text), keyPartsOf(text), shownRow()];
   const shares = sharesOf(text, state.layer, state.head);
   const rowAt = (row) => shares.subarray(row * gets.length, (row + 1) * gets.length);
-  const all = part("all-lines").checked;
+  const all = byId("all-lines").checked;
   const width = Math.max(60, sides.canvas.clientWidth);
-  const context = sized(sides.canvas, width, LINE_ROW * Math.max(asks.length, gets.length));
+  const context = resizeCanvas(sides.canvas, width, LINE_ROW * Math.max(asks.length, gets.length));
   if (all) asks.forEach((_, row) => drawLinesOf(context, width, row, rowAt(row), 0.45, lineColour(false)));
   drawLinesOf(context, width, chosen, rowAt(chosen), 1, lineColour(all));
   sides.asks.forEach((node, row) => node.classList.toggle("chosen", row === chosen));
   const shades = shadesOf(text, state.layer);
   sides.gets.forEach((node, column) => tint(node, shades(rowAt(chosen)[column])));
-  part("lines-how").textContent = howLinesAreDrawn(all);
-  keepInSight(part("lines"), chosen * LINE_ROW, LINE_ROW);
+  byId("lines-how").textContent = howLinesAreDrawn(all);
+  keepInSight(byId("lines"), chosen * LINE_ROW, LINE_ROW);
 }
 
-part("all-lines").addEventListener("change", showLines);
+byId("all-lines").addEventListener("change", showLines);
 watch(["text", "words"], buildLines);
 watch(["text", "words", "layer", "head", "query"], showLines);

@@ -37,7 +37,7 @@ function bounded(value, size) {
 }
 
 // Another text opens at what stands out; an alignment at the layer and level that alignments are read from.
-function startOf(text, kind) {
+function openingPlace(text, kind) {
   const { aligning = 0, attentions } = data.texts[text];
   const one = attentions[kind];
   const first = Math.max(0, one.tokens.findIndex((token) => !token.special));
@@ -48,7 +48,7 @@ function startOf(text, kind) {
 }
 
 // What is kept in another text: layer, head and level, and the token, where the text has it too.
-function keptIn(text, kind) {
+function carryOver(text, kind) {
   const { surface } = shownText().tokens[state.query];
   const query = data.texts[text].attentions[kind].tokens.findIndex((token) => token.surface === surface);
   return { layer: state.layer, head: state.head, words: state.words, ...(query < 0 ? {} : { query }) };
@@ -59,7 +59,7 @@ function move(change) {
   const text = bounded(change.text ?? state.text, data.texts.length);
   const kind = bounded(change.kind ?? state.kind, data.texts[text].attentions.length);
   const sameKind = data.texts[text].attentions[kind].kind === shownText().kind; // layers of another kind are others
-  if (text !== state.text || kind !== state.kind) Object.assign(state, startOf(text, kind), chosen && sameKind ? keptIn(text, kind) : {});
+  if (text !== state.text || kind !== state.kind) Object.assign(state, openingPlace(text, kind), chosen && sameKind ? carryOver(text, kind) : {});
   chosen = chosen || "layer" in change || "head" in change;
   if (!("key" in change)) state.key = null;
   Object.assign(state, change, { text, kind });

@@ -1,11 +1,11 @@
 // One token of one head, from query to context, step by step with the actual numbers.
 
-const SHOWN_NUMBERS = 64;
+const MAX_NUMBERS = 64;
 
 function vector(name, numbers) {
   const largestNumber = numbers.reduce((found, value) => Math.max(found, Math.abs(value)), 0);
-  if (numbers.length > SHOWN_NUMBERS) name.push(`, the first ${SHOWN_NUMBERS} of ${numbers.length} numbers`);
-  const cells = Array.from(numbers.subarray(0, SHOWN_NUMBERS), (value, at) => {
+  if (numbers.length > MAX_NUMBERS) name.push(`, the first ${MAX_NUMBERS} of ${numbers.length} numbers`);
+  const cells = Array.from(numbers.subarray(0, MAX_NUMBERS), (value, at) => {
     const cell = make("span", { title: `${at}: ${value}` }, number(value));
     tint(cell, signedShade(value, largestNumber));
     return cell;
@@ -34,15 +34,15 @@ function factor(value, digits) {
   return value < 0 ? `(${number(value, digits)})` : number(value, digits);
 }
 
-function low(letter, index) {
+function subscript(letter, index) {
   return [letter, make("sub", {}, ...[index].flat())];
 }
 
 function showSteps() {
   const text = shownText();
   const key = shownKey();
-  part("steps").replaceChildren(...(state.head === null ? meanSteps(text, key) : headSteps(text, key)));
-  options(part("key"), keysOf(text).map(({ surface }, at) => `${at} ${isolated(surface)}`), key);
+  byId("steps").replaceChildren(...(state.head === null ? meanSteps(text, key) : headSteps(text, key)));
+  options(byId("key"), keysOf(text).map(({ surface }, at) => `${at} ${isolate(surface)}`), key);
 }
 
 function headSteps(text, key) {
@@ -52,7 +52,7 @@ function headSteps(text, key) {
   const walked = stepsOf(text, layer, head, query);
   const [asks, gets] = [text.tokens[query].surface, keysOf(text)[key].surface];
   const n = keysOf(text).length;
-  const [q, k] = [vectorOf(seen.query, seen.width, query), foundBy(seen, "key", seen.width, query, key)];
+  const [q, k] = [vectorOf(seen.query, seen.width, query), keyOrValueFor(seen, "key", seen.width, query, key)];
   return [
     step(
       isAcross(text) ? "Query: what the step asks for" : "Query: what the token asks for", `q: ${seen.width} numbers`,
@@ -147,8 +147,8 @@ function sumStep(text, seen, walked, query, key, asks, gets) {
   return step(
     isAcross(text) ? "Weighted sum: what the step takes home" : "Weighted sum: what the token takes home", `c: ${seen.valueWidth} numbers`,
     make("p", {}, "Every token also has a value, what it passes on", withDistance(seen.relative?.value), " The result is the mean of all values, weighted by the shares."),
-    ...vector(["v of ", word(gets), `, which counts with weight ${walked.weights[key].toFixed(4)}`], foundBy(seen, "value", seen.valueWidth, query, key)),
-    formula("c = Σ ", ...low("w", "j"), " ", ...low("v", "j"), upright(` over ${keysOf(text).length} tokens`)),
+    ...vector(["v of ", word(gets), `, which counts with weight ${walked.weights[key].toFixed(4)}`], keyOrValueFor(seen, "value", seen.valueWidth, query, key)),
+    formula("c = Σ ", ...subscript("w", "j"), " ", ...subscript("v", "j"), upright(` over ${keysOf(text).length} tokens`)),
     ...vector(["context c of ", word(asks)], context),
     make("p", {}, ...after),
   );
@@ -170,7 +170,7 @@ function meanSteps(text, key) {
       "Mean of all heads", `${shares.length} heads`,
       make("p", {}, "Each head weighs for itself; what is shown is the mean of their shares. What ", word(text.tokens[query].surface), " gives ", word(keysOf(text)[key].surface), isAlone(text, layer) ? " in each:" : " in each, and how it comes about: choose a head."),
       weightTable(["head", "weight w", ""], rows, foot),
-      formula("w = 1/", String(shares.length), " Σ ", ...low("w", "head"), " = ", result(number(mean, 4))),
+      formula("w = 1/", String(shares.length), " Σ ", ...subscript("w", "head"), " = ", result(number(mean, 4))),
     ),
   ];
 }
@@ -197,5 +197,5 @@ function softmaxTable(text, walked, query, key, seen) {
   return keyTable(text, key, walked.weights, { titles, cellsOf, sums: [walked.total.toFixed(4)] });
 }
 
-part("key").addEventListener("change", (event) => go({ key: Number(event.target.value) }));
+byId("key").addEventListener("change", (event) => go({ key: Number(event.target.value) }));
 watch(["text", "layer", "head", "query", "key"], showSteps);

@@ -1,6 +1,6 @@
 // Tables of the steps: a row for each token looked at or each head, with numbers and a bar for its weight.
 
-const SHOWN_KEYS = 16;
+const MAX_KEYS = 16;
 let everyKey = false;
 
 function weightTable(titles, rows, foot) {
@@ -22,8 +22,8 @@ function barOf(text, weight) {
 // of these.
 function keyTable(text, key, weights, { titles = [], cellsOf = () => [], sums = [] } = {}) {
   const keys = keysOf(text);
-  const few = keys.length > SHOWN_KEYS + 4 && !everyKey;
-  const strongest = few ? new Set([...largest(weights, SHOWN_KEYS), key]) : null;
+  const few = keys.length > MAX_KEYS + 4 && !everyKey;
+  const strongest = few ? new Set([...largest(weights, MAX_KEYS), key]) : null;
   const rows = keys.flatMap(({ surface }, at) => {
     if (strongest && !strongest.has(at)) return [];
     return make(
@@ -40,7 +40,7 @@ function keyTable(text, key, weights, { titles = [], cellsOf = () => [], sums = 
   const table = weightTable(["token", ...titles, "weight w", ""], rows, foot);
   if (few) {
     const more = make("button", { type: "button", onclick: () => { everyKey = true; showSteps(); } }, `Show all ${keys.length} tokens`);
-    table.append(make("p", {}, `The ${SHOWN_KEYS} strongest are shown. `, more));
+    table.append(make("p", {}, `The ${MAX_KEYS} strongest are shown. `, more));
   }
   return table;
 }

@@ -1,0 +1,82 @@
+"""Numbers and verdicts in words, the same in the terminal and on the page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.attention_baselines import LABELS
+
+_BUSY_SHARE = 0.9
+"""A peak below this share of the highest of its family was measured on a busy machine."""
+
+
+def seconds(value: float) -> str:
+    """A time with three digits and its unit."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if value >= size:
+            return f"{_three_digits(value / size)} {unit}"
+    return f"{_three_digits(value * 1e6)} µs"
+
+
+def rate(value: float, unit: str) -> str:
+    """A rate with three digits."""
+    return f"{_three_digits(value)} {unit}"
+
+
+def share(value: float) -> str:
+    """Per cent, without decimals unless it is small."""
+    return f"{value:.0%}" if value >= 0.1 else f"{value:.2%}"
+
+
+def spread(time: dict[str, Any]) -> str:
+    """Half of the middle half's range, as a share of the median."""
+    return f"±{(time['high'] - time['low']) / 2 / time['seconds']:.0%}"
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """What was got, and in brackets what was asked."""
+    mark = "✓" if found["reached"] else "✗"
+    label = LABELS.get(found["against"], found["against"])
+    if found["kind"] == "faster":
+        return f"{mark} {found['got']:.2f}x {label} (≥ {found['asked']:g}x)"
+    if found["kind"] == "no longer":
+        return f"{mark} {factor(found['got'])} the time of {label} (≤ {factor(found['asked'])})"
+    return f"{mark} {share(found['got'])} of {found['against']} (≥ {share(found['asked'])})"
+
+
+def factor(value: float) -> str:
+    """A factor, or per cent where it is below a half."""
+    return f"{value:.2f}x" if value >= 0.5 else f"{value:.2%}"
+
+
+def scaling_lines(found: dict[str, Any]) -> list[str]:
+    """A line a contestant: what it grew from and to."""
+    lines = []
+    kind = found["cases"][0].rsplit(" ", 1)[0]
+    for name, measured in found["measured"].items():
+        mark = "✓" if found["linear"][name] else "✗"
+        said = [seconds(one) if found["what"] == "time" else f"{one / 1e6:.0f} MB" for one in measured]
+        steps = ", ".join(f"{text} at {length:,}" for text, length in zip(said, found["lengths"], strict=True))
+        word = "linear" if found["linear"][name] else "not linear"
+        lines.append(f"{mark} {found['what']} of {kind}, {LABELS.get(name, name)}: {word}; {steps}")
+    for name, reason in found["missing"].items():
+        lines.append(f"✗ {found['what']} of {kind}, {LABELS.get(name, name)}: not measured, {reason}")
+    return lines
+
+
+def busy_warnings(family: dict[str, Any]) -> list[str]:
+    """A sentence for each peak that was far below its highest in some cases, with those cases."""
+    said = []
+    for name in dict.fromkeys(name for case in family["cases"] for name in case["peaks"]):
+        rates = {case["name"]: case["peaks"][name]["rate"] for case in family["cases"] if name in case["peaks"]}
+        highest = max(rates.values())
+        low = [f"{case} ({share(rate / highest)})" for case, rate in rates.items() if rate < _BUSY_SHARE * highest]
+        if low:
+            said.append(f"The machine was busy with something else, since {name} was lower in {', '.join(low)}.")
+    return said
+
+
+def _three_digits(value: float) -> str:
+    if value >= 999.5:
+        return f"{value:,.0f}"
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"

@@ -1,0 +1,115 @@
+"""One case from start to end: prepare it, compare every answer with float64, take times in turns, judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from benchmarks import peaks
+from benchmarks.accuracy import Deviation
+from benchmarks.case import OURS, Case, PreparedCase
+from benchmarks.targets import Verdict
+from benchmarks.timing import Samples, time_interleaved
+from regard.errors import RegardError
+
+_REFUSAL_ERRORS = (RegardError, NotImplementedError)
+
+
+@dataclass(frozen=True)
+class CaseTime:
+    """Seconds of one call: median, and the range of the middle half; its rate; the largest deviation from float64."""
+
+    seconds: float
+    low: float
+    high: float
+    rounds: int
+    rate: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class PeakShare:
+    """A measured peak of the machine, and the share of it that each contestant reached."""
+
+    rate: float
+    low: float
+    high: float
+    shares: dict[str, float]
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What came out of a case. ``refused`` and ``wrong`` name contestants that were not timed, with the reason."""
+
+    name: str
+    sizes: str
+    line: str
+    length: int
+    unit: str
+    work: float
+    times: dict[str, CaseTime] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+    wrong: dict[str, str] = field(default_factory=dict)
+    peaks: dict[str, PeakShare] = field(default_factory=dict)
+    verdicts: list[Verdict] = field(default_factory=list)
+
+
+def run(case: Case, *, contestants: Iterable[str], seconds: float) -> CaseResult:
+    """The result of a case for those of the named contestants that it has; for its own where none is named."""
+    prepared = case.prepare()
+    names = [name for name in (contestants or case.contestants) if name in prepared.contestants]
+    work = prepared.work
+    result = CaseResult(case.name, case.sizes, case.line, case.length, work.unit, work.amount)
+    ready: dict[str, Callable[[], object]] = {}
+    sizes: dict[str, float] = {}
+    for name in names:
+        try:
+            contestant = prepared.contestants[name]()
+            found = list(contestant.deviations())
+        except _REFUSAL_ERRORS as error:
+            result.refused[name] = str(error).splitlines()[0]
+            continue
+        except Exception as error:  # whatever it is, the other contestants and cases are to be measured
+            result.wrong[name] = f"failed with {type(error).__name__}: {error}"
+            continue
+        bad = [_describe_deviation(one) for one in found if one.is_wrong]
+        if bad:
+            result.wrong[name] = "; ".join(bad)
+            continue
+        ready[name], sizes[name] = contestant.run, max(one.size for one in found)
+    if ready:
+        _time_contestants(case, prepared, ready, sizes, result, seconds)
+    return result
+
+
+def _time_contestants(
+    case: Case,
+    prepared: PreparedCase,
+    ready: dict[str, Callable[[], object]],
+    sizes: dict[str, float],
+    result: CaseResult,
+    seconds: float,
+) -> None:
+    """Fill in times, shares of peaks, and verdicts."""
+    work = prepared.work
+    probes = {peak.name: probe for peak in work.peaks if (probe := peaks.make_probe(peak)) is not None}
+    times, rates = time_interleaved(ready, probes, seconds=seconds)
+    amount = work.amount / work.step
+    for name, taken in times.items():
+        result.times[name] = CaseTime(
+            taken.median, taken.low, taken.high, len(taken.values), amount / taken.median, sizes[name]
+        )
+    for peak, rate in rates.items():
+        shares = {name: amount / taken.median / rate.median for name, taken in times.items()}
+        result.peaks[peak] = PeakShare(rate.median, rate.low, rate.high, shares)
+    if OURS in times:
+        result.verdicts.extend(_judge_targets(case, times, rates, amount))
+
+
+def _judge_targets(case: Case, times: dict[str, Samples], rates: dict[str, Samples], amount: float) -> list[Verdict]:
+    judged = (target.judge(times[OURS], times, rates, amount) for target in case.targets)
+    return [verdict for verdict in judged if verdict is not None]
+
+
+def _describe_deviation(deviation: Deviation) -> str:
+    return f"{deviation.what} is off by {deviation.size:.2g}, allowed {deviation.allowed:.2g}"

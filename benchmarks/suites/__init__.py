@@ -1,0 +1,11 @@
+"""What is measured, one file a suite; each has a ``SUITE``."""
+
+from __future__ import annotations
+
+from benchmarks.case import Suite
+from benchmarks.suites import additive, decode, forward, model, observe, shapes, short, training, translator, window
+
+SUITES: dict[str, Suite] = {
+    module.SUITE.name: module.SUITE
+    for module in (forward, training, shapes, short, window, decode, observe, additive, model, translator)
+}

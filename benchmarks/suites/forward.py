@@ -1,0 +1,48 @@
+"""The forward pass of exact attention, dense and causal, against torch's fused kernel and the machine's arithmetic."""
+
+from __future__ import annotations
+
+import torch
+
+from benchmarks.attention_baselines import attention_case
+from benchmarks.case import Case, Suite
+from benchmarks.mask_patterns import DENSE, Causal
+from benchmarks.problem import DTYPE_NAMES, Setting
+from benchmarks.targets import Faster, ShareOfPeak, Target
+
+LENGTHS = (512, 1024, 2048, 4096, 8192)
+PATTERNS = {"dense": DENSE, "causal": Causal()}
+_FASTER = {torch.float32: 2.3, torch.bfloat16: 4.3}
+_SHARE, _SHARE_FROM = 0.8, 2048
+
+
+def _case(dtype: torch.dtype, pattern: str, length: int) -> Case:
+    targets: list[Target] = [Faster("sdpa", _FASTER[dtype])]
+    if length >= _SHARE_FROM:
+        targets.append(ShareOfPeak(_SHARE))
+    line = f"{DTYPE_NAMES[dtype]} {pattern}"
+    return attention_case(
+        f"{line} {length}",
+        Setting(dtype, length, pattern=PATTERNS[pattern]),
+        targets=tuple(targets),
+        quick=length in (512, 2048),
+        line=line,
+        length=length,
+    )
+
+
+SUITE = Suite(
+    name="forward",
+    title="Forward",
+    question="How fast is exact attention, beside torch's fused kernel, and how near to the machine's arithmetic?",
+    cases=tuple(
+        _case(dtype, pattern, length)
+        for dtype in (torch.float32, torch.bfloat16)
+        for pattern in PATTERNS
+        for length in LENGTHS
+    ),
+    notes=(
+        "What bounds bf16: of the two units that multiply, 16 scores take 32 cycles for their products, and 2.5 for "
+        "their exponentials, which take as long again on other units: at most some 90 % of the peak.",
+    ),
+)

@@ -1,0 +1,154 @@
+"""A step of training a translator, Transformer 3 + 3 of width 256, by regard, transformers (Marian) and JoeyNMT.
+
+    a step     loss with smoothed labels, its gradient, cut to norm 1, and the optimizer, each contestant's own
+    fp32       float32 throughout
+    bf16       torch.autocast: weights and optimizer float32; transformers in float32 beside it
+
+Each contestant has a process of its own, as its users run it; "memory kept" is transformers with the one setting of the
+allocator that `regard train` makes. Before any timing, without dropout, the loss and the gradient of the matrix of
+words are held against transformers in float64 (norms of rows: contestants order the width differently).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.accuracy import Deviation, deviation
+from benchmarks.case import Case, Contestant, PreparedCase, Suite, Work
+from benchmarks.subprocess_worker import SubprocessWorker
+from benchmarks.targets import Faster, Target
+from benchmarks.training_baselines import (
+    FIRST_TOKEN_ID,
+    NUM_PAIRS,
+    NUM_TOKENS,
+    Batch,
+    TrainingBaseline,
+    make_joeynmt_baseline,
+    make_marian_model,
+    make_regard_baseline,
+    make_transformers_baseline,
+)
+from regard.train.allocator import keep_freed_memory
+
+_SMOOTHING, _CLIP = 0.1, 1.0
+_FASTER, _FASTER_THAN_FP32 = 2.5, 4.0
+_DTYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+
+
+@dataclass(frozen=True)
+class _Baseline:
+    """A contestant: what makes it, whether its allocator keeps freed memory, its dtype if that is not the case's."""
+
+    make: Callable[[Batch], TrainingBaseline]
+    keeps_memory: bool = False
+    dtype: torch.dtype | None = None
+
+
+_BASELINES = {
+    "native": _Baseline(make_regard_baseline, keeps_memory=True),
+    "transformers": _Baseline(make_transformers_baseline),
+    "transformers-kept": _Baseline(make_transformers_baseline, keeps_memory=True),
+    "transformers-fp32": _Baseline(make_transformers_baseline, dtype=torch.float32),
+    "joeynmt": _Baseline(make_joeynmt_baseline),
+}
+_TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (1e-2, 5e-2)}
+"""Six layers in that dtype: the loss, and the gradient."""
+
+
+def _case(dtype: torch.dtype, *targets: Target) -> Case:
+    return Case(
+        f"{_DTYPE_NAMES[dtype]} {NUM_PAIRS} x {NUM_TOKENS}",
+        f"{NUM_PAIRS} pairs of {NUM_TOKENS} tokens on each side",
+        partial(_prepare, dtype),
+        tuple(name for name, kind in _BASELINES.items() if kind.dtype != dtype),
+        (Faster("transformers", _FASTER), Faster("joeynmt", _FASTER), *targets),
+        quick=True,
+    )
+
+
+def _prepare(dtype: torch.dtype) -> PreparedCase:
+    contestants = {
+        name: partial(_contestant_in_subprocess, name, kind.dtype or dtype) for name, kind in _BASELINES.items()
+    }
+    return PreparedCase(Work(NUM_PAIRS * NUM_TOKENS, "tokens/s", step=1.0), contestants)
+
+
+def _contestant_in_subprocess(name: str, dtype: torch.dtype) -> Contestant:
+    """The contestant of that name, in its own process."""
+    apart = SubprocessWorker(_contestant, name, dtype)
+    return Contestant(partial(apart.call, "run"), partial(apart.call, "deviations"))
+
+
+def _contestant(name: str, dtype: torch.dtype) -> Contestant:
+    """Made in the contestant's own process."""
+    kind = _BASELINES[name]
+    if kind.keeps_memory:
+        keep_freed_memory()
+    batch = Batch.random()
+    learner = kind.make(batch)
+    return Contestant(partial(_training_step, learner, dtype), partial(_deviations, learner, dtype, batch))
+
+
+def _training_step(learner: TrainingBaseline, dtype: torch.dtype) -> None:
+    """What is timed."""
+    learner.model.train()
+    with _autocast(dtype):
+        loss = learner.loss(_SMOOTHING)
+    loss.backward()
+    nn.utils.clip_grad_norm_(learner.model.parameters(), _CLIP)
+    learner.optimizer.step()
+    learner.optimizer.zero_grad()
+
+
+def _deviations(learner: TrainingBaseline, dtype: torch.dtype, batch: Batch) -> list[Deviation]:
+    expected_loss, expected = _reference_loss_and_norms(batch)
+    learner.model.eval()
+    with _autocast(dtype):
+        loss = learner.loss(0.0)
+    loss.backward()
+    assert learner.token_embedding.grad is not None
+    rows = learner.token_embedding.grad[FIRST_TOKEN_ID:].double().norm(dim=1)
+    learner.optimizer.zero_grad()
+    allowed = _TOLERANCES[dtype]
+    return [
+        Deviation("loss", abs(float(loss.detach()) / expected_loss - 1), allowed[0]),
+        deviation("gradient of the words", rows, expected, allowed[1]),
+    ]
+
+
+@cache
+def _reference_loss_and_norms(batch: Batch) -> tuple[float, Tensor]:
+    """The loss without smoothing, and the norms of the rows of its gradient, by transformers in float64."""
+    model = make_marian_model(torch.float64).eval()
+    words = model.get_input_embeddings().weight
+    logits = model(input_ids=batch.source, decoder_input_ids=batch.decoder_input).logits
+    loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch.labels.flatten())
+    (gradient,) = torch.autograd.grad(loss, [words])
+    return float(loss.detach()), gradient[FIRST_TOKEN_ID:].norm(dim=1)
+
+
+def _autocast(dtype: torch.dtype) -> AbstractContextManager[Any]:
+    return nullcontext() if dtype == torch.float32 else torch.autocast("cpu", dtype=dtype)
+
+
+SUITE = Suite(
+    name="translator",
+    title="Training a translator",
+    question="How long does a step take, with the loss, its gradient and the optimizer?",
+    cases=(_case(torch.float32), _case(torch.bfloat16, Faster("transformers-fp32", _FASTER_THAN_FP32))),
+    notes=(
+        "Transformer 3 + 3 of width 256, 8,000 subwords shared by both sides, dropout 0.3, smoothed labels. "
+        "In bf16 all take torch.autocast.",
+        "`regard train` asks the allocator to keep freed memory; transformers is measured without that, and with it.",
+        "What bounds a step where torch's own products use the processor's whole width, as on an Intel Xeon: they take "
+        "three quarters of it for regard too, at 63% of the peak. Without a matrix unit bf16 is slower there than "
+        "float32, and `regard train` takes float32.",
+    ),
+)

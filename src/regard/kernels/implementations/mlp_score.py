@@ -1,0 +1,122 @@
+"""Attention whose score is a network with one hidden layer: by the fused kernel, and in plain torch.
+
+    score_ij = v . tanh(a_i + b_j)          a made of the query alone, b of the key alone: (inner) numbers each
+
+Bahdanau et al. 2015, appendix A.1.2. Plain torch holds a tensor of queries x keys x inner, the kernel none of even
+queries x keys. ``operators.additive_op`` is the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from regard.kernels.autocast import disable_autocast
+from regard.kernels.implementation import Implementation
+from regard.kernels.implementations.native import request_unsupported_reason
+from regard.kernels.operators import additive_op
+from regard.kernels.operators.kernel_arguments import to_kernel_arguments
+from regard.kernels.reference import attention as reference_attention
+from regard.kernels.request import Request
+from regard.kernels.results import accumulation_dtype
+
+
+@final
+@dataclass(frozen=True)
+class MlpScore:
+    """What makes the score: a of queries, b of keys, v (heads, inner), in the dtype of what they are given; and b of
+    all keys where it was computed before (``project_keys``).
+    """
+
+    project_query: Callable[[Tensor], Tensor]
+    project_key: Callable[[Tensor], Tensor]
+    vector: Callable[[], Tensor]
+    projected_keys: Tensor | None = None
+    score_parameters: tuple[Tensor, ...] = ()
+
+    def project_keys(
+        self, key: Float[Tensor, "batch key_heads keys head_dim"], group: int
+    ) -> Float[Tensor, "batch heads keys inner"]:
+        """b of every key, in float32 for half precision; NaN where a key is not finite."""
+        with disable_autocast(key.device):
+            key, bad = zero_nonfinite(_repeat_heads(key.to(accumulation_dtype(key.dtype)), group))
+            return mark_nonfinite(self.project_key(key), bad)
+
+    def score_pairs(
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        projected_keys: Float[Tensor, "batch heads keys inner"],
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """v . tanh(a + b).
+
+        What overflowed is kept out of the tanh: at NaN its gradient is NaN, and would be where the mask forbids the
+        pair too.
+        """
+        of_query, bad_query = zero_nonfinite(self.project_query(query))
+        of_key, bad_key = zero_nonfinite(projected_keys)
+        hidden = torch.tanh(of_query[:, :, :, None, :] + of_key[:, :, None, :, :])
+        scores = (hidden @ self.vector().to(query)[None, :, None, :, None]).squeeze(-1)
+        return scores.masked_fill(bad_query | bad_key.transpose(-2, -1), torch.nan)
+
+
+def zero_nonfinite(
+    tokens: Float[Tensor, "batch heads length size"],
+) -> tuple[Float[Tensor, "batch heads length size"], Bool[Tensor, "batch heads length 1"]]:
+    """Zeros in place of tokens that hold a NaN or Inf, and which those are."""
+    bad = ~(tokens.detach().abs().amax(-1, keepdim=True) < torch.inf)
+    return tokens.masked_fill(bad, 0.0), bad
+
+
+def mark_nonfinite(
+    tokens: Float[Tensor, "batch heads length size"], bad: Bool[Tensor, "batch heads length 1"]
+) -> Float[Tensor, "batch heads length size"]:
+    """NaN in the bad tokens; by a sum, which costs less than filling them, forward and backward."""
+    return tokens + torch.where(bad, torch.nan, 0.0).to(tokens.dtype)
+
+
+def _repeat_heads(
+    tokens: Float[Tensor, "batch key_heads length size"], group: int
+) -> Float[Tensor, "batch heads length size"]:
+    """One head of keys or values for each head of queries."""
+    return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
+
+
+def _native(request: Request, score: MlpScore) -> Float[Tensor, "batch heads queries value_dim"]:
+    """One call of the kernel; half precision is computed in float32 and rounded once, at the end.
+
+    A token that is not finite is kept out of the projection, where it would make the weights' gradients NaN.
+    """
+    dtype = accumulation_dtype(request.query.dtype)
+    with disable_autocast(request.device):
+        known = score.projected_keys
+        of_key = score.project_keys(request.key, request.group) if known is None else known
+        value = _repeat_heads(request.value.to(dtype), request.group)
+        query, bad_query = zero_nonfinite(request.query.to(dtype))
+        of_query = mark_nonfinite(score.project_query(query), bad_query)
+        terms = to_kernel_arguments(replace(request, query=of_query, key=of_key, value=value))
+        output = additive_op.additive_attention(of_query, of_key, score.vector().to(dtype), value, terms)
+    return output.to(request.query.dtype)
+
+
+def _reference(request: Request, score: MlpScore) -> Float[Tensor, "batch heads queries value_dim"]:
+    """Plain torch."""
+    known = score.projected_keys
+    problem = reference_attention.make_problem(
+        lambda query, key: score.score_pairs(query, score.project_key(key) if known is None else known),
+        request.query,
+        request.key,
+        request.value,
+        mask=request.mask,
+        bias=request.bias,
+        score_parameters=score.score_parameters,
+    )
+    return reference_attention.compute_output(problem, dropout=request.dropout, dtype=request.query.dtype)
+
+
+NATIVE = Implementation("native", _native, request_unsupported_reason, merit="the fused kernel, made for this CPU")
+REFERENCE = Implementation("reference", _reference, merit="plain torch, on any device and for every bias")

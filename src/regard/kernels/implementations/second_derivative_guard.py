@@ -1,0 +1,80 @@
+"""A RefusedError in place of torch's error for second derivatives of kernels that have only first ones.
+
+``guard_second_derivative`` goes around a kernel's inputs. It is the identity; in a backward pass that is itself to be
+differentiated, the gradient that leaves the kernel is marked where torch has no derivative for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, final
+
+import torch
+from torch import Tensor
+
+from regard.errors import RefusedError
+
+
+def guard_second_derivative(impl: str, tensor: Tensor) -> Tensor:
+    """The tensor, given to a kernel of the implementation ``impl``; a second derivative through it is refused."""
+    if not (torch.is_grad_enabled() and tensor.requires_grad) or torch.compiler.is_compiling():
+        return tensor
+    result: Tensor = _KernelInput.apply(tensor, impl)  # type: ignore[no-untyped-call]
+    return result
+
+
+@final
+class _KernelInput(torch.autograd.Function):
+    """What goes into the kernel: its gradient comes out of the kernel's backward pass."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(tensor: Tensor, impl: str) -> Tensor:
+        """The identity; a view, since torch.func takes no output that is an input."""
+        del impl
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Save the implementation's name for the error message."""
+        del output
+        _, ctx.impl = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """The gradient; through ``_RefuseDerivative`` where torch has no derivative for it."""
+        (gradient,) = gradients
+        node = gradient.grad_fn if torch.is_grad_enabled() else None
+        if node is None or type(node).__name__ != "NotImplemented":
+            return gradient, None
+        return _RefuseDerivative.apply(gradient, ctx.impl), None  # type: ignore[no-untyped-call]
+
+
+@final
+class _RefuseDerivative(torch.autograd.Function):
+    """The end of what can be differentiated."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gradient: Tensor, impl: str) -> Tensor:
+        """The identity on a gradient."""
+        del impl
+        return gradient.view_as(gradient)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Save the implementation's name for the error message."""
+        del output
+        _, ctx.impl = inputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> NoReturn:
+        """Raise RefusedError: a second derivative has reached the kernel."""
+        del gradients
+        raise RefusedError(
+            f"impl {ctx.impl!r} has no second derivatives",
+            expected="one backward pass through each call of attention",
+            got="a backward pass through a backward pass (create_graph=True)",
+            do='use impl="reference"',
+        )

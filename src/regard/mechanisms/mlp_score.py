@@ -1,0 +1,149 @@
+"""Attention whose score is a network with one hidden layer, on query and key.
+
+    score(q, k) = v . tanh(a + b)         a made of the query alone, b of the key alone: (inner) numbers each
+
+Bahdanau et al. 2015, appendix A.1.2. Mechanisms differ in how they make a and b. Both are made once a token; a pair
+costs ``inner`` times a tanh. Plain torch holds a tensor of queries x keys x inner, the fused kernel none of even
+queries x keys.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from regard.arguments import explain_arguments
+from regard.errors import DtypeError, ShapeError, check_choice, check_size, check_weights
+from regard.kernels.implementations.mlp_score import MlpScore
+from regard.kernels.request import Bias, Request
+from regard.kernels.results import accumulation_dtype
+from regard.kernels.select import impl_names, select
+from regard.masks.base import Mask
+from regard.mechanisms.base import ScoredMechanism
+from regard.mechanisms.steps import Steps
+from regard.validation import check_tokens
+
+
+@explain_arguments
+class MLPScoreMechanism(ScoredMechanism):
+    """softmax(v . tanh(a_i + b_j)) V.
+
+    ``inner`` is the size of the hidden layer; None takes head_dim. ``impl`` is "native" (the fused kernel, on a CPU),
+    "reference" (plain torch), or "auto": native where it can. ``observe`` and ``weights`` are plain torch, in tiles.
+    """
+
+    implementations: ClassVar[tuple[str, ...]] = impl_names("mlp score")
+
+    def __init__(self, *, heads: int, head_dim: int, dropout: float, inner: int | None, impl: str) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
+        inner = head_dim if inner is None else inner
+        check_size("inner", inner)
+        check_weights(heads=heads, inner=inner, head_dim=2 * head_dim)
+        check_choice("impl", impl, ("auto", *self.implementations))
+        self.inner, self.impl = inner, impl
+
+    @abstractmethod
+    def project_query(
+        self, query: Float[Tensor, "batch heads rows head_dim"]
+    ) -> Float[Tensor, "batch heads rows inner"]:
+        """a, in the dtype of ``query``."""
+
+    @abstractmethod
+    def project_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
+        """b, in the dtype of ``key``."""
+
+    @property
+    @abstractmethod
+    def vector(self) -> Float[Tensor, "heads inner"]:
+        """v."""
+
+    @final
+    def score(
+        self,
+        query: Float[Tensor, "batch heads rows head_dim"],
+        key: Float[Tensor, "batch heads keys head_dim"],
+    ) -> Float[Tensor, "batch heads rows keys"]:
+        """v . tanh(a + b) for every pair; NaN where a or b overflowed."""
+        return self._make_score(None).score_pairs(query, self.project_key(key))
+
+    @final
+    def prepared(self, key: Float[Tensor, "batch key_heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
+        """b of every key, for calls that look at the same keys one after another: give it to each as ``prepared``.
+
+        In float32 for half precision; NaN where a key is not finite. Raises ShapeError for keys of other sizes.
+        """
+        check_tokens("key", key, f"(batch, key_heads, keys, {self.head_dim})")
+        if key.dim() != 4 or key.shape[3] != self.head_dim or key.shape[1] == 0 or self.heads % key.shape[1]:
+            raise ShapeError(
+                f"keys do not fit {type(self).__name__}",
+                expected=f"(batch, key_heads, keys, {self.head_dim}), {self.heads} heads a multiple of key_heads",
+                got=str(tuple(key.shape)),
+                do="build the mechanism with the heads and head_dim of the query",
+            )
+        return self._make_score(None).project_keys(key, self.heads // key.shape[1])
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Mask | None = None,
+        *,
+        bias: Bias | None = None,
+        prepared: Tensor | None = None,
+    ) -> Tensor:
+        """The output (batch, heads, queries, value_dim), by the chosen implementation.
+
+        ``prepared`` is ``self.prepared(key)``, where it was computed before. Raises as ``regard.attention`` does.
+        """
+        request = self.make_request(query, key, value, mask, bias)
+        self._check_prepared(prepared, request)
+        output: Tensor = select("mlp score", self.impl, request).compute(request, self._make_score(prepared))
+        return output
+
+    def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
+        """The output, by the chosen implementation."""
+        output: Tensor = select("mlp score", self.impl, request).compute(request, self._make_score(None))
+        return output
+
+    def steps(self, request: Request) -> Steps:
+        """The hidden layer's two sides, and its vector."""
+        key = self.project_key(request.repeated_key)
+        return Steps(self.project_query(request.query), key, request.mask, vector=self.vector)
+
+    def _make_score(self, prepared: Tensor | None) -> MlpScore:
+        return MlpScore(
+            self.project_query,
+            self.project_key,
+            lambda: self.vector,
+            prepared,
+            score_parameters=tuple(self.parameters()),
+        )
+
+    def _check_prepared(self, prepared: Tensor | None, request: Request) -> None:
+        """Raise ShapeError or DtypeError for what ``prepared`` did not make of these keys."""
+        if prepared is None:
+            return
+        check_tokens("prepared", prepared, "(batch, heads, keys, inner)")
+        batch, heads, keys = request.query.shape[0], self.heads, request.key.shape[2]
+        if prepared.shape != (batch, heads, keys, self.inner):
+            raise ShapeError(
+                "prepared keys do not fit",
+                expected=f"(batch, heads, keys, inner) = {(batch, heads, keys, self.inner)}",
+                got=str(tuple(prepared.shape)),
+                do="prepared = mechanism.prepared(key), with the key of this call",
+            )
+        if prepared.dtype != accumulation_dtype(request.key.dtype):
+            raise DtypeError(
+                "prepared keys have another dtype",
+                expected=f"{accumulation_dtype(request.key.dtype)}, for keys of {request.key.dtype}",
+                got=str(prepared.dtype),
+                do="prepared = mechanism.prepared(key), with the key of this call",
+            )
+
+    def extra_repr(self) -> str:
+        """For printing."""
+        return f"{super().extra_repr()}, inner={self.inner}, impl={self.impl!r}"

@@ -1,0 +1,66 @@
+// Elements and words for them. Text is only ever set as text: nothing here or elsewhere parses HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children);
+  return node;
+}
+
+function make(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+function draw(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function byId(id) {
+  return document.getElementById(id);
+}
+
+function word(text) {
+  return make("bdi", { class: "word" }, text);
+}
+
+// For places that take plain text only: a word in either direction keeps its place among others.
+function isolate(text) {
+  return `\u2068${text}\u2069`;
+}
+
+function options(select, labels, chosen) {
+  select.replaceChildren(...labels.map((label, value) => make("option", { value, selected: value === chosen }, label)));
+}
+
+function percent(share) {
+  return `${number(100 * share, 1)} %`;
+}
+
+function number(value, digits = 2) {
+  const text = value.toFixed(digits);
+  return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
+}
+
+// Sizes a canvas in CSS pixels for this screen and gives its context, in CSS pixels.
+function resizeCanvas(canvas, width, height) {
+  const ratio = window.devicePixelRatio || 1;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return context;
+}
+
+function colourOf(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+// Scrolls a box, and nothing around it, so that a stretch of its content is seen.
+function keepInSight(box, top, height) {
+  if (top < box.scrollTop || top + height > box.scrollTop + box.clientHeight) box.scrollTop = top - box.clientHeight / 2;
+}

@@ -1,0 +1,63 @@
+// Every head in numbers, sortable; the first six of the sorted column are ringed in the grid.
+
+const NUM_RINGED = 6;
+let order = { column: 0, falling: false };
+
+// The page carries a table; each row becomes an object by the names of its columns.
+function headsOf({ columns, rows }) {
+  return rows.map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]])));
+}
+
+function columnsOf(text) {
+  const share = (value) => `${(100 * value).toFixed(0)} %`;
+  const places = { entropy: (value) => value.toFixed(2), distance: (value) => value.toFixed(1) };
+  const columns = text.statistics.columns.slice(2).map((name) => ({
+    name: name === "itself" ? "self" : name,
+    value: (one) => one[name],
+    show: places[name] ?? share,
+    falling: name !== "entropy",
+  }));
+  return [{ name: "layer · head", value: ({ layer, head }) => layer * 1e4 + head, falling: false }, ...columns];
+}
+
+function sortBy(column, falling) {
+  order = order.column === column ? { column, falling: !order.falling } : { column, falling };
+  showNumbers();
+  byId("numbers").querySelectorAll("th button")[column].focus();
+}
+
+function showNumbers() {
+  const text = shownText();
+  const columns = columnsOf(text);
+  if (order.column >= columns.length) order = { column: 0, falling: false };
+  const { value } = columns[order.column];
+  const sorted = [...text.heads].sort((a, b) => (order.falling ? value(b) - value(a) : value(a) - value(b)));
+  const titles = columns.map(({ name, falling }, at) =>
+    make(
+      "th",
+      { scope: "col", "aria-sort": at === order.column ? (order.falling ? "descending" : "ascending") : undefined },
+      make("button", { type: "button", onclick: () => sortBy(at, falling) }, name),
+    ),
+  );
+  const rows = sorted.map((one) => {
+    const choose = () => go({ layer: one.layer, head: one.head });
+    const name = make("button", { type: "button" }, `${one.layer} · ${one.head}`);
+    const cells = columns.slice(1).map((column) => make("td", {}, column.show(column.value(one))));
+    const row = make("tr", { onclick: choose }, make("td", {}, name), ...cells);
+    row.dataset.place = `${one.layer} ${one.head}`;
+    return row;
+  });
+  const table = make("table", {}, make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows));
+  byId("numbers").replaceChildren(table);
+  byId("even").textContent = `ln ${keysOf(text).length} = ${Math.log(keysOf(text).length).toFixed(2)}`;
+  markInGrid(order.column === 0 ? [] : sorted.slice(0, NUM_RINGED));
+  showNumbersPlace();
+}
+
+function showNumbersPlace() {
+  const place = `${state.layer} ${state.head}`;
+  byId("numbers").querySelectorAll("tbody tr").forEach((row) => row.classList.toggle("chosen", row.dataset.place === place));
+}
+
+watch(["text"], showNumbers);
+watch(["layer", "head"], showNumbersPlace);

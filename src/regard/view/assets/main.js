@@ -1,0 +1,145 @@
+// Puts the page together: tabs, place, theme, and the first view.
+
+const MANY_TEXTS = 12; // tabs from which they stand in a box that scrolls, so that the text stays in sight
+
+function buildTabs() {
+  const tabs = byId("texts");
+  tabs.hidden = data.texts.length < 2;
+  tabs.classList.toggle("many", data.texts.length > MANY_TEXTS);
+  const nodes = data.texts.map(({ title, direction }, at) =>
+    make("button", { type: "button", role: "tab", title, onclick: () => go({ text: at }) }, make("bdi", { dir: direction }, `${at + 1}. ${title}`)),
+  );
+  tabs.replaceChildren(...nodes);
+  tabs.addEventListener("keydown", (event) =>
+    moveByKey(event, "ltr", nodes.length, state.text, (text) => {
+      go({ text });
+      nodes[text].focus();
+    }),
+  );
+  watch(["text"], () => {
+    nodes.forEach((node, at) => {
+      node.setAttribute("aria-selected", String(at === state.text));
+      node.tabIndex = at === state.text ? 0 : -1;
+    });
+    const shown = nodes[state.text];
+    keepInSight(tabs, shown.offsetTop - tabs.offsetTop, shown.offsetHeight);
+  });
+}
+
+// A few names of which one is chosen. Hidden where there is no choice.
+function showSwitch(place, names, chosen, choose) {
+  place.hidden = names.length < 2;
+  const focused = place.contains(document.activeElement);
+  const nodes = names.map((name, at) =>
+    make("button", { type: "button", role: "radio", "aria-checked": String(at === chosen), tabindex: at === chosen ? 0 : -1, onclick: () => choose(at) }, name),
+  );
+  place.onkeydown = (event) => moveByKey(event, "ltr", names.length, chosen, choose);
+  place.replaceChildren(...nodes);
+  if (focused) nodes[chosen].focus();
+}
+
+const KINDS = { alone: "Text", alignment: "Target looks at source", source: "Source at itself", target: "Target at itself" };
+
+function showSwitches() {
+  document.documentElement.dataset.level = state.words ? "words" : "tokens";
+  const kinds = data.texts[state.text].attentions.map(({ kind }) => KINDS[kind]);
+  showSwitch(byId("kinds"), kinds, state.kind, (kind) => go({ kind }));
+  const levels = haveWords(shownText()) ? ["words", "tokens"] : [];
+  showSwitch(byId("levels"), levels, state.words ? 0 : 1, (at) => go({ words: at === 0 }));
+}
+
+function buildPlace() {
+  for (const name of ["layer", "query"]) byId(name).addEventListener("change", ({ target }) => go({ [name]: Number(target.value) }));
+  byId("head").addEventListener("change", ({ target }) => go({ head: columnsIn(shownText(), state.layer)[Number(target.value)] }));
+  const show = () => {
+    const text = shownText();
+    const heads = columnsIn(text, state.layer);
+    options(byId("layer"), text.layers.map((_, at) => String(at)), state.layer);
+    options(byId("head"), heads.map((head) => (head === null ? "all" : String(head))), heads.indexOf(state.head));
+    options(byId("query"), text.tokens.map(({ surface }, at) => `${at} ${isolate(surface)}`), state.query);
+  };
+  watch(["text", "layer", "head", "query"], show);
+}
+
+function plural(count, name) {
+  return `${count} ${name}${count === 1 ? "" : "s"}`;
+}
+
+function showAbout() {
+  const text = shownText();
+  document.documentElement.dataset.kind = data.texts[state.text].attentions[state.kind].kind;
+  document.documentElement.classList.toggle("one-head", hasOneHead(text));
+  document.documentElement.classList.toggle("has-signed", text.layers.some((_, layer) => isSigned(text, layer)));
+  const heads = text.layers.reduce((sum, _, layer) => sum + headsIn(text, layer), 0);
+  const size = `${plural(text.layers.length, "layer")}, ${plural(heads, "head")}`;
+  const [model, own, other] = [data.model || "the model", plural(text.tokens.length, "token"), plural(keysOf(text).length, "token")];
+  byId("about").textContent = isAcross(text) ? `How ${model} gets from ${other} to ${own}: ${size}.` : `How ${model} reads ${own}: ${size}.`;
+  byId("asking-name").textContent = data.texts[state.text].forced ? "Target, as it was given" : "Target, the model’s translation";
+  byId("cut").hidden = text.dropped === 0;
+  byId("cut").textContent = `Cut: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were left out, as asked.`;
+  byId("vocabulary").hidden = !text.vocabulary;
+  byId("vocabulary").textContent = `${text.vocabulary} Such words are read as one unknown token, and left out of what stands out. ${text.advice ?? ""}`;
+  byId("foot").textContent = `${precision()} Layers and heads are counted from 0.`;
+}
+
+// What the numbers on this page are, and where weights come from.
+function precision() {
+  const layers = data.texts.flatMap(({ attentions }) => attentions.flatMap((one) => one.layers));
+  const [stepwise, alone] = [layers.some(({ query }) => query), layers.some(({ weights }) => weights)];
+  const stored = alone ? `${stepwise ? "Queries, keys, values and w" : "W"}eights of layers without steps` : "Queries, keys and values";
+  const how = data.letters
+    ? `rounded to ${data.letters === 3 ? 19 : 13} bits; on this page no weight differs from the model’s by more than ${data.largest_error.toPrecision(1)}`
+    : "the model’s own float32 numbers";
+  const computed = stepwise ? `${alone ? "Other weights" : "Weights"} are computed in your browser; this` : "This";
+  return `${stored} are ${how}. ${computed} page loads nothing and sends nothing.`;
+}
+
+function showWeightsAre() {
+  document.documentElement.dataset.weights = shownText().layers[state.layer].weights_are ?? "distribution";
+}
+
+function showTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  byId("theme").textContent = theme === "dark" ? "Light" : "Dark";
+  byId("theme").setAttribute("aria-label", `Switch to ${theme === "dark" ? "light" : "dark"} colours`);
+}
+
+function repaint() {
+  showLegend();
+  showRow();
+  paintGrid();
+  showMap();
+  showLines();
+  showSteps();
+  showShared();
+}
+
+function buildTheme() {
+  const wanted = window.matchMedia("(prefers-color-scheme: dark)");
+  showTheme(wanted.matches ? "dark" : "light");
+  const change = (theme) => {
+    showTheme(theme);
+    repaint();
+  };
+  wanted.addEventListener("change", () => change(wanted.matches ? "dark" : "light"));
+  byId("theme").addEventListener("click", () => change(isDark() ? "light" : "dark"));
+}
+
+buildTheme();
+buildTabs();
+buildPlace();
+buildShared();
+watch(["text", "words"], showSwitches);
+watch(["text"], showAbout);
+watch(["text", "layer"], showWeightsAre);
+Object.assign(state, openingPlace(0, 0));
+move(readAddress());
+showAll();
+showShared();
+window.addEventListener("hashchange", () => go(readAddress()));
+let resizing = 0;
+window.addEventListener("resize", () => {
+  clearTimeout(resizing);
+  resizing = setTimeout(() => { showMap(); showLines(); showShared(); }, 100);
+});
+document.documentElement.dataset.ready = "yes";

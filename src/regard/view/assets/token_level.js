@@ -1,0 +1,70 @@
+// What a row and a column stand for: a token, or a word with all its tokens. Words of one token have no number.
+// Shares of words: the mean over the tokens of the word that looks, the sum over the tokens of the word looked at.
+
+function partsOf(tokens, words, whole) {
+  const parts = [];
+  tokens.forEach((token, at) => {
+    const last = parts.at(-1);
+    if (whole && last && token.word !== undefined && token.word === last.word) last.tokens.push(at);
+    else parts.push({ ...token, surface: whole && token.word !== undefined ? words[token.word] : token.surface, tokens: [at] });
+  });
+  return parts;
+}
+
+function partsByLevel(text) {
+  const level = state.words ? "words" : "tokens";
+  text.parts ??= {};
+  text.parts[level] ??= {
+    asks: partsOf(text.tokens, text.words, state.words),
+    gets: partsOf(keysOf(text), text.key_words ?? text.words, state.words),
+  };
+  return text.parts[level];
+}
+
+// The rows: what looks.
+function queryPartsOf(text) {
+  return partsByLevel(text).asks;
+}
+
+// The columns: what is looked at.
+function keyPartsOf(text) {
+  return partsByLevel(text).gets;
+}
+
+function partWith(parts, token) {
+  return parts.findIndex(({ tokens }) => tokens.includes(token));
+}
+
+function haveWords(text) {
+  return text.words.length + (text.key_words?.length ?? 0) > 0;
+}
+
+// The shares of a head or of all heads, rows x columns.
+function sharesOf(text, layer, head) {
+  if (!state.words) return weightsOf(text, layer, head);
+  return memoize(computedWeights, `${text.number} ${layer} ${head} words`, () => {
+    const [asks, gets, keys, weights] = [queryPartsOf(text), keyPartsOf(text), keysOf(text).length, weightsOf(text, layer, head)];
+    const all = new Float32Array(asks.length * gets.length);
+    asks.forEach(({ tokens: queries }, row) => gets.forEach(({ tokens }, column) => {
+      let sum = 0;
+      for (const query of queries) for (const key of tokens) sum += weights[query * keys + key];
+      all[row * gets.length + column] = sum / queries.length;
+    }));
+    return all;
+  });
+}
+
+// What is on show: its row, the shares of that row, and the column that is chosen, or else the strongest.
+function shownRow() {
+  return partWith(queryPartsOf(shownText()), state.query);
+}
+
+function shownShares() {
+  const [text, row] = [shownText(), shownRow()];
+  const columns = keyPartsOf(text).length;
+  return sharesOf(text, state.layer, state.head).subarray(row * columns, (row + 1) * columns);
+}
+
+function shownColumn() {
+  return state.key === null ? largest(shownShares(), 1)[0] : partWith(keyPartsOf(shownText()), state.key);
+}

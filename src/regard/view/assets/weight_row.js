@@ -1,0 +1,150 @@
+// One row of weights over what is looked at: each token or word tinted by its share, with the share below it.
+
+const LONG_TEXT = 90; // tokens from which the text is set smaller, in a box that scrolls
+let chips = [];
+let askingChips = [];
+
+function chipsOf(parts, choose) {
+  return parts.map((token) =>
+    make(
+      "div",
+      {
+        class: `token${token.gap ? " gap" : ""}${token.special ? " special" : ""}${token.unknown ? " unknown" : ""}`,
+        role: "option",
+        tabindex: -1,
+        onclick: () => choose(token.tokens[0]),
+      },
+      make("bdi", {}, token.surface),
+      make("small", { "aria-hidden": "true" }),
+    ),
+  );
+}
+
+function lineOf(place, tokens, direction, name, nodes) {
+  const line = make("div", { class: `tokens${tokens.length > LONG_TEXT ? " long" : ""}`, role: "listbox", dir: direction, "aria-label": name }, ...nodes);
+  place.replaceChildren(line);
+  return line;
+}
+
+// Arrow keys move in the direction they point to, also in text written from right to left.
+function moveByKey(event, direction, size, at, choose) {
+  const forward = direction === "rtl" ? "ArrowLeft" : "ArrowRight";
+  const backward = direction === "rtl" ? "ArrowRight" : "ArrowLeft";
+  const to = {
+    [forward]: at + 1, ArrowDown: at + 1, [backward]: at - 1, ArrowUp: at - 1, Home: 0, End: size - 1,
+  }[event.key];
+  if (to === undefined) return;
+  event.preventDefault();
+  choose(Math.min(size - 1, Math.max(0, to)));
+}
+
+function buildRow() {
+  const text = shownText();
+  const [asks, gets] = [queryPartsOf(text), keyPartsOf(text)];
+  const choose = (query) => go({ query });
+  chips = chipsOf(gets, isAcross(text) ? (key) => go({ key }) : choose);
+  const line = lineOf(byId("row"), gets, text.key_direction, "Tokens looked at", chips);
+  for (const name of ["asking", "asking-name", "row-name"]) byId(name).hidden = !isAcross(text);
+  byId("asking-name").dir = text.direction;
+  byId("row-name").dir = text.key_direction;
+  askingChips = chips;
+  let asking = line;
+  if (isAcross(text)) {
+    askingChips = chipsOf(asks, choose);
+    asking = lineOf(byId("asking"), asks, text.direction, "Tokens that look", askingChips);
+  }
+  asking.setAttribute("aria-label", "Tokens: choose the one that looks");
+  asking.addEventListener("keydown", (event) =>
+    moveByKey(event, text.direction, askingChips.length, shownRow(), (row) => {
+      choose(asks[row].tokens[0]);
+      askingChips[row].focus();
+    }),
+  );
+}
+
+// The tokens of a part, in the vocabulary's spelling.
+function piecesOf(tokens, part) {
+  return part.tokens.map((at) => isolate(tokens[at].piece ?? tokens[at].surface)).join(" ");
+}
+
+function showRow() {
+  const text = shownText();
+  const [asks, gets, row, shares, shades] = [queryPartsOf(text), keyPartsOf(text), shownRow(), shownShares(), shadesOf(text, state.layer)];
+  chips.forEach((chip, column) => {
+    const share = shares[column];
+    tint(chip.firstChild, shades(share));
+    chip.lastChild.textContent = Math.abs(share) >= 0.005 ? number(100 * share, 1) : gets.length > LONG_TEXT ? "" : "·";
+    chip.title = `${isolate(asks[row].surface)} → ${isolate(gets[column].surface)}: ${number(share, 5)} (${piecesOf(keysOf(text), gets[column])})`;
+    chip.setAttribute("aria-label", `${gets[column].surface}, gets ${percent(share)}`);
+  });
+  askingChips.forEach((chip, at) => {
+    chip.setAttribute("aria-selected", String(at === row));
+    chip.tabIndex = at === row ? 0 : -1;
+  });
+  bringToSight(askingChips[row]);
+  if (isAcross(text)) bringToSight(chips[largest(shares, 1)[0]]);
+  showSentence(text, asks, gets, row, shares);
+}
+
+function bringToSight(chip) {
+  keepInSight(chip.parentElement, chip.offsetTop - chip.parentElement.offsetTop, chip.offsetHeight);
+}
+
+function showSentence(text, asks, gets, row, shares) {
+  const [first, second] = largest(shares, 2);
+  const place = hasOneHead(text) ? "" : `In layer ${state.layer}, ${headName()}, `;
+  const parts = [place, isAcross(text) ? `${place ? "the" : "The"} step that wrote ` : "", word(asks[row].surface)];
+  const signed = isSigned(text, state.layer);
+  if (shares[first] === 0) parts.push(isAlone(text, state.layer) ? " looks at nothing: all its weights are 0." : " may look at nothing: the mask hides every token.");
+  else {
+    const name = (column) => (column === row && !isAcross(text) ? "itself" : word(gets[column].surface));
+    const share = (column) => make("span", { class: "share" }, percent(shares[column]));
+    parts.push(signed ? " gives its strongest weight to " : " looks most at ", name(first), ": ", share(first));
+    if (second !== undefined && shares[second] !== 0) parts.push(signed ? ", then to " : ", then at ", name(second), ": ", share(second));
+    parts.push(".");
+  }
+  const opened = text.findings.find(
+    ({ looks: [look], query, pieces }) =>
+      look.layer === state.layer && look.head === state.head && query === state.query && Math.max(...pieces) > 1,
+  );
+  if (opened && !state.words && !signed) parts.push(" As whole words: ", word(opened.from), " → ", word(opened.to), ` ${percent(opened.looks[0].weight)}.`);
+  byId("sentence").replaceChildren(...parts);
+}
+
+// The scale of the layer on show, from 0 or, where weights are signed, from the same distance below 0.
+function showLegend() {
+  const [text, canvas] = [shownText(), byId("scale")];
+  const [full, signed, shades] = [fullWeight(text, state.layer), isSigned(text, state.layer), shadesOf(text, state.layer)];
+  const context = canvas.getContext("2d");
+  for (let step = 0; step < canvas.width; step += 1) {
+    const place = signed ? (2 * step) / (canvas.width - 1) - 1 : step / (canvas.width - 1);
+    context.fillStyle = paint(shades(full * place * Math.abs(place)));
+    context.fillRect(step, 0, 1, canvas.height);
+  }
+  const digits = full >= 0.2 ? 0 : 1;
+  const ticks = (signed ? [-1, -0.25, 0, 0.25, 1] : [0, 0.05, 0.25, 0.5, 1]).map((share) => {
+    const tick = make("span", {}, `${number(100 * full * share, share === 0 ? 0 : digits)}${share === 1 ? " %" : ""}`);
+    const place = Math.sign(share) * Math.sqrt(Math.abs(share));
+    tick.style.left = `${100 * (signed ? (place + 1) / 2 : place)}%`;
+    return tick;
+  });
+  byId("ticks").replaceChildren(...ticks);
+  byId("scale-name").textContent = signed ? "weight, below and above 0" : full === 1 ? "share of attention" : "weight";
+}
+
+function showMarks() {
+  const text = shownText();
+  const tokens = [...text.tokens, ...keysOf(text)];
+  const names = [...new Set(tokens.filter(({ special }) => special).map(({ surface }) => surface))];
+  const notes = [];
+  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; many heads rest there when they find nothing, as far as is known.`);
+  if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted: not in the model’s vocabulary, read as one and the same unknown token.");
+  if (keyPartsOf(text).length > LONG_TEXT) notes.push(`The box holds all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll in it.`);
+  if (text.layers.some(({ bell }) => bell)) notes.push("The model looks through a window around a predicted place, under a bell curve: shares sum to less than 100 %.");
+  byId("marks").textContent = notes.join(" ");
+}
+
+watch(["text", "words"], buildRow);
+watch(["text", "words"], showMarks);
+watch(["text", "words", "layer", "head", "query"], showRow);
+watch(["text", "layer"], showLegend);

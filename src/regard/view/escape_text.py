@@ -1,0 +1,46 @@
+"""Text from anyone, made safe to look at: what would act without being seen is written out as U+XXXX.
+
+Control characters (terminal escapes, NUL), line and paragraph separators, overrides of writing direction, tag
+characters and lone surrogates become visible; spaces stay spaces. Joiners that scripts and emoji need are kept.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+
+_BIDI_CONTROLS = frozenset(range(0x202A, 0x202F)) | frozenset(range(0x2066, 0x206A))
+_SEPARATORS = frozenset((0x2028, 0x2029))
+
+
+def escape_text(text: str) -> str:
+    """The text with every acting, unseen character written out; tabs and line ends become one space."""
+    return "".join(_escape_character(character) for character in text)
+
+
+def escape_and_isolate(text: str) -> str:
+    """As ``escape_text``; a word with letters written from right to left stands between isolates (U+2068, U+2069).
+
+    So two such words in one line keep their order (Unicode Bidirectional Algorithm, section 2.4).
+    """
+    shown = escape_text(text)
+    if any(unicodedata.bidirectional(character) in ("R", "AL") for character in shown):
+        return f"\u2068{shown}\u2069"
+    return shown
+
+
+def direction_of(text: str) -> str:
+    """ "rtl" or "ltr", by the first character with a strong direction (Unicode Bidirectional Algorithm, P2 and P3)."""
+    for character in text:
+        kind = unicodedata.bidirectional(character)
+        if kind in ("L", "R", "AL"):
+            return "ltr" if kind == "L" else "rtl"
+    return "ltr"
+
+
+def _escape_character(character: str) -> str:
+    code = ord(character)
+    if character in "\t\n\r":
+        return " "
+    if unicodedata.category(character) in ("Cc", "Cs") or code in _BIDI_CONTROLS | _SEPARATORS or code >= 0xE0000:
+        return f"⟨U+{code:04X}⟩"
+    return character

@@ -1,0 +1,180 @@
+"""What ``regard.record`` heard of a layer, to what the views show: the steps that its mechanism says, or weights alone.
+
+The views have a form for the steps of ``mechanisms.steps``, under one mask for all heads, with a bias that goes by the
+distance of the two tokens. Whatever else a layer does, its weights are exact, and computed by the mechanism itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from numpy.typing import NDArray
+from torch import Tensor
+
+from regard.errors import DataError, RefusedError, ShapeError, check_kind
+from regard.kernels.request import Request
+from regard.masks import Mask
+from regard.mechanisms.steps import Steps
+from regard.positions import ShawRelative
+from regard.positions.base import DistanceBias
+from regard.record import LayerCall
+from regard.view.attention_layer import AttentionLayer
+from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVectors
+from regard.view.layer_weights import LayerWeights
+
+MAX_WEIGHTS = 2**25
+"""Weights of all layers of one recording that have nothing else, at most: 128 MiB."""
+
+NO_SCORES = "This mechanism forms no scores."
+UNSUPPORTED_BIAS = "This layer adds a bias to each score that does not go by distance alone."
+UNSUPPORTED_SCORE = "This layer adds vectors by distance to a score that is not the dot product of its query."
+MASKS_PER_HEAD = "The heads of this layer have different masks."
+
+
+def layers_of(seen: Iterable[LayerCall]) -> tuple[AttentionLayer, ...]:
+    """Each recorded layer of a batch of one; the calls of a layer that was called step by step are joined.
+
+    Raises ShapeError for a larger batch, RefusedError for calls that are no parts of one, DataError for numbers that
+    are not finite, and for more than ``MAX_WEIGHTS`` of layers that have weights alone.
+    """
+    check_kind("seen", seen, Iterable, do="with regard.record(model) as seen: model(ids)")
+    calls: dict[str, list[LayerCall]] = {}
+    for call in seen:
+        check_kind("call", call, LayerCall, do="give what regard.record gave, or some of its calls")
+        calls.setdefault(call.name, []).append(call)
+    with torch.no_grad():
+        joined = [_join_calls(same) for same in calls.values()]
+        found = [(call, _steps_or_reason(call)) for call in joined]
+        _check_size([call for call, steps in found if isinstance(steps, str)])
+        return tuple(
+            _to_layer_weights(call, steps) if isinstance(steps, str) else _to_layer_reading(call, steps)
+            for call, steps in found
+        )
+
+
+def to_numpy(tensor: Tensor) -> NDArray[Any]:
+    """The numbers in float32."""
+    return np.ascontiguousarray(tensor.detach().to("cpu", torch.float32).numpy())
+
+
+def _join_calls(calls: Sequence[LayerCall]) -> LayerCall:
+    """One call with the queries of all, which looked at the same keys."""
+    first = calls[0]
+    if first.query.shape[0] != 1:
+        raise ShapeError(
+            f"the views show one text at a time, and {first.name or 'attention'} saw a batch",
+            expected="a batch of 1",
+            got=f"a batch of {first.query.shape[0]}",
+            do="record the model with one text",
+        )
+    joined = replace(first, query=torch.cat([call.query for call in calls], dim=2))
+    if len(calls) > 1 and not _is_exact(joined, calls):
+        raise RefusedError(
+            f"the calls of {first.name or 'attention'} cannot be shown as one",
+            expected="calls with the same keys, under masks and biases that do not go by position",
+            got=f"{len(calls)} calls",
+            do="record a single call, with all the queries",
+        )
+    return joined
+
+
+def _is_exact(joined: LayerCall, calls: Sequence[LayerCall]) -> bool:
+    """Whether each query of a call has the same keys, mask and bias in the joined one."""
+    return (
+        joined.bias is None
+        and all(torch.equal(call.key, joined.key) and torch.equal(call.value, joined.value) for call in calls)
+        and torch.equal(
+            torch.cat([_dense_mask(call, call.mask) for call in calls], dim=1), _dense_mask(joined, joined.mask)
+        )
+    )
+
+
+def _steps_or_reason(call: LayerCall) -> Steps | str:
+    """The steps of a layer, or why the views have none to show, in one sentence."""
+    request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias)
+    steps = call.mechanism.steps(request)
+    if steps is None:
+        return NO_SCORES
+    if isinstance(call.bias, ShawRelative):
+        if not _is_dot_product(steps, request):
+            return UNSUPPORTED_SCORE
+    elif call.bias is not None and not isinstance(call.bias, DistanceBias):
+        return UNSUPPORTED_BIAS
+    allowed = _dense_mask(call, steps.mask)
+    if not bool((allowed == allowed[:1]).all()):
+        return MASKS_PER_HEAD
+    return steps
+
+
+def _is_dot_product(steps: Steps, request: Request) -> bool:
+    """Whether the score is that of the query itself, scaled as the request is."""
+    own = steps.query.shape == request.query.shape and bool((steps.query == request.query).all())
+    return own and steps.vector is None and steps.scale == request.scale
+
+
+def _check_size(calls: Sequence[LayerCall]) -> None:
+    """Raise DataError where the weights of the calls are too many to be held."""
+    sizes = [(call.query.shape[1], call.query.shape[2], call.key.shape[2]) for call in calls]
+    if sum(map(math.prod, sizes)) > MAX_WEIGHTS:
+        heads, queries, keys = sum(size[0] for size in sizes), *(max(size[axis] for size in sizes) for axis in (1, 2))
+        raise DataError(
+            "there are too many weights to show: without steps, a layer has one for each pair of tokens",
+            expected=f"at most {MAX_WEIGHTS:,}",
+            got=f"{heads:,} heads, up to {queries:,} x {keys:,} tokens",
+            do=f"give fewer tokens: up to {math.isqrt(MAX_WEIGHTS // heads):,} at a time",
+        )
+
+
+def _to_layer_weights(call: LayerCall, reason: str) -> LayerWeights:
+    """The weights alone."""
+    return LayerWeights(call.name, to_numpy(call.weights()[0]), call.mechanism.weights_are, reason)
+
+
+def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:
+    """What the weights are computed from."""
+    value = call.value.repeat_interleave(steps.query.shape[1] // call.value.shape[1], dim=1)
+    return LayerReading(
+        name=call.name,
+        query=to_numpy(steps.query[0]),
+        key=to_numpy(steps.key[0]),
+        value=to_numpy(value[0]),
+        scale=steps.scale,
+        allowed=None if steps.mask is None else np.asarray(_dense_mask(call, steps.mask)[0].numpy()),
+        vector=None if steps.vector is None else to_numpy(steps.vector),
+        bias=_distance_bias(call),
+        gaussian_window=None
+        if steps.gate is None
+        else GaussianWindow(to_numpy(steps.gate.centre[0]), steps.gate.deviation),
+        relative_vectors=_relative_vectors(call),
+    )
+
+
+def _distance_bias(call: LayerCall) -> NDArray[Any] | None:
+    """By the distance from query to key."""
+    if not isinstance(call.bias, DistanceBias):
+        return None
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    table = to_numpy(call.bias.table(1 - keys, queries - 1))
+    return np.ascontiguousarray(np.broadcast_to(table, (call.query.shape[1], queries + keys - 1)))
+
+
+def _relative_vectors(call: LayerCall) -> RelativeVectors | None:
+    """Vectors by the distance from query to key."""
+    if not isinstance(call.bias, ShawRelative):
+        return None
+    values = call.bias.value_vectors
+    return RelativeVectors(to_numpy(call.bias.key_vectors), None if values is None else to_numpy(values))
+
+
+def _dense_mask(call: LayerCall, mask: Mask | None) -> Bool[Tensor, "heads_or_one queries keys"]:
+    """Which keys each query may see, by head or for all."""
+    queries, keys = call.query.shape[2], call.key.shape[2]
+    if mask is None:
+        return torch.ones(1, queries, keys, dtype=torch.bool)
+    return mask.dense(queries, keys).expand(1, -1, queries, keys)[0].cpu()

@@ -1,0 +1,73 @@
+"""What each head does with its attention, in a few numbers.
+
+For weights p of one query over the keys, averaged over all queries of the text:
+
+    entropy  = -sum_j p_j ln p_j          in nats: 0 looks at one token, ln(keys) spreads evenly
+    distance = sum_j p_j |j - i|          in tokens: how far from the query i the head looks
+
+and the shares that go to the special tokens, to the token itself, the one before and the one after. Where weights do
+not sum to 1, as under a bell curve, entropy is that of their shares in the sum. Where weights are signed, p are shares
+of their absolute size (``shares``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+
+from regard.view.reading import Reading, Tokens
+from regard.view.shares import shares_of
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """One head over one text. Entropy in nats, distance in tokens, the rest are shares from 0 to 1."""
+
+    layer: int
+    head: int
+    entropy: float
+    distance: float
+    itself: float
+    previous: float
+    next: float
+    special: dict[str, float]
+
+
+def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
+    """Statistics of every head, in order of layer and head."""
+    return tuple(
+        _head_statistics(weights, layer, head, reading.key_tokens)
+        for layer, seen in enumerate(reading.layers)
+        for head, weights in enumerate(shares_of(seen))
+    )
+
+
+def _head_statistics(
+    weights: Float64[np.ndarray, "queries keys"], layer: int, head: int, keys: Tokens
+) -> HeadStatistics:
+    queries = len(weights)
+    places = np.abs(np.arange(weights.shape[1])[None, :] - np.arange(queries)[:, None])
+    total = weights.sum(axis=1, keepdims=True)
+    shares = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
+    logarithms = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
+    return HeadStatistics(
+        layer=layer,
+        head=head,
+        entropy=max(0.0, -float((shares * logarithms).sum()) / queries),
+        distance=float((weights * places).sum()) / queries,
+        itself=float(np.trace(weights)) / queries,
+        previous=float(np.trace(weights, offset=-1)) / queries,
+        next=float(np.trace(weights, offset=1)) / queries,
+        special=_special_token_shares(weights, keys),
+    )
+
+
+def _special_token_shares(weights: Float64[np.ndarray, "queries keys"], keys: Tokens) -> dict[str, float]:
+    shares: dict[str, float] = {}
+    for token, special in enumerate(keys.special):
+        if special:
+            share = float(weights[:, token].mean())
+            shares[keys.pieces[token]] = shares.get(keys.pieces[token], 0.0) + share
+    return shares

@@ -1,0 +1,145 @@
+"""Word pieces to words: a word is a run of letters, digits and marks, joined by inner hyphens and apostrophes.
+
+Words come from the text by Unicode category, not from the tokenizer's spelling ("##ing"), so any tokenizer
+with character spans will do, and an unknown token is still its word. Each Chinese character is a word, as in
+BERT's own tokenizer, since the script writes no spaces. What is no word (punctuation, symbols) is kept, marked.
+Tokens that come with their words, as those of a translator do, keep them.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import numpy as np
+from jaxtyping import Float64
+
+from regard.view.reading import Tokens
+
+_JOINERS = frozenset("'’-\u2010\u2011\u05be\u05f3\u05f4\u00b7\u200c\u200d")
+_IDEOGRAPHS = ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a text and the tokens that make it up; ``is_word`` is False for punctuation and symbols.
+
+    ``is_known`` is False where a token is not in the vocabulary. ``occurrence`` counts, from 1, a word that stands in
+    the text again in the same spelling, capitals aside in the counting; it is 0 for a word that needs no number.
+    """
+
+    text: str
+    pieces: tuple[int, ...]
+    is_word: bool
+    is_known: bool = True
+    occurrence: int = 0
+
+    @property
+    def label(self) -> str:
+        """The word, with its number where there are several: "the (3)"."""
+        return f"{self.text} ({self.occurrence})" if self.occurrence else self.text
+
+
+def words_of(tokens: Tokens) -> tuple[Word, ...]:
+    """The words of the tokens in order, special tokens left out; every other token belongs to exactly one."""
+    if tokens.words is not None:
+        return _number_occurrences([Word(text, pieces, any(map(_is_letter, text))) for text, pieces in tokens.words])
+    owner = _char_to_word(tokens.text)
+    groups: list[tuple[int | None, list[int]]] = []
+    for token, (start, end) in enumerate(tokens.spans):
+        if tokens.special[token]:
+            continue
+        run = next((owner[place] for place in range(start, end) if owner[place] is not None), None)
+        if groups and run is not None and groups[-1][0] == run:
+            groups[-1][1].append(token)
+        else:
+            groups.append((run, [token]))
+    return _number_occurrences([_make_word(tokens, pieces, run is not None) for run, pieces in groups])
+
+
+def aggregate_by_word(
+    weights: Float64[np.ndarray, "heads queries keys"], query_words: Sequence[Word], key_words: Sequence[Word]
+) -> Float64[np.ndarray, "heads query_words key_words"]:
+    """Weights of words from those of their tokens: the mean over the tokens that look, the sum over those looked at."""
+    rows, columns = _pieces(query_words), _pieces(key_words)
+    total = np.add.reduceat(weights[:, :, columns], _starts(key_words), axis=2)
+    mean = np.add.reduceat(total[:, rows], _starts(query_words), axis=1)
+    mean /= np.array([len(word.pieces) for word in query_words])[:, None]
+    return np.asarray(mean)
+
+
+def _pieces(words: Sequence[Word]) -> list[int]:
+    return [piece for word in words for piece in word.pieces]
+
+
+def _starts(words: Sequence[Word]) -> list[int]:
+    """Where each word begins in the list of all words' pieces."""
+    return [0, *accumulate(len(word.pieces) for word in words[:-1])]
+
+
+def unknown_words_note(words: Sequence[Word]) -> str:
+    """How many of the words the model's vocabulary does not hold, as a sentence; empty where it holds all."""
+    proper = [word for word in words if word.is_word]
+    unknown = sum(not word.is_known for word in proper)
+    if not unknown:
+        return ""
+    return f"{unknown} of {len(proper)} words {'is' if unknown == 1 else 'are'} not in this model's vocabulary."
+
+
+def is_mostly_unknown(words: Sequence[Word]) -> bool:
+    """Whether the model's vocabulary lacks more than half of the words: what is left says little of the text."""
+    proper = [word for word in words if word.is_word]
+    return 2 * sum(not word.is_known for word in proper) > len(proper)
+
+
+def _number_occurrences(words: Sequence[Word]) -> tuple[Word, ...]:
+    spellings = Counter(word.text for word in words if word.is_word)
+    seen: Counter[str] = Counter()
+    numbered = []
+    for word in words:
+        seen[word.text.casefold()] += 1
+        again = word.is_word and spellings[word.text] > 1
+        numbered.append(replace(word, occurrence=seen[word.text.casefold()]) if again else word)
+    return tuple(numbered)
+
+
+def _make_word(tokens: Tokens, pieces: list[int], is_word: bool) -> Word:
+    start, end = tokens.spans[pieces[0]][0], tokens.spans[pieces[-1]][1]
+    text = tokens.text[start:end] if start < end else tokens.pieces[pieces[0]]
+    return Word(text, tuple(pieces), is_word, is_known=not any(map(tokens.is_unknown, pieces)))
+
+
+def _char_to_word(text: str) -> list[int | None]:
+    """For each character, the number of the word it belongs to, or None outside words."""
+    owner: list[int | None] = []
+    current, inside = -1, False
+    for place, character in enumerate(text):
+        if _is_ideograph(character):
+            current, inside = current + 1, False
+            owner.append(current)
+        elif _is_letter(character):
+            current = current if inside else current + 1
+            inside = True
+            owner.append(current)
+        elif inside and character in _JOINERS and _is_letter_at(text, place + 1):
+            owner.append(current)
+        else:
+            inside = False
+            owner.append(None)
+    return owner
+
+
+def _is_letter(character: str) -> bool:
+    # L, N, M: letters, digits, and the marks that Arabic, Hebrew and Indic scripts put on letters.
+    return unicodedata.category(character)[0] in "LNM" or character == "_"
+
+
+def _is_ideograph(character: str) -> bool:
+    return unicodedata.name(character, "").startswith(_IDEOGRAPHS)
+
+
+def _is_letter_at(text: str, place: int) -> bool:
+    return place < len(text) and _is_letter(text[place]) and not _is_ideograph(text[place])

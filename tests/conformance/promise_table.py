@@ -1,0 +1,84 @@
+"""The page of what was proved, made from the claims: ``pytest tests/conformance --write-table docs/conformance.md``."""
+
+from collections.abc import Sequence
+from functools import cache
+
+from conformance.calls import build_mechanism, make_tensors
+from conformance.claims import Claim
+from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase
+from regard.kernels.request import Request
+
+PROMISE_MEANINGS = {
+    "hidden": "What the mask forbids has no influence: not one bit of the output or of a gradient changes, and its own "
+    "gradient is exactly 0, whatever it holds: another number, the largest of the dtype, NaN, Inf or -Inf.",
+    "empty rows": "A query that may attend to nothing gives exactly 0, and gradients of exactly 0.",
+    "refusals": "What cannot be computed exactly is refused, and the message says what was wrong, what was expected, "
+    "what was got and what to do.",
+    "determinism": "The same inputs give the same bits, forward and backward, when called again; in `native` with any "
+    "number of threads.",
+    "agreement": "Output and gradients agree with an oracle: NumPy, float64, written from the paper, sharing no code.",
+    "statistics": "What `observe` reports (entropy, received weight, largest weights, rows, log-sum-exp) agrees with "
+    "the oracle.",
+}
+WITHOUT_MASKS = ("refusals",)
+
+INTRODUCTION = """\
+# What was proved
+
+This page is written by the test suite, and a test fails when it is out of date. To prove it all again:
+`make conformance`. Each dtype in a line of the table is one test. It tries every mask of the list below that the
+mechanism does not refuse, at these {layouts} layouts (determinism at the last of them):
+
+{sizes}
+
+{meanings}
+
+Not promised:
+
+- `sdpa` and `flex` on a GPU multiply weights of 0 with values. There the first promise holds for numbers that
+  cannot overflow a score, and for keys that are hidden from every query (padding). NaN or Inf in a key that only
+  some queries may see can reach the others. On a CPU it holds for `sdpa` too.
+- `flex` needs a GPU. Its lines are run by `pytest -m gpu` on a machine that has one, and are not in this table.
+- The same bits on another machine or with another version of torch; or with another number of threads, where the line
+  is not one of `native`.
+- Dropout draws random numbers: the same seed is needed for the same bits.
+
+How close is close is said, and derived from the dtypes, in `tests/conformance/test_agreement.py`.
+"""
+
+
+@cache
+def list_refused_masks(name: str) -> list[str]:
+    """The masks that a mechanism refuses at every layout."""
+    claim = Claim("", name, "its own", "float32")
+    return [trial.name for trial in MASK_CASES if all(_is_refused(claim, at, trial) for at in LAYOUTS)]
+
+
+def _is_refused(claim: Claim, at: Layout, trial: MaskCase) -> bool:
+    mechanism, given = build_mechanism(claim, at), make_tensors(claim, at)
+    return mechanism.refuses(Request(*given.values(), trial.mask(at), None, mechanism.scale)) is not None
+
+
+def render_page(claims: Sequence[Claim]) -> str:
+    """The page, in Markdown."""
+    sizes = "\n".join(
+        f"- batch {at.batch}, {at.heads} heads over {at.key_heads} of keys, {at.queries} queries, {at.keys} keys, "
+        f"head_dim {at.head_dim}, value_dim {at.value_dim}"
+        for at in LAYOUTS
+    )
+    meanings = "\n".join(f"- **{promise}**: {meaning}" for promise, meaning in PROMISE_MEANINGS.items())
+    lines = [INTRODUCTION.format(layouts=len(LAYOUTS), sizes=sizes, meanings=meanings)]
+    lines += ["| promise | mechanism | impl | dtypes | masks |", "| --- | --- | --- | --- | --- |"]
+    grouped: dict[tuple[str, str, str], list[str]] = {}
+    for claim in claims:
+        grouped.setdefault(claim[:3], []).append(claim.dtype)
+    for (promise, mechanism, impl), dtypes in grouped.items():
+        kept = str(len(MASK_CASES) - len(list_refused_masks(mechanism)))
+        one = "- | -" if promise in WITHOUT_MASKS else f"{', '.join(dtypes)} | {kept}"
+        lines.append(f"| {promise} | `{mechanism}` | {impl} | {one} |")
+    for mechanism in dict.fromkeys(claim.mechanism for claim in claims):
+        if refused := list_refused_masks(mechanism):
+            names = "; ".join(f"`{name}`" for name in refused)
+            lines += ["", f"`{mechanism}` has no form for these masks, and refuses them in its own words: {names}."]
+    lines += ["", "The masks: " + "; ".join(f"`{trial.name}`" for trial in MASK_CASES) + ".", ""]
+    return "\n".join(lines)

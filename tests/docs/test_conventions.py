@@ -1,0 +1,162 @@
+"""The habits that CONTRIBUTING.md asks for and a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs.pages import ROOT, page_name
+
+SOURCE = ROOT / "src" / "regard"
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# Each place may import from itself and from those before it.
+IMPORT_ORDER = (
+    "errors",
+    "atomic_write",
+    "arguments",
+    "arrays",
+    "tensors",
+    "interleaved_timing",
+    "contract",
+    "masks",
+    "positions",
+    "kernels",
+    "validation",
+    "attention",
+    "observe",
+    "mechanisms",
+    "catalogue",
+    "layers",
+    "record",
+    "text",
+    "models",
+    "search",
+    "translation",
+    "view",
+    "train",
+    "tasks",
+    "cli",
+    "__main__",
+)
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
+OPTIONAL = (
+    "huggingface_hub",
+    "pyarrow",
+    "transformers",
+    "sentence_transformers",
+    "matplotlib",
+    "accelerate",
+    "sacrebleu",
+    "sentencepiece",
+    "tensorboard",
+    "babel",
+    "ctranslate2",
+)
+
+
+def area_of_module(module: Path) -> str:
+    return module.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imported_areas(module: Path) -> set[str]:
+    """The places of regard that a module imports from, wherever in the file the import stands."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{page_name(module)}: imports are absolute"
+            inner = [f"{node.module}.{one.name}" for one in node.names] if node.module == "regard" else [node.module]
+            names += [one for one in inner if one]
+        elif isinstance(node, ast.Import):
+            names += [one.name for one in node.names]
+    return {parts[1] for parts in (one.split(".") for one in names) if parts[0] == "regard" and len(parts) > 1}
+
+
+def test_every_place_has_its_rank():
+    assert {area_of_module(module) for module in MODULES} - {"__init__"} <= set(IMPORT_ORDER)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=page_name)
+def test_imports_run_one_way(module):
+    if module == SOURCE / "__init__.py":
+        return
+    rank = IMPORT_ORDER.index(area_of_module(module))
+    later = [place for place in imported_areas(module) if place in IMPORT_ORDER and IMPORT_ORDER.index(place) > rank]
+    assert not later
+
+
+def test_training_knows_no_task():
+    """What a task is about stays in its folder of tasks/; of text, training takes how files are written."""
+    modules = sorted((SOURCE / "train").glob("*.py"))
+    assert len(modules) > 10
+    for module in modules:
+        assert not imported_areas(module) & {"search", "translation", "tasks"}, page_name(module)
+        inner = set(re.findall(r"regard\.text\.?(\w*)", module.read_text(encoding="utf-8")))
+        assert not inner, page_name(module)
+
+
+def test_implementations_do_not_import_one_another():
+    doors = {"reference", "native", "sdpa", "flex"}
+    for door in doors:
+        text = (SOURCE / "kernels" / "implementations" / f"{door}.py").read_text(encoding="utf-8")
+        for other in doors - {door}:
+            assert f"implementations.{other}" not in text
+
+
+def test_oracles_import_nothing_of_the_package():
+    for oracle in (ROOT / "tests" / "oracles").glob("[!t]*.py"):
+        assert not re.search(
+            r"^\s*(?:import|from) (?:regard|torch)\b", oracle.read_text(encoding="utf-8"), re.MULTILINE
+        )
+
+
+def test_a_file_names_an_idea():
+    for folder in ("src", "tests", "examples", "benchmarks", "docs"):
+        for file in (ROOT / folder).rglob("*.py"):
+            assert not {file.stem, file.parent.name} & FORBIDDEN_NAMES, page_name(file)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=page_name)
+def test_every_file_says_what_it_is(module):
+    assert ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
+
+
+def test_nothing_is_unpickled():
+    for module in MODULES:
+        text = module.read_text(encoding="utf-8")
+        assert not re.search(r"^\s*(?:import|from) (?:pickle|dill|joblib)\b|torch\.load\(", text, re.MULTILINE), module
+
+
+WATCH = """
+import sys
+touched = []
+def hook(event, arguments):
+    if event.startswith("socket.connect") or event.startswith("socket.getaddrinfo") or event == "urllib.Request":
+        touched.append((event, arguments))
+    if event == "open":
+        path, mode, flags = arguments
+        if isinstance(mode, str) and set(mode) & set("wax+") and not str(path).startswith("/dev/"):
+            touched.append((event, path))
+    if event in ("os.mkdir", "os.remove", "os.rename"):
+        touched.append((event, arguments))
+sys.addaudithook(hook)
+import regard
+print(repr(touched))
+print(repr([name for name in {optional!r} if name in sys.modules]))
+"""
+
+
+def test_importing_regard_touches_no_network_no_file_and_no_optional_package(tmp_path):
+    program = WATCH.replace("{optional!r}", repr(OPTIONAL))
+    run = [sys.executable, "-B", "-W", "error", "-c", program]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    touched, optional = done.stdout.splitlines()
+    assert touched == "[]"
+    assert optional == "[]"
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,33 @@
+"""The promises of the catalogue on a device of their own, where no kernels of regard's are; each mask at one layout."""
+
+from __future__ import annotations
+
+import pytest
+
+from conformance import calls, test_agreement, test_empty_rows, test_statistics
+from conformance.claim_cases import ClaimCase, sample_groups
+from conformance.claims import PORTABLE_CLAIMS
+from conformance.mask_cases import LAYOUTS
+from fake_device.device import DEVICE
+
+PROOFS = {
+    "agreement": test_agreement.test_agrees_with_the_oracle,
+    "empty rows": test_empty_rows.test_a_query_that_sees_nothing_gives_nothing,
+    "statistics": test_statistics.test_statistics_are_those_of_the_oracle,
+}
+DEVICE_CLAIMS = [
+    claim
+    for claim in PORTABLE_CLAIMS
+    if claim.promise in PROOFS and claim.impl != "native" and claim.dtype == "float32"
+]
+CASES = [
+    ClaimCase(claim, number, sample_groups(claim, number, LAYOUTS), everything=False)
+    for number, claim in enumerate(DEVICE_CLAIMS)
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case.claim))
+def test_a_promise_holds_elsewhere(case: ClaimCase, without_shape_checks, record_proof, monkeypatch) -> None:
+    monkeypatch.setattr(calls, "device_of", lambda claim: DEVICE)
+    more = (monkeypatch,) if case.claim.promise == "statistics" else ()
+    PROOFS[case.claim.promise](case, None, *more, record_proof)

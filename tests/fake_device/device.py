@@ -1,0 +1,185 @@
+"""A device that is not there: tensors that say they lie on it, and are computed by the CPU.
+
+As on a GPU, a tensor that lies there does not go together with one that lies on the CPU, but for numbers without a
+dimension, for indices, and to be copied. So code that forgets to bring a tensor to its model's device fails here as it
+fails there. To import this module makes the device, for the whole process: torch calls it by the name ``fake_device``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils import backend_registration
+from torch.utils._pytree import tree_flatten, tree_map
+
+
+class _BackendModule(backend_registration._DummyBackendModule):
+    """What torch asks of ``torch.fake_device``; random numbers are the CPU's."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16]
+
+    def get_rng_state(self, device: Any = None) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def set_rng_state(self, state: torch.Tensor, device: Any = None) -> None:
+        torch.set_rng_state(state)
+
+
+backend_registration._setup_privateuseone_for_python_backend("fake_device", backend_module=_BackendModule())
+DEVICE = torch.device("fake_device:0")
+_aten = torch.ops.aten
+_COPY_OPERATIONS = (_aten._to_copy.default, _aten.copy_.default)
+_MIXED_DEVICE_OPERATIONS = (
+    _aten.index.Tensor,
+    _aten.index_put.default,
+    _aten.index_put_.default,
+    _aten._index_put_impl_.default,
+    _aten._pack_padded_sequence.default,
+)
+"""What takes indices, or lengths, from the CPU for a tensor of any device."""
+
+
+class DeviceTensor(torch.Tensor):
+    """A tensor of the device; ``here`` is where it really is."""
+
+    cpu_tensor: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, here: torch.Tensor) -> DeviceTensor:
+        made: DeviceTensor = torch.Tensor._make_wrapper_subclass(
+            cls, here.shape, strides=here.stride(), dtype=here.dtype, device=DEVICE
+        )
+        made.here = here
+        return made
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"There({self.here})"
+
+    def tolist(self) -> Any:
+        return self.here.tolist()
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _run_on_cpu(function, args, kwargs or {})
+
+
+def _run_on_cpu(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The operation, by the CPU; its tensors are there, unless it was asked to bring them here."""
+    if function not in _COPY_OPERATIONS:
+        _check_same_device(function, args, kwargs)
+    wanted = torch.device(kwargs["device"]) if kwargs.get("device") is not None else DEVICE
+    asked = kwargs | ({"device": torch.device("cpu")} if kwargs.get("device") is not None else {})
+    computed = _FUSED_CELLS.get(function, function)(*tree_map(_to_cpu, args), **tree_map(_to_cpu, asked))
+    if function is _aten._pack_padded_sequence.default:
+        return _to_device(computed[0]), computed[1]  # how many rows go on with each step is for the CPU to know
+    if function._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
+        return args[0]
+    return tree_map(_to_device, computed) if wanted.type == DEVICE.type else computed
+
+
+def _check_same_device(function: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """Raise RuntimeError for tensors of two devices."""
+    if function in _MIXED_DEVICE_OPERATIONS and isinstance(args[0], DeviceTensor):
+        return
+    tensors = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, torch.Tensor) and one.dim()]
+    if len({isinstance(one, DeviceTensor) for one in tensors}) > 1:
+        raise RuntimeError(f"{function} of tensors on the CPU and on the device: {[type(one) for one in tensors]}")
+
+
+def _to_cpu(one: Any) -> Any:
+    return one.here if isinstance(one, DeviceTensor) else one
+
+
+def _to_device(one: Any) -> Any:
+    return DeviceTensor(one) if isinstance(one, torch.Tensor) and not isinstance(one, DeviceTensor) else one
+
+
+def _gru_cell(inputs: Any, states: Any, state: Any, input_bias: Any = None, state_bias: Any = None) -> tuple[Any, Any]:
+    """(h', what the backward pass needs), of the products with the weights."""
+    reset, update, new = (inputs if input_bias is None else inputs + input_bias).chunk(3, -1)
+    reset_state, update_state, new_state = (states if state_bias is None else states + state_bias).chunk(3, -1)
+    reset, update = torch.sigmoid(reset + reset_state), torch.sigmoid(update + update_state)
+    new = torch.tanh(new + reset * new_state)
+    return new + update * (state - new), torch.cat([reset, update, new, state, new_state], dim=-1)
+
+
+def _gru_cell_backward(gradient: Any, kept: Any, has_bias: bool) -> tuple[Any, ...]:
+    """The gradients of the products, of h, and of the biases."""
+    reset, update, new, state, new_state = kept.chunk(5, -1)
+    of_new = gradient * (1 - update) * (1 - new * new)
+    of_update = gradient * (state - new) * update * (1 - update)
+    of_reset = of_new * new_state * reset * (1 - reset)
+    of_inputs = torch.cat([of_reset, of_update, of_new], dim=-1)
+    of_states = torch.cat([of_reset, of_update, of_new * reset], dim=-1)
+    biases = (of_inputs.sum(0), of_states.sum(0)) if has_bias else (None, None)
+    return of_inputs, of_states, gradient * update, *biases
+
+
+def _lstm_cell(inputs: Any, states: Any, cell: Any, input_bias: Any = None, state_bias: Any = None) -> tuple[Any, ...]:
+    """(h', c', what a backward pass would need: nothing here), of the products with the weights."""
+    sums = inputs + states + (0 if input_bias is None else input_bias) + (0 if state_bias is None else state_bias)
+    let_in, forget, drawn, let_out = sums.chunk(4, -1)
+    kept = torch.sigmoid(forget) * cell + torch.sigmoid(let_in) * torch.tanh(drawn)
+    return torch.sigmoid(let_out) * torch.tanh(kept), kept, cell.new_empty(0)
+
+
+_FUSED_CELLS = {
+    _aten._thnn_fused_gru_cell.default: _gru_cell,
+    _aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
+    _aten._thnn_fused_lstm_cell.default: _lstm_cell,
+}
+"""What torch asks of every device but the CPU, and has nothing for on the CPU."""
+
+
+def _factory_operations() -> Iterator[tuple[str, Any]]:
+    """The operations that make tensors out of none."""
+    for name in torch._C._dispatch_get_all_op_names():
+        if not name.startswith("aten::"):
+            continue
+        packet, _, overload = name.removeprefix("aten::").partition(".")
+        try:
+            operation = getattr(getattr(_aten, packet), overload or "default")
+        except (AttributeError, RuntimeError):  # of other languages only
+            continue
+        given = operation._schema.arguments
+        makes = any("Tensor" in str(one.type) for one in operation._schema.returns)
+        if makes and any(one.name == "device" for one in given) and not any("Tensor" in str(one.type) for one in given):
+            yield packet + (f".{overload}" if overload else ""), operation
+
+
+def _make_factory(operation: Any) -> Any:
+    return lambda *args, **kwargs: DeviceTensor(operation(*args, **(kwargs | {"device": torch.device("cpu")})))
+
+
+def _keep_weights_tied(apply: Any) -> Any:
+    """nn.Module._apply; weights that are tied would come apart on their way to another class, were they not swapped.
+
+    To swap them everywhere is more than torch's own recurrent layers can do.
+    """
+
+    def applied(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+        before = torch.__future__.get_swap_module_params_on_conversion()
+        torch.__future__.set_swap_module_params_on_conversion(True)
+        try:
+            return apply(module, *args, **kwargs)
+        finally:
+            torch.__future__.set_swap_module_params_on_conversion(before)
+
+    return applied
+
+
+def _copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:
+    _to_cpu(target).copy_(_to_cpu(source))
+    return target
+
+
+_library = torch.library.Library("aten", "IMPL")
+for _name, _operation in _factory_operations():
+    _library.impl(_name, _make_factory(_operation), "PrivateUse1")
+_library.impl("_copy_from", _copy_from, "PrivateUse1")
+torch.nn.Module._apply = _keep_weights_tied(torch.nn.Module._apply)  # type: ignore[method-assign]

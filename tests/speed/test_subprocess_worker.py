@@ -1,0 +1,58 @@
+"""An object in a process of its own answers as it would here."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+
+import pytest
+
+from benchmarks.subprocess_worker import SubprocessWorker
+from regard.errors import MissingPackageError
+
+
+class Counter:
+    """Counts, fails and ends."""
+
+    def __init__(self, first: int) -> None:
+        if first < 0:
+            raise MissingPackageError("it is not installed", expected="it", do="install it")
+        self.number = first
+
+    def add(self) -> int:
+        self.number += 1
+        return self.number
+
+    def process(self) -> int:
+        return os.getpid()
+
+    def fail(self) -> float:
+        return self.number / 0
+
+    def end(self) -> None:
+        os._exit(3)
+
+
+def test_it_runs_elsewhere_and_remembers_and_its_process_ends_with_it() -> None:
+    before = set(multiprocessing.active_children())
+    counter = SubprocessWorker(Counter, 5)
+    (process,) = set(multiprocessing.active_children()) - before
+    assert counter.call("process") == process.pid != os.getpid()
+    assert [counter.call("add") for _ in range(3)] == [6, 7, 8]
+    del counter
+    process.join(20)
+    assert not process.is_alive()
+
+
+def test_a_refusal_is_passed_on() -> None:
+    with pytest.raises(NotImplementedError, match="it is not installed"):
+        SubprocessWorker(Counter, -1)
+
+
+@pytest.mark.slow  # as a refusal is
+@pytest.mark.parametrize(
+    ("method", "said"), [("fail", "ZeroDivisionError: division by zero"), ("end", "its process ended")]
+)
+def test_a_failure_is_passed_on(method: str, said: str) -> None:
+    with pytest.raises(RuntimeError, match=said):
+        SubprocessWorker(Counter, 5).call(method)

@@ -1,0 +1,102 @@
+"""Medians, ratios, promises and growth, by arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import formatting
+from benchmarks.case import Case, ScalingTarget, Suite
+from benchmarks.scaling import ScalingResult, growth_factor, judge_time_scaling
+from benchmarks.targets import Faster, MaxTimeRatio, ShareOfPeak
+from benchmarks.timing import Samples, time_interleaved
+
+OURS, THEIRS = Samples((1.0, 2.0, 3.0)), Samples((2.0, 6.0, 4.0))
+
+
+def test_samples_have_a_median_and_quartiles() -> None:
+    samples = Samples((5.0, 1.0, 2.0, 4.0, 3.0))
+    assert (samples.low, samples.median, samples.high) == (2.0, 3.0, 4.0)
+    assert (Samples((7.0,)).low, Samples((7.0,)).median) == (7.0, 7.0)
+
+
+def test_ratios_are_taken_within_rounds() -> None:
+    assert THEIRS.ratio_to(OURS).values == (2.0, 3.0, 4.0 / 3.0)
+
+
+def test_faster_compares_medians() -> None:
+    verdict = Faster("sdpa", 2.0).judge(OURS, {"sdpa": THEIRS}, {}, 1.0)
+    assert verdict is not None
+    assert (verdict.got, verdict.reached) == (2.0, True)
+    missed = Faster("sdpa", 2.1).judge(OURS, {"sdpa": THEIRS}, {}, 1.0)
+    assert missed is not None
+    assert not missed.reached
+    assert Faster("flex", 2.0).judge(OURS, {"sdpa": THEIRS}, {}, 1.0) is None
+
+
+def test_no_longer_is_the_other_way_round() -> None:
+    verdict = MaxTimeRatio("sdpa", 0.5).judge(OURS, {"sdpa": THEIRS}, {}, 1.0)
+    assert verdict is not None
+    assert (verdict.got, verdict.reached) == (0.5, True)
+
+
+def test_a_share_of_peak_is_work_over_time_over_peak() -> None:
+    peaks = {"multiply-add": Samples((10.0, 10.0, 20.0)), "read": Samples((1.0, 1.0, 1.0))}
+    verdict = ShareOfPeak(0.8).judge(OURS, {}, peaks, 18.0)
+    assert verdict is not None
+    assert (verdict.against, verdict.got, verdict.reached) == ("multiply-add", 0.9, True)
+    assert ShareOfPeak(0.8).judge(OURS, {}, {}, 18.0) is None
+
+
+def test_contestants_take_turns_and_the_order_turns_around() -> None:
+    order: list[str] = []
+    calls = {name: (lambda name=name: order.append(name)) for name in ("one", "two")}
+    times, rates = time_interleaved(calls, {"peak": lambda: 3.0}, seconds=0.0)
+    assert {len(one.values) for one in times.values()} == {3}
+    assert rates["peak"].values == (3.0, 3.0, 3.0)
+    turns = [name for name, before in zip(order, [None, *order], strict=False) if name != before]
+    assert turns[-4:] == ["one", "two", "one", "two"]  # one two, two one, one two: the same name twice is one turn
+
+
+@pytest.mark.parametrize(
+    ("peaks", "factor"), [([1e8, 2e8, 4e8], 1.0), ([1e8, 1.5e8, 2.6e8], 0.65), ([1e8, 4e8, 16e8], 4.0)]
+)
+def test_growth_is_held_against_that_of_length(peaks: list[float], factor: float) -> None:
+    assert growth_factor(peaks, (10, 20, 40)) == pytest.approx(factor)
+
+
+def make_suite(*lengths: int) -> Suite:
+    def nothing() -> None:
+        raise AssertionError("not prepared here")
+
+    cases = tuple(Case(f"case {length}", "", nothing, ("native",), length=length) for length in lengths)
+    return Suite("family", "Title", "Question?", cases)
+
+
+@pytest.mark.parametrize(("last", "linear"), [(8.0, True), (9.9, True), (10.1, False), (64.0, False)])
+def test_time_is_linear_where_it_grows_as_length_does(last: float, linear: bool) -> None:
+    growth = ScalingTarget("time", ("case 10", "case 80"))
+    grown = judge_time_scaling(growth, make_suite(10, 80), {"case 10": {"native": 1.0}, "case 80": {"native": last}})
+    assert grown is not None
+    assert grown.linear == {"native": linear}
+    assert judge_time_scaling(growth, make_suite(10, 80), {"case 10": {"native": 1.0}}) is None
+
+
+def test_numbers_are_said_with_three_digits() -> None:
+    assert formatting.seconds(0.0123456) == "12.3 ms"
+    assert formatting.seconds(1.999) == "2.00 s"
+    assert formatting.seconds(8.76e-5) == "87.6 µs"
+    assert formatting.rate(1234.5, "GFLOP/s") == "1,234 GFLOP/s"
+    assert (formatting.share(0.853), formatting.share(0.0123)) == ("85%", "1.23%")
+
+
+def test_growth_is_said_in_a_line() -> None:
+    grown = ScalingResult(
+        "memory", ("fp32 t5 2", "fp32 t5 4"), (2, 4), {"native": [1e6, 2e6]}, {}, {"native": True}, 1.25
+    )
+    assert formatting.scaling_lines(vars(grown)) == ["✓ memory of fp32 t5, regard: linear; 1 MB at 2, 2 MB at 4"]
+
+
+def test_a_busy_machine_is_said() -> None:
+    cases = [{"name": name, "peaks": {"read": {"rate": rate}}} for name, rate in (("a", 10.0), ("b", 9.5), ("c", 5.0))]
+    said = formatting.busy_warnings({"cases": cases})
+    assert said == ["The machine was busy with something else, since read was lower in c (50%)."]

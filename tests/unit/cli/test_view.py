@@ -1,0 +1,224 @@
+"""``regard view`` as a shell user meets it: the packaged model, good input and bad."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from click.testing import Result
+from typer.testing import CliRunner
+
+from regard import models
+from regard.cli import view
+from regard.errors import CheckpointError, DataError, OptionError, OutputExistsError, RefusedError, RegardError
+from regard.models import load
+from small_translators import SOURCE, TARGET, recurrent, transformer
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture(scope="module")
+def load_once() -> Callable[..., Any]:
+    """As ``load``, and what was loaded before is given again: most of these tests' time would go there."""
+    return cache(load)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load_once: Callable[..., Any]) -> Run:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "load", load_once)
+    app = typer.Typer()
+    app.callback()(lambda: None)
+    view.register(app)
+    return lambda *arguments: CliRunner(env={"COLUMNS": "100"}).invoke(app, ["view", *arguments])
+
+
+def refused(run: Run, kind: type[RegardError], *arguments: str) -> str:
+    result = run(*arguments)
+    assert isinstance(result.exception, kind), result.output
+    return str(result.exception)
+
+
+def test_help_has_examples(run: Run) -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "Examples" in result.output
+
+
+def test_prints_the_finding_and_writes_the_page(run: Run, tmp_path: Path) -> None:
+    result = run("The animal didn't cross the street because it was too tired.", "-o", "attention.html")
+    assert result.exit_code == 0, result.exception
+    row = next(line.split() for line in result.output.splitlines() if line.startswith("it "))
+    assert row[:4] == ["it", "animal", "67.7", "%"]
+    assert row[-2:] == ["3", "1"]
+    assert any(line.startswith("it → animal") and "67.3 % in 5·11" in line for line in result.output.splitlines())
+    assert "attention.html" in result.output
+    assert (tmp_path / "attention.html").stat().st_size < 1_000_000
+
+
+def test_without_out_it_says_how_to_get_a_page(run: Run, tmp_path: Path) -> None:
+    result = run("I ate an apple.", "Apple released a new phone.")
+    assert result.exit_code == 0, result.exception
+    assert "add: -o attention.html" in result.output
+    assert list(tmp_path.iterdir()) == []
+    row = next(line.split() for line in result.output.splitlines() if line.startswith("apple  1, 2"))
+    expected = [0.95, 0.81, 0.76, 0.73, 0.77, 0.79, 0.70]
+    assert [float(cosine) for cosine in row[3:]] == pytest.approx(expected, abs=0.0051)
+
+
+def test_a_file_of_texts(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_bytes("\ufeffFirst line here.\r\n\nZweite Zeile dort.\n".encode())
+    result = run("--data", "texts.txt")
+    assert result.exit_code == 0, result.exception
+    assert "1. First line here." in result.output
+    assert "2. Zweite Zeile dort." in result.output
+
+
+@pytest.mark.slow
+def test_a_long_text_is_cut_only_when_asked(run: Run, tmp_path: Path) -> None:
+    long = "word " * 600
+    message = refused(run, DataError, long)
+    assert "602 tokens" in message
+    assert "512" in message
+    assert "--truncate" in message
+    result = run(long, "--truncate", "-o", "cut.html")
+    assert result.exit_code == 0, result.exception
+    assert "left out the last 90" in result.output
+    assert '"dropped":90' in (tmp_path / "cut.html").read_text("utf-8")
+
+
+def test_an_existing_page_is_refused_before_the_model_is_loaded(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("precious")
+    message = refused(run, OutputExistsError, "hi there", "-o", "page.html", "--model", "no such model")
+    assert "--overwrite" in message
+    assert (tmp_path / "page.html").read_text() == "precious"
+    assert run("hi there", "-o", "page.html", "--overwrite").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("texts", "hinted"),
+    [(("The", "animal", "is"), True), (("The", "animal is"), False), (("The",), False), (("猫が", "犬が"), False)],
+)
+def test_words_that_may_be_one_sentence(run: Run, texts: tuple[str, ...], hinted: bool) -> None:
+    result = run(*texts)
+    assert result.exit_code == 0, result.exception
+    assert ('Quote it: "The animal is"' in result.stderr) == hinted
+
+
+def test_what_cannot_be_viewed_is_refused(run: Run, tmp_path: Path) -> None:
+    assert "standard input is empty" in refused(run, DataError)
+    assert "text 2 is empty" in refused(run, DataError, "hi", " \n")
+    (tmp_path / "empty.txt").write_text("\n\n")
+    assert "only blank lines" in refused(run, DataError, "--data", "empty.txt")
+    (tmp_path / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
+    assert "line 2 of latin.txt is not UTF-8" in refused(run, DataError, "--data", "latin.txt")
+    assert "cannot read none.txt" in refused(run, DataError, "--data", "none.txt")
+    assert "does not exist" in refused(run, OptionError, "hi", "-o", "none/page.html")
+
+
+@pytest.mark.parametrize("name", ["page.pdf", "page.PNG", "page", "page.html.txt"])
+def test_a_page_is_called_what_it_is(run: Run, tmp_path: Path, name: str) -> None:
+    message = refused(run, OptionError, "hi", "-o", name, "--model", "none")
+    assert "the page is HTML" in message
+    assert f"name it {Path(name).stem}.html" in message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_text_of_no_words_is_shown_too(run: Run) -> None:
+    result = run("?!", "-o", "marks.html")
+    assert result.exit_code == 0, result.exception
+    assert "no two words" in result.output
+
+
+def test_how_far_it_is_is_shown(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+
+    @contextmanager
+    def counting(total: int, things: str) -> Iterator[Callable[[int], None]]:
+        told.append((total, things))
+        yield told.append
+
+    @contextmanager
+    def working(what: str) -> Iterator[None]:
+        told.append(what)
+        yield
+
+    monkeypatch.setattr(view, "count_progress", counting)
+    monkeypatch.setattr(view, "indeterminate_progress", working)
+    assert run("one", "two", "three", "-o", "page.html").exit_code == 0
+    assert told == [(3, "texts"), 1, 2, 3, "writing the page"]
+
+
+def test_of_unknown_words_no_finding_is_shown(run: Run, tmp_path: Path) -> None:
+    result = run("苹果很贵, he said.", "-o", "unknown.html")
+    assert result.exit_code == 0, result.exception
+    assert "4 of 6 words are not in this model's vocabulary" in result.output
+    assert "multilingual" in result.output
+    assert "attends to" not in result.output
+    assert '"advice":"Use a model' in (tmp_path / "unknown.html").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the folders of three translators: one with attention, one that reads 13 tokens, one without."""
+    folder = tmp_path_factory.mktemp("translators")
+    transformer().model.save(folder / "whole")
+    transformer(position="learned", length=13).model.save(folder / "short")
+    recurrent("none").model.save(folder / "blind")
+    return folder
+
+
+def test_a_translation_that_is_given(run: Run, tmp_path: Path, translators: Path) -> None:
+    result = run(str(translators / "whole"), "--source", SOURCE, "--target", TARGET, "-o", "pair.html")
+    assert result.exit_code == 0, result.exception
+    lines = result.output.splitlines()
+    assert lines[:2] == [SOURCE, f"→ {TARGET}  (as given)"]
+    aligned = transformer().aligned_pair(SOURCE, TARGET)
+    for row, (written, weights) in enumerate(zip(aligned.target_words, aligned.weights, strict=True), start=3):
+        first = int(weights.argmax())
+        assert lines[row].split()[:3] == [written, aligned.source_words[first], f"{100 * float(weights[first]):.1f}"]
+    assert "Source at itself" in lines
+    assert "Target at itself" in lines
+    assert '"forced":true' in (tmp_path / "pair.html").read_text("utf-8")
+
+
+def test_a_translation_of_the_models_own(run: Run, tmp_path: Path, translators: Path) -> None:
+    result = run("--model", str(translators / "whole"), "--source", SOURCE, "--source", "Hunde.", "-o", "pairs.html")
+    assert result.exit_code == 0, result.exception
+    found = transformer().translate([SOURCE, "Hunde."])
+    for number, one in enumerate(found, start=1):
+        at = result.output.splitlines().index(f"{number}. {one.source}")
+        assert result.output.splitlines()[at + 1] == f"→ {one.text}".rstrip()
+    page = (tmp_path / "pairs.html").read_text("utf-8")
+    assert page.count('"forced":false') == 2
+    assert page.count('"kind":"alignment"') == 2
+
+
+def test_what_goes_wrong_with_a_translator_says_what_to_do(run: Run, translators: Path) -> None:
+    whole = str(translators / "whole")
+    assert "no such folder" in refused(run, CheckpointError, str(translators / "none"), "--source", SOURCE)
+    assert 'regard view "..." --model minilm' in refused(run, OptionError, "minilm", "--source", SOURCE)
+    for arguments in ((SOURCE, "--model", whole), (whole,)):
+        assert f'regard view {whole} --source "..."' in refused(run, OptionError, *arguments)
+    assert "--source is empty" in refused(run, DataError, whole, "--source", " ")
+    assert "--target is empty" in refused(run, DataError, whole, "--source", SOURCE, "--target", "")
+    assert "1 of --source, 2 of --target" in refused(
+        run, OptionError, whole, "--source", "a", "--target", "b", "--target", "c"
+    )
+    assert 'add --source "..."' in refused(run, OptionError, whole, "--target", TARGET)
+    assert "the folder of one translator" in refused(run, OptionError, "--source", SOURCE)
+    assert "quote a sentence" in refused(run, OptionError, whole, "--source", "Ein", "Hund")
+    assert "--data does not go with --source" in refused(run, OptionError, whole, "--source", "a", "--data", "b.txt")
+
+
+def test_what_a_translator_cannot_show_is_refused(run: Run, translators: Path) -> None:
+    short = str(translators / "short")
+    pairs = ("--source", "Hund", "--target", "dog", "--source", SOURCE * 3, "--target", "dog")
+    message = refused(run, DataError, short, *pairs)
+    assert "source 2 is too long for the model" in message
+    assert "at most 12 subwords" in message
+    assert "the target is too long" in refused(run, DataError, short, "--source", "Hund", "--target", TARGET * 3)
+    assert "without attention" in refused(run, RefusedError, str(translators / "blind"), "--source", SOURCE)

@@ -1,0 +1,232 @@
+"""FlexAttention's terms, uncompiled on a CPU, against the reference; and compiled where a GPU is at hand."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import flex_attention
+from torch.testing import assert_close
+
+import regard
+from regard import masks, positions
+from regard.errors import RefusedError
+from regard.kernels.implementations.flex import ATTENTION, make_block_mask, run_flex_attention
+from regard.kernels.request import Request
+
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
+
+BATCH, HEADS, DIM = 2, 3, 8
+
+
+def tensors(queries, keys, key_heads=HEADS, heads=HEADS, value_dim=DIM):
+    """In float32, the widest that FlexAttention has."""
+    query = torch.randn(BATCH, heads, queries, DIM)
+    return query, torch.randn(BATCH, key_heads, keys, DIM), torch.randn(BATCH, key_heads, keys, value_dim)
+
+
+def run_kernel(kernel, query, key, value, mask=None, bias=None, scale=None):
+    return run_flex_attention(Request(query, key, value, mask, bias, DIM**-0.5 if scale is None else scale), kernel)
+
+
+@pytest.fixture
+def uncompiled(flex_attention):
+    return partial(run_kernel, flex_attention)
+
+
+def per_head(queries, keys):
+    return masks.keep(torch.rand(1, HEADS, queries, keys) < 0.5)
+
+
+def per_batch(queries, keys):
+    return masks.keep(torch.rand(BATCH, 1, queries, keys) < 0.5)
+
+
+MASKS = {
+    "none": lambda queries, keys: None,
+    "causal": lambda queries, keys: masks.causal(),
+    "causal from the start": lambda queries, keys: masks.causal(align="start"),
+    "window": lambda queries, keys: masks.window(3, 2),
+    "padding": lambda queries, keys: masks.padding([keys, keys // 2]),
+    "all hidden": lambda queries, keys: masks.padding([keys, 0]),
+    "joined": lambda queries, keys: masks.causal() & (masks.window(5, 0) | masks.global_tokens([1])),
+    "not": lambda queries, keys: ~masks.causal() | masks.padding([keys // 3, 1], side="left"),
+    "documents": lambda queries, keys: masks.documents(
+        torch.arange(BATCH * keys).view(BATCH, keys) // 5,
+        query_ids=torch.arange(BATCH * queries).view(BATCH, queries) // 3,
+    ),
+    "by batch": per_batch,
+    "by head": per_head,
+    "by both": lambda queries, keys: per_batch(queries, keys) & per_head(queries, keys),
+}
+LENGTHS = [(5, 5), (7, 3), (127, 131), (131, 257)]  # a block has 128
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_masks(uncompiled, name):
+    for queries, keys in LENGTHS:
+        mask, given = MASKS[name](queries, keys), tensors(queries, keys)
+        wanted = regard.attention(*given, mask=mask, impl="reference")
+        assert_close(uncompiled(*given, mask=mask), wanted, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: None, lambda: torch.randn(1, HEADS, 5, 1), lambda: positions.ALiBi(HEADS)],
+    ids=["none", "tensor", "distance"],
+)
+def test_torchs_compiler_traces_the_rules(make):
+    """As it does in each call on a GPU: the rules of all kinds of masks, joined, and of each kind of bias."""
+    given, bias = tensors(5, 7), make()
+    rows = masks.causal() & masks.padding([7, 3]) | ~masks.window(1, 0)
+    drawn = masks.random_blocks(1, block=3) | masks.global_tokens([2])
+    mask = (rows | drawn) & MASKS["documents"](5, 7) | per_head(5, 7)
+    wanted = regard.attention(*given, mask=mask, bias=bias, impl="reference")
+    assert_close(run_kernel(flex_attention, *given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("key_heads", [1, 2])
+def test_grouped_queries_and_wider_values(uncompiled, key_heads):
+    given = tensors(5, 7, key_heads=key_heads, heads=6, value_dim=16)
+    for mask in (None, masks.causal(), masks.padding([7, 3]), masks.keep(torch.rand(1, 6, 5, 7) < 0.5)):
+        wanted = regard.attention(*given, mask=mask, impl="reference")
+        assert_close(uncompiled(*given, mask=mask), wanted, rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25, -0.5])
+def test_scale(uncompiled, scale):
+    given = tensors(5, 7)
+    assert_close(uncompiled(*given, scale=scale), regard.attention(*given, scale=scale, impl="reference"))
+
+
+@pytest.mark.parametrize("make", [lambda: positions.ALiBi(HEADS), lambda: positions.T5Buckets(HEADS)])
+def test_distances(uncompiled, make):
+    for queries, keys in LENGTHS[:3]:
+        bias, given = make(), tensors(queries, keys)
+        for mask in (None, masks.causal()):
+            wanted = regard.attention(*given, mask=mask, bias=bias, impl="reference")
+            with torch.no_grad():  # a CPU has no backward of FlexAttention
+                assert_close(uncompiled(*given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
+
+
+def test_one_slope_for_all_heads(uncompiled):
+    given, bias = tensors(5, 7), positions.ALiBi(1)
+    assert_close(uncompiled(*given, bias=bias), regard.attention(*given, bias=bias, impl="reference"))
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 1, 1, 1), (1, 1, 5, 7), (BATCH, 1, 1, 7), (1, HEADS, 5, 1), (BATCH, HEADS, 5, 7)]
+)
+def test_bias_tensors(uncompiled, shape):
+    given, bias = tensors(5, 7), torch.randn(shape)
+    for mask in (None, masks.window(2, 1)):
+        wanted = regard.attention(*given, mask=mask, bias=bias, impl="reference")
+        assert_close(uncompiled(*given, mask=mask, bias=bias), wanted, rtol=0, atol=2e-6)
+
+
+def test_a_bias_forbids_too(uncompiled):
+    given, bias = tensors(5, 7), torch.randn(1, HEADS, 5, 7)
+    bias[:, :, 1] = -torch.inf  # a row that may see nothing
+    bias[:, :, 2:, :3] = -torch.inf
+    output = uncompiled(*given, bias=bias)
+    assert_close(output, regard.attention(*given, bias=bias, impl="reference"), rtol=0, atol=2e-6)
+    assert output[:, :, 1].abs().max() == 0
+
+
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, 1e30])
+@pytest.mark.parametrize(
+    "mask",
+    [
+        masks.padding([7, 3]),
+        masks.padding([7, 3]) & masks.causal(),
+        masks.padding([7, 3]) & masks.keep(torch.ones(1, HEADS, 5, 7, dtype=torch.bool)),
+        masks.padding([7, 0]),
+    ],
+    ids=repr,
+)
+def test_keys_hidden_from_every_query(uncompiled, mask, poison):
+    query, key, value = tensors(5, 7)
+    clean = uncompiled(query, key, value, mask=mask)
+    for tensor in (key, value):
+        tensor[1, :, 3:] = poison
+    assert torch.equal(uncompiled(query, key, value, mask=mask), clean)
+
+
+def test_keys_hidden_from_the_whole_group(uncompiled):
+    query, key, value = tensors(5, 7, key_heads=2, heads=6)
+    allowed = torch.ones(1, 6, 5, 7, dtype=torch.bool)
+    allowed[0, :3, :, 4:] = False  # the first key head serves query heads 0 to 2
+    allowed[0, 4:, :, :2] = False  # and query head 3 still sees these of the second
+    mask = masks.keep(allowed)
+    clean = uncompiled(query, key, value, mask=mask)
+    key[:, 0, 4:] = value[:, 0, 4:] = torch.nan
+    assert torch.equal(uncompiled(query, key, value, mask=mask), clean)
+    assert_close(clean, regard.attention(query, key.nan_to_num(), value.nan_to_num(), mask=mask, impl="reference"))
+
+
+def test_blocks_follow_the_tiles():
+    def blocks(mask, queries, keys):
+        query, key, value = tensors(queries, keys)
+        return make_block_mask(Request(query, key, value, mask, None, 1.0))
+
+    causal = blocks(masks.causal(), 384, 384)
+    assert causal.kv_num_blocks.tolist() == [[[1, 1, 1]]]  # partial: the diagonal
+    assert causal.full_kv_num_blocks.tolist() == [[[0, 1, 2]]]
+    assert causal.full_kv_indices[0, 0, 2, :2].tolist() == [0, 1]
+    window = blocks(masks.window(1, 0), 384, 384)
+    assert (window.kv_num_blocks + window.full_kv_num_blocks).tolist() == [[[1, 2, 2]]]
+    assert blocks(masks.padding([384, 128]), 384, 384).full_kv_num_blocks.tolist() == [[[3] * 3], [[1] * 3]]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("options", [{}, {"dropout": 0.5}, {"bias": positions.ShawRelative(DIM)}], ids=repr)
+    def test_cpu(self, options):
+        given = tensors(5, 7)
+        with pytest.raises(RefusedError, match=r"(?s)'flex' refuses: flex runs on a CUDA GPU.*cpu.*impl=\"auto\""):
+            regard.attention(*given, impl="flex", **options)
+        assert "CUDA" in regard.why(*given, **options).reasons["flex"]
+
+    def test_observing(self):
+        with pytest.raises(RefusedError, match=r"(?s)'flex' refuses"):
+            regard.observe(*tensors(5, 7), impl="flex")
+
+    def test_masks_in_a_graph(self, monkeypatch):
+        """Of a GPU only the name is needed."""
+        request = SimpleNamespace(device=torch.device("cuda"), dropout=0.0, mask=masks.causal(), bias=None)
+        request.query, request.key, _ = tensors(5, 7)
+        assert ATTENTION.refuses(request) is None
+        monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+        assert "a map of tiles" in ATTENTION.refuses(request)
+        request.mask = None
+        assert ATTENTION.refuses(request) is None
+
+    @pytest.mark.gpu
+    def test_nothing_on_a_gpu(self):
+        for lengths in ((0, 5), (5, 0)):
+            with pytest.raises(RefusedError, match="at least one query and one key"):
+                regard.attention(*(tensor.cuda() for tensor in tensors(*lengths)), impl="flex")
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [
+            ({"dropout": 0.5}, "FlexAttention has no dropout"),
+            ({"dtype": torch.float64}, "FlexAttention has no float64"),
+            ({"bias": positions.ShawRelative(DIM)}, "FlexAttention takes a bias of the pair, and ShawRelative needs"),
+        ],
+        ids=str,
+    )
+    @pytest.mark.gpu
+    def test_on_a_gpu(self, options, reason):
+        options = dict(options)
+        dtype = options.pop("dtype", torch.float32)
+        given = [tensor.to("cuda", dtype) for tensor in tensors(5, 7)]
+        with pytest.raises(RefusedError, match=reason):
+            regard.attention(*given, impl="flex", **options)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MASKS)
+def test_compiled(name):
+    mask, given = MASKS[name](131, 257), [tensor.cuda() for tensor in tensors(131, 257)]
+    wanted = regard.attention(*given, mask=mask, impl="reference")
+    assert_close(regard.attention(*given, mask=mask, impl="flex"), wanted, rtol=0, atol=5e-3)  # TF32: 10 bits

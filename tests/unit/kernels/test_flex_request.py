@@ -1,0 +1,89 @@
+"""How a request is put into FlexAttention's terms, run uncompiled on a CPU against the reference."""
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import create_block_mask
+
+import regard
+from conformance.mask_cases import LAYOUTS, MASK_CASES
+from regard import masks, positions
+from regard.kernels.implementations.flex import make_block_mask, run_flex_attention
+from regard.validation import make_request
+
+pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+
+
+def tensors(at, learning: bool = False):
+    shapes = [
+        (at.batch, at.heads, at.queries, at.head_dim),
+        (at.batch, at.key_heads, at.keys, at.head_dim),
+        (at.batch, at.key_heads, at.keys, at.value_dim),
+    ]
+    return [torch.randn(shape, requires_grad=learning) for shape in shapes]
+
+
+@pytest.fixture
+def by_flex(flex_attention):
+    def computed(query, key, value, *, mask=None, bias=None, scale=None):
+        with torch.no_grad():  # it traces the rules, and a parameter among them warns
+            return run_flex_attention(
+                make_request(query, key, value, mask=mask, bias=bias, scale=scale), flex_attention
+            )
+
+    return computed
+
+
+@pytest.mark.parametrize(
+    "at",
+    [pytest.param(LAYOUTS[0], marks=pytest.mark.slow), pytest.param(LAYOUTS[1], marks=pytest.mark.slow), LAYOUTS[2]],
+    ids=["square", "decoding", "more queries"],
+)
+def test_every_mask(by_flex, at, without_shape_checks):
+    query, key, value = tensors(at)
+    for trial in MASK_CASES:
+        mask = trial.mask(at)
+        ours = by_flex(query, key, value, mask=mask)
+        theirs = regard.attention(query, key, value, mask=mask, impl="reference")
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6, msg=lambda text, name=trial.name: f"{name}: {text}")
+
+
+@pytest.mark.parametrize("at", LAYOUTS, ids=["square", "decoding", "more queries"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda at: torch.randn(1, at.heads, at.queries, at.keys),
+        lambda at: torch.randn(at.batch, 1, 1, at.keys),
+        lambda at: torch.randn(1, 1, at.queries, 1),
+        lambda at: positions.ALiBi(at.heads),
+        lambda at: positions.T5Buckets(at.heads, buckets=8, max_distance=11),
+        lambda at: positions.T5Buckets(1, buckets=8, max_distance=11),
+    ],
+    ids=["a matrix a head", "of keys", "of queries", "alibi", "t5", "t5 of one head"],
+)
+def test_every_bias(by_flex, at, make):
+    query, key, value = tensors(at)
+    bias, mask = make(at), masks.causal() | masks.global_tokens([0])
+    for scale in (None, 0.3):
+        ours = by_flex(query, key, value, mask=mask, bias=bias, scale=scale)
+        theirs = regard.attention(query, key, value, mask=mask, bias=bias, scale=scale, impl="reference")
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
+
+
+def test_padding_hides_anything(by_flex):
+    query, key, value = tensors(LAYOUTS[0])
+    mask = masks.padding([5, 3])
+    hidden = ~mask.dense(7, 7)[:, :, 0, :, None]
+    poisoned = [side.masked_fill(hidden, torch.nan) for side in (key, value)]
+    assert torch.equal(by_flex(query, *poisoned, mask=mask), by_flex(query, key, value, mask=mask))
+
+
+@pytest.mark.parametrize("length", [127, 128, 300])
+def test_the_block_mask_is_that_of_torch(length):
+    """The same tiles as FlexAttention finds by asking about every cell: none too many, none called full that is not."""
+    query = torch.randn(2, 3, length, 5)
+    mask = (masks.causal() & masks.window(130, 0) & masks.padding([length, 65])) | masks.global_tokens([7])
+    ours = make_block_mask(make_request(query, query, query, mask=mask, bias=None, scale=None))
+    theirs = create_block_mask(mask.mask_mod(length, length), 2, 1, length, length, device="cpu", BLOCK_SIZE=128)
+    assert torch.equal(ours.to_dense(), theirs.to_dense())
+    assert torch.equal(ours.full_kv_num_blocks, theirs.full_kv_num_blocks)
+    assert torch.equal(ours.kv_num_blocks, theirs.kv_num_blocks)

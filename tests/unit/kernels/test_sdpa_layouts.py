@@ -1,0 +1,145 @@
+"""Promise 1 in ``sdpa``, bit for bit, however tensors lie in memory: what is hidden may be NaN, Inf or huge."""
+
+import pytest
+import torch
+
+import regard
+from regard import masks
+from regard.kernels.implementations import same_layout
+
+HIDDEN = 5  # keys, the last ones
+SHAPES = [(2, 3, 13, 5), pytest.param((1, 2, 17, 16), marks=pytest.mark.slow)]
+
+
+def _fused_projection(tensor):
+    """A third of (batch, length, 3, heads, head_dim), as one projection gives queries, keys and values."""
+    whole = tensor.new_zeros(tensor.shape[0], tensor.shape[2], 3, tensor.shape[1], tensor.shape[3])
+    whole[:, :, 1] = tensor.transpose(1, 2)
+    return whole[:, :, 1].transpose(1, 2)
+
+
+def _beginning(tensor):
+    """Of memory for more tokens, as in a cache."""
+    return torch.nn.functional.pad(tensor, (0, 0, 0, 7))[:, :, : tensor.shape[2]]
+
+
+def _unaligned(tensor):
+    return torch.cat([tensor.new_zeros(1), tensor.flatten()])[1:].view(tensor.shape)
+
+
+def _amid_an_element(tensor):
+    """From a byte that is no multiple of an element's size, as ``frombuffer`` reads packed files."""
+    octets = bytearray(1) + bytearray(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+    return torch.frombuffer(octets, dtype=tensor.dtype, offset=1).view(tensor.shape)
+
+
+def _negated(tensor):
+    """What torch calls negative: it is to be negated when it is read."""
+    return torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
+
+
+LAYOUTS = {
+    "contiguous": torch.clone,
+    "by token": lambda tensor: tensor.transpose(1, 2).contiguous().transpose(1, 2),
+    "a fused projection": _fused_projection,
+    "a cache": _beginning,
+    "unaligned": _unaligned,
+    "amid an element": _amid_an_element,
+    "by element": lambda tensor: tensor.mT.contiguous().mT,
+    "every other element": lambda tensor: tensor.repeat_interleave(2, dim=-1)[..., ::2],
+    "expanded batch": lambda tensor: tensor[:1].clone().expand(tensor.shape),
+    "expanded heads": lambda tensor: tensor[:, :1].clone().expand(tensor.shape),
+    "negated": _negated,
+}
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+
+
+def _masks(batch, length):
+    padding = masks.padding([length - HIDDEN] * batch)
+    cells = torch.arange(length).expand(1, 1, length, length) < length - HIDDEN
+    return [padding, padding & masks.causal(), masks.keep(cells), masks.causal(), masks.window(3, 3)]
+
+
+IN_EACH_DTYPE = ("contiguous", "unaligned", "amid an element")  # by night all others too
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(
+    ("layout", "dtype"),
+    [
+        (layout, dtype)
+        if dtype == torch.float32 or layout in IN_EACH_DTYPE
+        else pytest.param(layout, dtype, marks=pytest.mark.slow)
+        for layout in LAYOUTS
+        for dtype in DTYPES
+        if layout != "negated" or dtype.itemsize > 2
+    ],
+)
+def test_what_is_hidden_changes_no_bit(layout, dtype, shape):
+    """Outputs of the rows that see none of it, and gradients of a loss over them."""
+    batch, _, length, _ = shape
+    for mask in _masks(batch, length):
+        sees = mask.dense(length, length)[..., -HIDDEN:].any(-1, keepdim=True).expand(batch, 1, length, 1)
+        clean = [torch.randn(shape, dtype=dtype) for _ in range(3)]
+        upstream = torch.randn(shape, dtype=dtype) * ~sees
+        results = []
+        for side, fill in ((1, 0.5), (1, torch.nan), (2, torch.inf), (1, torch.finfo(dtype).max)):
+            given = [tensor.clone() for tensor in clean]
+            given[side][:, :, -HIDDEN:] = fill
+            leaves = [LAYOUTS[layout](tensor).requires_grad_() for tensor in given]
+            output = regard.attention(*leaves, mask=mask, impl="sdpa")
+            gradients = torch.autograd.grad(output, leaves, upstream)
+            results.append([output.detach().masked_fill(sees, 0.0), *gradients])
+        for result in results[1:]:
+            assert all(torch.equal(one, other) for one, other in zip(results[0], result, strict=True)), mask
+
+
+def test_elements_that_share_memory():
+    """Overlapping windows of a signal: a NaN is in several tokens, and only those that hold it are wild."""
+    signal = torch.randn(2, 3, 17)
+    outputs = []
+    for fill in (0.0, torch.nan):
+        signal[:, :, 13:] = fill
+        windows = signal.unfold(2, 5, 1).detach().requires_grad_()  # 13 of them; the NaN is in those from 9 on
+        output = regard.attention(windows, windows, windows, mask=masks.causal(), impl="sdpa")[:, :, :9]
+        outputs.append((output, *torch.autograd.grad(output.sum(), windows)))
+    assert all(torch.equal(one, other) for one, other in zip(*outputs, strict=True))
+
+
+class TestCopies:
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_lie_as_the_tensor_does(self, layout):
+        tensor = LAYOUTS[layout](torch.randn(2, 3, 7, 5))
+        where = (tensor > 1).any(-1, keepdim=True)
+        copy = same_layout.zero_where(same_layout.copy_if_overlapping(tensor), where)
+        assert torch.equal(copy, tensor.masked_fill(where, 0.0))
+        if layout != "negated":
+            assert copy.stride() == tensor.stride()
+            assert copy.data_ptr() % 64 == tensor.data_ptr() % 64
+
+    @pytest.mark.parametrize("layout", LAYOUTS)
+    def test_are_differentiable_twice(self, layout):
+        tensor = LAYOUTS[layout](torch.randn(1, 2, 3, 2, dtype=torch.float64)).detach()
+        others = torch.randn(1, 2, 3, 2, dtype=torch.float64)
+        where = (tensor > 0).any(-1, keepdim=True)
+
+        def function(values, other):  # a leaf may not be expanded here: finite differences write into it
+            laid = LAYOUTS[layout](values)
+            return same_layout.replace_where(
+                same_layout.zero_where(laid.resolve_neg(), where).square(), where, other.sin()
+            )
+
+        values = tensor.contiguous().requires_grad_()
+        assert torch.autograd.gradcheck(function, (values, others.requires_grad_()))
+        assert torch.autograd.gradgradcheck(function, (values, others))
+
+    def test_of_one_number_that_gets_two_values(self):
+        tensor = torch.ones(1).expand(3)
+        assert same_layout.zero_where(tensor, torch.tensor([True, False, True])).tolist() == [0.0, 1.0, 0.0]
+
+    def test_an_expanded_leaf_has_a_gradient_for_each_element(self):
+        leaf = torch.ones(1, 1, 1, 2).expand(1, 3, 1, 2).requires_grad_()
+        upstream = torch.arange(6.0).view(1, 3, 1, 2)
+        where = torch.zeros(1, 3, 1, 1, dtype=torch.bool)
+        (gradient,) = torch.autograd.grad(same_layout.zero_where(leaf, where), leaf, upstream)
+        assert torch.equal(gradient, upstream)

@@ -1,0 +1,476 @@
+"""A linear layer with its activation: against float64, and when the short way is taken and when it must not be.
+
+In training too. A product of two matrices whose sums have K terms is off by at most (K + 4) eps times the product of
+their absolute values: Higham 2002, "Accuracy and stability of numerical algorithms", section 3.5.
+"""
+
+import copy
+import io
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.nn.utils import parametrize
+from torch.utils.checkpoint import checkpoint
+
+from regard.layers import projection
+from regard.layers.projection import ACTIVATIONS, linear_activation
+
+ROWS, SMALLER, LARGER = 17, 359, 367
+"""Prime, and large enough for the short way."""
+MANY = 89
+"""Rows that are enough for it in training."""
+
+FORMULAS = {
+    "identity": lambda x: x,
+    "relu": lambda x: x.clamp(min=0),
+    "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / 2**0.5)),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))),
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+    "sigmoid": lambda x: 1 / (1 + torch.exp(-x)),
+    "relu_squared": lambda x: x.clamp(min=0) ** 2,
+}
+"""Hendrycks and Gimpel 2016; Elfwing et al. 2018; So et al. 2021."""
+
+
+def layer(dtype=torch.float32, bias=True):
+    return nn.Linear(SMALLER, LARGER, bias=bias).to(dtype)
+
+
+def expected(tokens, linear, activation="identity"):
+    bias = 0 if linear.bias is None else linear.bias.detach().double()
+    return FORMULAS[activation](tokens.detach().double() @ linear.weight.detach().double().T + bias)
+
+
+@pytest.fixture
+def short_way(monkeypatch):
+    """Counts the calls that go the short way, on any machine: in place of oneDNN stands torch in float64.
+
+    It multiplies bfloat16 too, whatever this processor has.
+    """
+    calls = []
+
+    def computed(tokens, weight, bias, name, scalars, algorithm):
+        calls.append(name)
+        output = functional.linear(tokens.double(), weight.double(), None if bias is None else bias.double())
+        activation = next(form.apply for form in ACTIVATIONS.values() if form.onednn_name == (name, algorithm))
+        return activation(output).to(tokens.dtype)
+
+    monkeypatch.setattr(projection, "_find_onednn", lambda: computed)
+    monkeypatch.setattr(projection, "_is_onednn_faster", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    return calls
+
+
+class TestValues:
+    """Whatever this machine takes: oneDNN or torch."""
+
+    @pytest.mark.parametrize("bias", [True, False])
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
+    @pytest.mark.parametrize("activation", ACTIVATIONS)
+    @torch.no_grad()
+    def test_of_each_activation(self, activation, dtype, tolerance, bias):
+        linear, tokens = layer(dtype, bias), torch.randn(3, ROWS, SMALLER, dtype=dtype)
+        output = linear_activation(tokens, linear, activation)
+        assert output.dtype == dtype
+        torch.testing.assert_close(
+            output.double(), expected(tokens, linear, activation), atol=tolerance, rtol=tolerance
+        )
+
+    @torch.no_grad()
+    def test_of_strided_tokens_and_weights(self):
+        linear, tokens = layer(), torch.randn(ROWS, SMALLER, 3).permute(2, 0, 1)
+        linear.weight = nn.Parameter(torch.randn(SMALLER, LARGER).t() / 19)
+        torch.testing.assert_close(
+            linear_activation(tokens, linear).double(), expected(tokens, linear), atol=1e-5, rtol=1e-5
+        )
+
+    @pytest.mark.parametrize("shape", [(0, ROWS), (3, 0)])
+    @torch.no_grad()
+    def test_of_no_tokens(self, shape):
+        assert linear_activation(torch.randn(*shape, SMALLER), layer()).shape == (*shape, LARGER)
+
+    @torch.no_grad()
+    def test_a_wild_token_stays_in_its_row(self):
+        linear, tokens = layer(), torch.randn(3, ROWS, SMALLER)
+        clean = linear_activation(tokens, linear, "gelu")
+        tokens[1, 5, 7] = float("nan")
+        output = linear_activation(tokens, linear, "gelu")
+        assert output[1, 5].isnan().all()
+        output[1, 5] = clean[1, 5]
+        assert torch.equal(output, clean)
+
+
+class TestShortWay:
+    """Where it is taken."""
+
+    @torch.no_grad()
+    def test_without_gradients(self, short_way):
+        linear, tokens = layer(), torch.randn(ROWS, SMALLER)
+        torch.testing.assert_close(linear_activation(tokens, linear, "gelu"), functional.gelu(linear(tokens)))
+        assert short_way == ["gelu"]
+
+    def test_where_nothing_is_trained(self, short_way):
+        linear_activation(torch.randn(ROWS, SMALLER), layer().requires_grad_(False))
+        assert short_way == ["none"]
+
+    def test_not_in_training_with_few_rows(self, short_way):
+        linear, tokens = layer(), torch.randn(ROWS, SMALLER, requires_grad=True)
+        linear_activation(tokens, linear, "silu").sum().backward()
+        assert not short_way
+        assert all(tensor.grad is not None for tensor in (tokens, linear.weight, linear.bias))
+
+    @pytest.mark.parametrize(
+        ("rows", "dtype"), [(15, torch.float32), (1, torch.bfloat16), (ROWS, torch.float64), (ROWS, torch.float16)]
+    )
+    @torch.no_grad()
+    def test_not_where_torch_is_the_faster_or_oneDNN_cannot(self, short_way, rows, dtype):  # noqa: N802
+        linear_activation(torch.randn(rows, SMALLER, dtype=dtype), layer(dtype))
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_in_bfloat16_where_oneDNN_has_it_not(self, short_way, monkeypatch):  # noqa: N802
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: False)
+        linear_activation(torch.randn(ROWS, SMALLER, dtype=torch.bfloat16), layer(torch.bfloat16), "gelu")
+        assert not short_way
+
+    def test_only_with_an_activation_where_oneDNN_multiplies_no_faster(self, short_way, monkeypatch):  # noqa: N802
+        monkeypatch.setattr(projection, "_is_onednn_faster", lambda: False)
+        linear = layer()
+        linear_activation(torch.randn(MANY, SMALLER), linear, "gelu")  # trained
+        with torch.no_grad():
+            linear_activation(torch.randn(MANY, SMALLER), linear)
+            assert not short_way
+            linear_activation(torch.randn(MANY, SMALLER), linear, "gelu")
+            linear_activation(torch.randn(MANY, SMALLER, dtype=torch.bfloat16), layer(torch.bfloat16))
+        assert short_way == ["gelu", "none"]
+
+    def test_what_is_faster_is_measured_once(self, monkeypatch):
+        monkeypatch.delenv("REGARD_LINEAR", raising=False)
+        projection._is_onednn_faster.cache_clear()
+        first = projection._is_onednn_faster()
+        assert first in (True, False)
+        assert projection._is_onednn_faster() is first
+        assert projection._is_onednn_faster.cache_info().hits == 1
+
+    @torch.no_grad()
+    def test_not_in_narrow_layers(self, short_way):
+        linear_activation(torch.randn(ROWS, 13), nn.Linear(13, 11))
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_where_oneDNN_has_no_such_activation(self, short_way):  # noqa: N802
+        linear_activation(torch.randn(ROWS, SMALLER), layer(), "relu_squared")
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_where_oneDNN_is_switched_off(self, short_way, monkeypatch):  # noqa: N802
+        monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+        linear_activation(torch.randn(ROWS, SMALLER), layer())
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_with_sparse_weights(self, short_way):
+        linear, tokens = layer(bias=False), torch.randn(ROWS, SMALLER)
+        output = linear(tokens)
+        linear.weight = nn.Parameter(linear.weight.to_sparse())
+        torch.testing.assert_close(linear_activation(tokens, linear), output)
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_under_autocast(self, short_way):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert linear_activation(torch.randn(ROWS, SMALLER), layer()).dtype == torch.bfloat16
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_under_vmap(self, short_way):
+        linear, tokens = layer(), torch.randn(3, ROWS, SMALLER)
+        output = torch.func.vmap(lambda one: linear_activation(one, linear))(tokens)
+        torch.testing.assert_close(output, linear(tokens))
+        assert not short_way
+
+    @torch.no_grad()
+    def test_not_in_a_traced_graph(self, short_way):
+        linear, tokens = layer(), torch.randn(ROWS, SMALLER)
+        compiled = torch.compile(lambda one: linear_activation(one, linear, "gelu"), fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(tokens), functional.gelu(linear(tokens)))
+        assert not short_way
+
+
+def gradients(tokens, linear, upstream):
+    """Those of float64, and the product of the absolute values that each is a sum of."""
+    dy, x, w = (tensor.detach().double() for tensor in (upstream.flatten(0, -2), tokens.flatten(0, -2), linear.weight))
+    found = {"tokens": (dy @ w).view(tokens.shape), "weight": dy.T @ x, "bias": dy.sum(dim=0)}
+    sizes = {
+        "tokens": (dy.abs() @ w.abs()).view(tokens.shape),
+        "weight": dy.abs().T @ x.abs(),
+        "bias": dy.abs().sum(dim=0),
+    }
+    return found, sizes
+
+
+class TestTraining:
+    """Whatever this machine takes."""
+
+    @pytest.mark.parametrize("bias", [True, False])
+    @pytest.mark.parametrize("sizes", [(SMALLER, LARGER), (LARGER, SMALLER), (LARGER, LARGER)])
+    @pytest.mark.parametrize("strided", [False, True])
+    def test_gradients(self, sizes, bias, strided):
+        linear = nn.Linear(*sizes, bias=bias)
+        tokens, upstream = torch.randn(3, MANY, sizes[0]), torch.randn(3, MANY, sizes[1])
+        if strided:
+            tokens, upstream = (tensor.transpose(0, 2).contiguous().transpose(0, 2) for tensor in (tokens, upstream))
+        tokens.requires_grad_()
+        output = linear_activation(tokens, linear)
+        output.backward(upstream)
+        torch.testing.assert_close(output.double(), expected(tokens, linear), atol=1e-5, rtol=1e-5)
+        found, largest = gradients(tokens, linear, upstream)
+        terms = max(3 * MANY, *sizes)
+        ours = {"tokens": tokens.grad} | {name: parameter.grad for name, parameter in linear.named_parameters()}
+        for name, gradient in ours.items():
+            bound = (terms + 4) * torch.finfo(torch.float32).eps * largest[name]
+            assert ((gradient.double() - found[name]).abs() <= bound).all(), name
+            assert gradient.is_contiguous() or name == "tokens"
+
+    @pytest.mark.parametrize("activation", ACTIVATIONS)
+    def test_of_each_activation(self, activation):
+        linear, tokens = layer(), torch.randn(MANY, SMALLER)
+        wide = copy.deepcopy(linear).double()
+        outputs = []
+        for one, given in ((linear, tokens.requires_grad_()), (wide, tokens.detach().double().requires_grad_())):
+            outputs.append(
+                ACTIVATIONS[activation].apply(one(given)) if one is wide else linear_activation(given, one, activation)
+            )
+            outputs[-1].square().sum().backward()
+            outputs.append(given.grad)
+        torch.testing.assert_close(outputs[0].double(), outputs[2], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(outputs[1].double(), outputs[3], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(linear.weight.grad.double(), wide.weight.grad, atol=1e-3, rtol=1e-4)
+
+    def test_of_a_sum(self):
+        """Its gradient has strides of 0."""
+        linear, tokens = layer(), torch.randn(MANY, SMALLER, requires_grad=True)
+        linear_activation(tokens, linear).sum().backward()
+        found, sizes = gradients(tokens, linear, torch.ones(MANY, LARGER))
+        for name, gradient in (("tokens", tokens.grad), ("weight", linear.weight.grad), ("bias", linear.bias.grad)):
+            assert ((gradient.double() - found[name]).abs() <= (LARGER + 4) * 2**-23 * sizes[name]).all(), name
+
+    def test_gradients_add_up(self):
+        linear, tokens = layer(), torch.randn(MANY, SMALLER)
+        linear_activation(tokens, linear).sum().backward()
+        once = linear.weight.grad.clone()
+        linear_activation(tokens, linear).sum().backward()
+        torch.testing.assert_close(linear.weight.grad, 2 * once)
+
+    def test_a_second_derivative(self):
+        """Of sum (x W^T + b)^3, through the square of its gradient."""
+        linear, given, found = layer(), torch.randn(MANY, SMALLER), []
+        for dtype in (torch.float32, torch.float64):
+            one, tokens = copy.deepcopy(linear).to(dtype), given.clone().to(dtype).requires_grad_()
+            output = linear_activation(tokens, one) if dtype == torch.float32 else one(tokens)
+            (first,) = torch.autograd.grad(output.pow(3).sum(), tokens, create_graph=True)
+            first.square().sum().backward()
+            found.append([gradient.double() for gradient in (tokens.grad, one.weight.grad, one.bias.grad)])
+        for ours, theirs in zip(*found, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-5 * theirs.abs().max().item())
+
+    def test_weights_changed_before_the_backward_pass_are_noticed(self):
+        linear, tokens = layer(), torch.randn(MANY, SMALLER, requires_grad=True)
+        output = linear_activation(tokens, linear)
+        with torch.no_grad():
+            linear.weight.mul_(2)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            output.sum().backward()
+
+    @pytest.mark.parametrize("reentrant", [False, True])
+    def test_under_checkpointing(self, reentrant):
+        linear, given, found = layer(), torch.randn(MANY, SMALLER), []
+        for run in (linear_activation, partial(checkpoint, linear_activation, use_reentrant=reentrant)):
+            tokens, linear.weight.grad = given.clone().requires_grad_(), None
+            run(tokens, linear, "relu").sum().backward()
+            found.append((tokens.grad, linear.weight.grad))
+        assert all(torch.equal(*pair) for pair in zip(*found, strict=True))
+
+
+class TestShortWayOfTraining:
+    """Where it is taken."""
+
+    @pytest.mark.parametrize(
+        ("trained", "calls"),
+        [
+            (("tokens", "weight", "bias"), 3),
+            (("weight",), 2),
+            (("tokens",), 2),
+            (("bias",), 1),
+            (("weight", "bias"), 2),
+        ],
+    )
+    def test_for_the_output_and_for_each_product_that_is_wanted(self, short_way, trained, calls):
+        linear, tokens = layer().requires_grad_(False), torch.randn(MANY, SMALLER)
+        leaves = {"tokens": tokens, "weight": linear.weight, "bias": linear.bias}
+        for name in trained:
+            leaves[name].requires_grad_()
+        linear_activation(tokens, linear, "gelu").sum().backward()
+        assert short_way == ["none"] * calls
+        assert {name for name, leaf in leaves.items() if leaf.grad is not None} == set(trained)
+
+    def test_with_any_activation(self, short_way):
+        linear_activation(torch.randn(MANY, SMALLER), layer(), "relu_squared")
+        assert len(short_way) == 1
+
+    @pytest.mark.parametrize(("rows", "dtype"), [(31, torch.float32), (MANY, torch.bfloat16), (MANY, torch.float64)])
+    def test_not_where_torch_is_as_fast(self, short_way, rows, dtype):
+        linear_activation(torch.randn(rows, SMALLER, dtype=dtype), nn.Linear(SMALLER, 997, dtype=dtype))
+        assert not short_way
+
+    def test_not_for_second_derivatives(self, short_way):
+        tokens = torch.randn(MANY, SMALLER, requires_grad=True)
+        output = linear_activation(tokens, layer())
+        torch.autograd.grad(output.sum(), tokens, create_graph=True)
+        assert len(short_way) == 1
+
+    def test_not_under_autocast(self, short_way):
+        with torch.autocast("cpu", torch.bfloat16):
+            assert linear_activation(torch.randn(MANY, SMALLER), layer()).dtype == torch.bfloat16
+        assert not short_way
+
+    def test_not_under_transforms(self, short_way):
+        linear, tokens = layer(), torch.randn(3, MANY, SMALLER)
+        found = torch.func.grad(lambda one: linear_activation(one, linear).square().sum())(tokens)
+        tokens.requires_grad_()
+        torch.testing.assert_close(found, torch.autograd.grad(linear(tokens).square().sum(), tokens)[0])
+        assert not short_way
+
+    def test_not_in_a_traced_graph(self, short_way):
+        linear = layer()
+        compiled = torch.compile(lambda one: linear_activation(one, linear, "relu"), fullgraph=True, backend="eager")
+        compiled(torch.randn(MANY, SMALLER)).sum().backward()
+        assert linear.weight.grad is not None
+        assert not short_way
+
+    @pytest.mark.parametrize("register", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+    def test_not_where_gradients_are_listened_to(self, short_way, register):
+        linear, heard = layer(), []
+        handle = getattr(linear, register)(lambda *given: heard.append(len(given)))
+        linear_activation(torch.randn(MANY, SMALLER, requires_grad=True), linear).sum().backward()
+        assert len(heard) == 1
+        assert not short_way
+        handle.remove()
+        linear_activation(torch.randn(MANY, SMALLER), linear)
+        assert len(short_way) == 1
+
+    def test_not_where_those_of_all_modules_are(self, short_way):
+        heard = []
+        handle = nn.modules.module.register_module_full_backward_hook(lambda *given: heard.append(len(given)))
+        try:
+            linear_activation(torch.randn(MANY, SMALLER, requires_grad=True), layer()).sum().backward()
+        finally:
+            handle.remove()
+        assert len(heard) == 1
+        assert not short_way
+
+
+class TestOthersLayers:
+    """Whoever hooks, adapts or wraps a layer is served."""
+
+    @pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
+    @torch.no_grad()
+    def test_hooks_are_called(self, short_way, register):
+        linear, heard = layer(), []
+        handle = getattr(linear, register)(lambda *given: heard.append(len(given)))
+        linear_activation(torch.randn(ROWS, SMALLER), linear, "gelu")
+        assert len(heard) == 1
+        assert not short_way
+        handle.remove()
+        linear_activation(torch.randn(ROWS, SMALLER), linear, "gelu")
+        assert len(short_way) == 1
+
+    @torch.no_grad()
+    def test_hooks_of_all_modules_are_called(self, short_way):
+        heard = []
+        handle = nn.modules.module.register_module_forward_hook(lambda *given: heard.append(len(given)))
+        try:
+            linear_activation(torch.randn(ROWS, SMALLER), layer())
+        finally:
+            handle.remove()
+        assert len(heard) == 1
+        assert not short_way
+
+    @torch.no_grad()
+    def test_another_forward(self, short_way):
+        linear = layer()
+        linear.forward = lambda tokens: tokens * 0 + 3
+        assert torch.equal(linear_activation(torch.randn(ROWS, SMALLER), linear), torch.full((ROWS, SMALLER), 3.0))
+        assert not short_way
+
+    @torch.no_grad()
+    def test_another_module(self, short_way):
+        adapted = nn.Sequential(layer(), nn.Tanh())
+        tokens = torch.randn(ROWS, SMALLER)
+        torch.testing.assert_close(linear_activation(tokens, adapted, "relu"), adapted(tokens).relu())
+        assert not short_way
+
+    @torch.no_grad()
+    def test_parametrized_weights(self, short_way):
+        class Doubled(nn.Module):
+            def forward(self, weight):
+                return 2 * weight
+
+        linear, tokens = layer(bias=False), torch.randn(ROWS, SMALLER)
+        plain = linear_activation(tokens, linear)
+        parametrize.register_parametrization(linear, "weight", Doubled())
+        torch.testing.assert_close(linear_activation(tokens, linear), 2 * plain)
+        assert len(short_way) == 1
+
+
+class TestWeightsInUse:
+    """Weights that change, in whatever way, are the ones in use: nothing is kept of the old ones."""
+
+    @pytest.fixture
+    def linear(self):
+        linear = layer()
+        self.tokens = torch.randn(ROWS, SMALLER)
+        self.check(linear)
+        return linear
+
+    @torch.no_grad()
+    def check(self, linear):
+        output = linear_activation(self.tokens, linear)
+        torch.testing.assert_close(output.double(), expected(self.tokens, linear), atol=1e-5, rtol=1e-5)
+
+    def test_after_a_step_of_training(self, linear):
+        optimizer = torch.optim.AdamW(linear.parameters(), lr=0.1)
+        linear_activation(self.tokens, linear).square().sum().backward()
+        optimizer.step()
+        self.check(linear)
+
+    def test_after_loading(self, linear):
+        linear.load_state_dict(layer().state_dict())
+        self.check(linear)
+        linear.load_state_dict(layer().state_dict(), assign=True)
+        self.check(linear)
+
+    def test_after_changes_that_torch_does_not_count(self, linear):
+        linear.weight.data.mul_(3)
+        self.check(linear)
+        linear.weight.detach().numpy()[5] = 7
+        self.check(linear)
+        with torch.inference_mode():
+            linear.bias.add_(1)
+        self.check(linear)
+
+    def test_in_a_copy(self, linear):
+        other = copy.deepcopy(linear)
+        with torch.no_grad():
+            other.weight.mul_(2)
+        self.check(other)
+        self.check(linear)
+
+    def test_in_a_saved_layer(self, linear):
+        file = io.BytesIO()
+        torch.save(linear, file)
+        file.seek(0)
+        self.check(torch.load(file, weights_only=False))

@@ -1,0 +1,82 @@
+"""A step of a decoder block whose rows share entries of its cache is a step of rows that have their own."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from regard import masks, positions
+from regard.errors import OptionError, ShapeError
+from regard.layers import DecoderCache, decoder_block
+from regard.models.beam_groups import BeamGroups
+
+WIDTH, HEADS, INNER = 12, 3, 17
+OWNERS = torch.tensor([1, 0, 1, 1])  # of four rows, the source of each
+
+
+def build_block(**options):
+    torch.manual_seed(2)
+    return decoder_block(WIDTH, HEADS, INNER, **options).double().eval()
+
+
+def select_groups(owners):
+    groups, _ = BeamGroups.one_per_row(2, torch.device("cpu")).select(owners)
+    return groups
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_rows_that_share_a_memory_and_their_tokens(norm):
+    block, groups = build_block(norm=norm), select_groups(OWNERS)
+    memory, lengths = torch.randn(2, 5, WIDTH, dtype=torch.float64), torch.tensor([5, 3])
+    shared, alone = block.empty_cache(memory), block.empty_cache(memory[OWNERS])
+    seen = torch.ones(len(OWNERS), 0, dtype=torch.bool)
+    for _ in range(3):
+        tokens = torch.randn(len(OWNERS), 1, WIDTH, dtype=torch.float64)
+        seen = torch.cat([seen, groups.query_one_hot], dim=1)
+        output, shared = block(
+            tokens,
+            mask=masks.keep(groups.rows_to_queries(seen[:, None])[:, None]),
+            memory_mask=masks.padding(lengths),
+            cache=shared,
+            own_shared=groups,
+            memory_shared=groups,
+        )
+        wanted, alone = block(tokens, mask=masks.causal(), memory_mask=masks.padding(lengths[OWNERS]), cache=alone)
+        assert_close(output, wanted, rtol=0, atol=1e-12)
+    assert (shared.memory.key.shape[0], alone.memory.key.shape[0]) == (2, 4)
+    assert shared.own.key.shape == (2, HEADS, 9, WIDTH // HEADS)  # three rows of the larger group, three steps
+
+
+def test_a_cache_that_holds_the_memory_is_the_one_that_the_first_call_makes():
+    block, memory = build_block(), torch.randn(2, 5, WIDTH, dtype=torch.float64)
+    tokens = torch.randn(2, 3, WIDTH, dtype=torch.float64)
+    first, _ = block(tokens, memory, mask=masks.causal(), cache=DecoderCache())
+    later, _ = block(tokens, mask=masks.causal(), cache=block.empty_cache(memory))
+    assert torch.equal(first, later)
+    alone = build_block(cross_attention=False)
+    assert alone.empty_cache().memory is None
+    with pytest.raises(OptionError, match="no cross-attention"):
+        alone.empty_cache(memory)
+
+
+def test_own_tokens_and_memory_are_taken_apart():
+    block, memory = build_block(), torch.randn(2, 5, WIDTH, dtype=torch.float64)
+    _, cache = block(torch.randn(2, 1, WIDTH, dtype=torch.float64), cache=block.empty_cache(memory))
+    taken = cache.select(torch.tensor([1, 1, 0]), None)
+    assert torch.equal(taken.own.key, cache.own.key[[1, 1, 0]])
+    assert taken.memory is cache.memory
+
+
+def test_what_rows_cannot_share():
+    groups, tokens = select_groups(OWNERS), torch.zeros(4, 1, WIDTH, dtype=torch.float64)
+    memory = torch.zeros(2, 5, WIDTH, dtype=torch.float64)
+    rotated = build_block(position=positions.Rotary(4))
+    with pytest.raises(OptionError, match="position"):
+        rotated(tokens, cache=rotated.empty_cache(memory), own_shared=groups)
+    block = build_block()
+    with pytest.raises(ShapeError, match=r"one step at a time[\s\S]*\(4, 2, 12\)"):
+        block(tokens.expand(4, 2, WIDTH), cache=block.empty_cache(memory), memory_shared=groups)
+    with pytest.raises(OptionError, match="there is none"):
+        block(tokens, memory, memory_shared=groups)
+    alone = build_block(cross_attention=False)
+    with pytest.raises(OptionError, match="without cross-attention"):
+        alone(tokens, cache=alone.empty_cache(), memory_shared=groups)

@@ -1,0 +1,175 @@
+"""The key/value cache as a value: it never changes, and what does not fit is refused."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+import regard
+from regard import masks
+from regard.errors import ShapeError
+from regard.layers import KeyValueCache
+
+WIDTH, HEADS = 12, 3
+
+
+def random_key_value(length, batch=2, heads=3):
+    """Keys of 5 and values of 7 numbers."""
+    return torch.randn(batch, heads, length, 5), torch.randn(batch, heads, length, 7)
+
+
+def make_cache(*lengths):
+    """A cache, and what should be in it."""
+    parts = [random_key_value(length) for length in lengths]
+    cache = KeyValueCache.empty()
+    for part in parts:
+        cache = cache.extended(*part)
+    return cache, *(torch.cat(side, dim=2) for side in zip(*parts, strict=True))
+
+
+@pytest.fixture(params=["no_grad", "grad", "inference"])
+def mode(request):
+    with {"no_grad": torch.no_grad, "grad": torch.enable_grad, "inference": torch.inference_mode}[request.param]():
+        yield request.param
+
+
+@pytest.mark.usefixtures("mode")
+class TestValue:
+    @pytest.mark.parametrize("lengths", [(5,), (1, 1, 1, 1, 1), (3, 0, 2), (0, 4), (2, 11, 1)])
+    def test_holds_what_was_put_in(self, lengths):
+        cache, key, value = make_cache(*lengths)
+        assert cache.length == sum(lengths)
+        assert torch.equal(cache.key, key)
+        assert torch.equal(cache.value, value)
+
+    def test_earlier_ones_stay(self):
+        caches, wanted, cache = [], [], KeyValueCache.empty()
+        for length in (2, 1, 3, 1, 1, 5):
+            cache = cache.extended(*random_key_value(length))
+            caches.append(cache)
+            wanted.append((cache.key.clone(), cache.value.clone()))
+        for cache, (key, value) in zip(caches, wanted, strict=True):
+            assert torch.equal(cache.key, key)
+            assert torch.equal(cache.value, value)
+
+    def test_branches_do_not_meet(self):
+        root, key, _ = make_cache(3, 1)
+        one, other = random_key_value(1), random_key_value(2)
+        branches = [root.extended(*one), root.extended(*other), root.extended(*one)]
+        for branch, (added, _) in zip(branches, (one, other, one), strict=True):
+            assert torch.equal(branch.key, torch.cat([key, added], dim=2))
+        deeper = [branch.extended(*other) for branch in branches]
+        assert [cache.length for cache in deeper] == [7, 8, 7]
+        assert torch.equal(branches[0].key[:, :, 4:], one[0])
+
+    def test_tensors_given_are_not_written_to(self):
+        key, value = random_key_value(3)
+        before = key.clone()
+        cache = KeyValueCache.empty().extended(key, value)
+        for _ in range(5):
+            cache = cache.extended(*random_key_value(1))
+        assert torch.equal(key, before)
+
+    def test_reordered(self):
+        cache, key, value = make_cache(3, 1)
+        kept = cache.reordered(torch.tensor([1, 1, 0]))
+        assert torch.equal(kept.key, key[[1, 1, 0]])
+        assert torch.equal(kept.value, value[[1, 1, 0]])
+        kept.extended(*random_key_value(2, batch=3))
+        assert torch.equal(cache.key, key)
+        empty = KeyValueCache.empty()
+        assert empty.reordered(torch.tensor([0])).length == 0
+
+
+def test_a_step_writes_its_own_tokens_only():
+    with torch.no_grad():
+        cache, *_ = make_cache(4, 1)  # the second makes room for 10
+        place = cache.key.data_ptr()
+        for _ in range(5):
+            cache = cache.extended(*random_key_value(1))
+            assert cache.key.data_ptr() == place
+        assert cache.extended(*random_key_value(1)).key.data_ptr() != place
+
+
+def test_made_in_inference_mode_and_used_after():
+    with torch.inference_mode():
+        cache, key, _ = make_cache(4, 1)
+        key = key.clone()
+    with torch.no_grad():
+        longer = cache.extended(*random_key_value(2)).extended(*random_key_value(1))
+    assert longer.length == 8
+    assert torch.equal(longer.key[:, :, :5], key)
+    with torch.inference_mode():
+        assert longer.extended(*random_key_value(1)).length == 9
+
+
+def test_gradients_reach_every_step():
+    layer = regard.MultiHeadAttention(WIDTH, HEADS).double()
+    tokens = torch.randn(2, 7, WIDTH, dtype=torch.float64, requires_grad=True)
+    whole = torch.autograd.grad(layer(tokens, mask=masks.causal()).square().sum(), tokens)[0]
+    cache, loss = KeyValueCache.empty(), 0.0
+    for piece in tokens.split([3, 1, 2, 1], dim=1):
+        output, cache = layer(piece, mask=masks.causal(), cache=cache)
+        loss = loss + output.square().sum()
+    assert_close(torch.autograd.grad(loss, tokens)[0], whole)
+
+
+def test_a_prefix_without_gradients():
+    """What decoding after a fixed prompt does: the prompt is not learned from, the rest is."""
+    layer = regard.MultiHeadAttention(WIDTH, HEADS).double()
+    prompt, tokens = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 2, WIDTH).double()
+    with torch.no_grad():
+        _, known = layer(prompt[:, :4], mask=masks.causal(), cache=KeyValueCache.empty())
+        _, known = layer(prompt[:, 4:], mask=masks.causal(), cache=known)
+    output, cache = layer(tokens, mask=masks.causal(), cache=known)
+    with torch.no_grad():
+        layer(tokens, mask=masks.causal(), cache=known)  # another branch, in place where it may
+    output.sum().backward()
+    assert cache.key.requires_grad
+    assert not known.key.requires_grad
+    assert layer.key_projection.weight.grad.abs().max() > 0
+
+
+def test_equal_only_to_itself():
+    cache, *_ = make_cache(2)
+    assert cache == cache
+    assert cache != make_cache(2)[0]
+    assert "Storage" not in repr(cache)
+
+
+class TestMessages:
+    def test_empty(self):
+        for side in ("key", "value"):
+            with pytest.raises(ShapeError, match=r"(?s)cache is empty.*got: +no tokens.*cache\.length"):
+                getattr(KeyValueCache.empty(), side)
+
+    @pytest.mark.parametrize("learning", [True, False])
+    def test_other_tokens(self, learning):
+        cache, *_ = make_cache(3)
+        key, value = random_key_value(2)
+        with torch.set_grad_enabled(learning):
+            for other in (
+                (key[:1], value[:1]),
+                (key[:, :1], value[:, :1]),
+                (key[..., :4], value),
+                (key, value[..., :4]),
+                (key.double(), value.double()),
+            ):
+                with pytest.raises(
+                    ShapeError, match=r"(?s)do not fit the cache.*like \(2, 3, 3, [57]\) torch\.float32 on cpu"
+                ):
+                    cache.extended(*other)
+
+    @pytest.mark.parametrize("learning", [True, False])
+    def test_keys_without_values(self, learning):
+        key, value = random_key_value(3)
+        with torch.set_grad_enabled(learning):
+            for cache in (KeyValueCache.empty(), make_cache(4, 1)[0]):
+                for other in ((key, value[:, :, :2]), (key[:, :2], value), (key[0], value[0])):
+                    with pytest.raises(ShapeError, match=r"(?s)do not fit each other.*got: +key \(.*value \("):
+                        cache.extended(*other)
+
+    def test_another_batch(self):
+        layer = regard.MultiHeadAttention(WIDTH, HEADS)
+        _, cache = layer(torch.randn(2, 3, WIDTH), cache=KeyValueCache.empty())
+        with pytest.raises(ShapeError, match=r"(?s)do not fit the cache.*\(2, 3, 3, 4\).*got: +\(1, 3, 1, 4\)"):
+            layer(torch.randn(1, 1, WIDTH), cache=cache)

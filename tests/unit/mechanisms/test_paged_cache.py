@@ -1,0 +1,236 @@
+"""Paged caches as their users meet them: forks, limits, memory that comes back, what is refused and how it is said."""
+
+import pytest
+import torch
+
+import regard
+from regard import masks
+from regard.errors import DeviceError, DtypeError, OptionError, RefusedError, ShapeError
+from regard.layers import PagedCache, PagePool
+
+KEY_HEADS, HEADS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 5
+
+
+@pytest.fixture(autouse=True)
+def _without_shape_checks(without_shape_checks) -> None:
+    """So that the package's own messages are met."""
+
+
+def make_pool(**options) -> PagePool:
+    return PagePool(KEY_HEADS, HEAD_DIM, VALUE_DIM, **{"page_size": 4, **options})
+
+
+def tokens(batch: int, length: int):
+    return torch.randn(batch, KEY_HEADS, length, HEAD_DIM), torch.randn(batch, KEY_HEADS, length, VALUE_DIM)
+
+
+def make_cache(pool: PagePool, lengths: list[int]) -> PagedCache:
+    return PagedCache.empty(pool, len(lengths)).extended(*tokens(len(lengths), max(lengths)), lengths)
+
+
+def random_query(batch: int, queries: int = 1):
+    return torch.randn(batch, HEADS, queries, HEAD_DIM)
+
+
+# ---- forks ----
+
+
+@pytest.mark.parametrize("length", [3, 4, 5])
+def test_beams_go_different_ways(length):
+    """Beam search: two beams of one sequence, then two of one of these; only the page they part in is copied."""
+    pool = make_pool()
+    root = make_cache(pool, [length])
+    beams = root.reordered([0, 0, 0])
+    assert pool.pages - pool.free == -(-length // 4)
+    key, value = tokens(3, 1)
+    grown = beams.extended(key, value)
+    # each has its own last page: a new one, or a copy; but for one that goes on in the old page
+    assert pool.pages - pool.free == (length // 4) + 3
+    before = root.tokens(0)
+    for entry in range(3):
+        ours = grown.tokens(entry)
+        assert torch.equal(ours[0], torch.cat([before[0], key[entry : entry + 1]], 2))
+        assert torch.equal(ours[1], torch.cat([before[1], value[entry : entry + 1]], 2))
+    again = grown.reordered(torch.tensor([2, 2])).extended(*tokens(2, 2))
+    assert torch.equal(again.tokens(0)[0][:, :, :-2], again.tokens(1)[0][:, :, :-2])
+    assert not torch.equal(again.tokens(0)[0], again.tokens(1)[0])
+    assert torch.equal(root.tokens(0)[0], before[0])
+
+
+def test_an_older_cache_is_not_disturbed():
+    root = make_cache(make_pool(), [2, 6])
+    before = [root.tokens(entry) for entry in range(2)]
+    one, other = root.extended(*tokens(2, 3)), root.extended(*tokens(2, 3))
+    for entry in range(2):
+        assert torch.equal(root.tokens(entry)[0], before[entry][0])
+        assert torch.equal(root.tokens(entry)[1], before[entry][1])
+        assert not torch.equal(one.tokens(entry)[0], other.tokens(entry)[0])
+
+
+def test_a_branch_of_no_tokens_does_not_write_over_another():
+    root = make_cache(make_pool(), [2])
+    grown = root.extended(*tokens(1, 1))
+    before = grown.tokens(0)[0]
+    root.extended(*tokens(1, 1), lengths=[0]).extended(*tokens(1, 1))
+    assert torch.equal(grown.tokens(0)[0], before)
+
+
+def test_some_of_the_new_tokens_or_none():
+    cache = make_cache(make_pool(), [1, 4]).extended(*tokens(2, 3), lengths=torch.tensor([0, 2]))
+    assert cache.lengths == (1, 6)
+    assert cache.extended(*tokens(2, 0)).lengths == (1, 6)
+
+
+# ---- memory ----
+
+
+def test_pages_come_back_when_caches_go():
+    pool = make_pool()
+    one = make_cache(pool, [5, 9])
+    other = one.extended(*tokens(2, 4))
+    assert pool.pages - pool.free == 3 + 4
+    del one
+    assert pool.pages - pool.free == 3 + 4
+    del other
+    assert pool.free == pool.pages
+
+
+def test_the_pool_grows_and_keeps_what_is_in_it():
+    pool = make_pool()
+    cache = make_cache(pool, [7])
+    before, small = cache.tokens(0), pool.pages
+    more = make_cache(pool, [4 * small])
+    assert pool.pages >= small + 2
+    assert torch.equal(cache.tokens(0)[0], before[0])
+    assert torch.equal(cache.tokens(0)[1], before[1])
+    assert more.lengths == (4 * small,)
+
+
+def test_a_full_pool_refuses_and_changes_nothing():
+    pool = make_pool(limit=3)
+    cache = make_cache(pool, [5, 1])
+    assert repr(pool) == "PagePool(3 pages of 4 tokens, 0 free, limit=3)"
+    before = cache.tokens(0)[0]
+    with pytest.raises(RefusedError, match=r"(?s)pool of pages is full.*at most 3 pages of 4 tokens.*4 wanted.*limit"):
+        cache.extended(*tokens(2, 4), lengths=[0, 4])
+    assert (cache.lengths, pool.free) == ((5, 1), 0)
+    assert torch.equal(cache.tokens(0)[0], before)
+    cache = cache.extended(*tokens(2, 3))  # what still fits the pages
+    assert cache.lengths == (8, 4)
+    cache = cache.reordered([1])
+    assert pool.free == 2
+    assert cache.extended(*tokens(1, 8)).lengths == (12,)
+
+
+# ---- attention ----
+
+
+@pytest.mark.parametrize(
+    "mask", [None, masks.causal(), masks.window(2, 0), masks.causal() & masks.window(1, 1), masks.global_tokens([0])]
+)
+@pytest.mark.parametrize("impl", ["auto", "reference", "sdpa"])
+def test_it_is_the_attention_to_each_sequence(impl, mask):
+    cache, query = make_cache(make_pool(), [3, 1, 9]), random_query(3, 2)
+    ours = cache.attention(query, mask=mask, scale=0.3, impl=impl)
+    assert ours.shape == (3, HEADS, 2, VALUE_DIM)
+    for entry in range(3):
+        one = query[entry : entry + 1]
+        theirs = regard.attention(one, *cache.tokens(entry), mask=mask, scale=0.3, impl="reference")
+        torch.testing.assert_close(ours[entry : entry + 1], theirs, rtol=0, atol=1e-6)
+
+
+def test_no_tokens_no_sequences_no_queries():
+    cache = PagedCache.empty(make_pool(), 2)
+    for impl in ("auto", "reference"):
+        assert not cache.attention(random_query(2), impl=impl).any()
+        assert cache.reordered([]).attention(random_query(0), impl=impl).shape == (0, HEADS, 1, VALUE_DIM)
+        assert cache.attention(random_query(2, 0), impl=impl).shape == (2, HEADS, 0, VALUE_DIM)
+
+
+def test_a_query_may_learn():
+    cache, query = make_cache(make_pool(), [3, 7]), random_query(2).requires_grad_()
+    (ours,) = torch.autograd.grad(cache.attention(query).square().sum(), query)
+    whole = [regard.attention(query[entry : entry + 1], *cache.tokens(entry)).square().sum() for entry in range(2)]
+    (theirs,) = torch.autograd.grad(sum(whole), query)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
+
+
+def test_more_queries_to_a_key_head_than_the_kernel_takes():
+    cache = make_cache(make_pool(), [5])
+    query = torch.randn(1, 65 * KEY_HEADS, 1, HEAD_DIM)
+    theirs = regard.attention(query, *cache.tokens(0), impl="reference")
+    torch.testing.assert_close(cache.attention(query), theirs, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"mask": masks.padding([3, 4])}, r"causal\(\) and window\(\.\.\.\), and this is padding"),
+        ({"mask": masks.causal(align="start")}, r"this is causal\(align='start'\)"),
+        ({"query": random_query(2).requires_grad_()}, "no gradients through a paged cache"),
+        ({"query": torch.randn(2, 65 * KEY_HEADS, 1, HEAD_DIM)}, "at most 64 query heads to one key head"),
+    ],
+)
+def test_native_says_what_it_refuses(options, reason):
+    cache = make_cache(make_pool(), [3, 4])
+    with pytest.raises(RefusedError, match=f"(?s)impl 'native' refuses: .*{reason}"):
+        cache.attention(**{"query": random_query(2), "impl": "native"} | options)
+
+
+def test_wide_heads_are_gathered():
+    pool = PagePool(1, 257, page_size=4)
+    cache = PagedCache.empty(pool, 1).extended(torch.randn(1, 1, 5, 257), torch.randn(1, 1, 5, 257))
+    query = torch.randn(1, 1, 1, 257)
+    torch.testing.assert_close(cache.attention(query), regard.attention(query, *cache.tokens(0)))
+    with pytest.raises(RefusedError, match="at most 256"):
+        cache.attention(query, impl="native")
+
+
+# ---- what is refused ----
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda cache: cache.extended(*tokens(3, 1)), ShapeError, r"\(2, 2, new, 3\).*\(3, 2, 1, 3\)"),
+        (lambda cache: cache.extended(tokens(2, 1)[0], tokens(2, 2)[1]), ShapeError, "as many new tokens"),
+        (lambda cache: cache.extended(*(side[0] for side in tokens(2, 1))), ShapeError, "does not fit"),
+        (lambda cache: cache.extended(*(side.double() for side in tokens(2, 1))), DtypeError, "torch.float64"),
+        (lambda cache: cache.extended(*(side.to("meta") for side in tokens(2, 1))), DeviceError, "meta"),
+        (lambda cache: cache.extended(3, 4), DtypeError, "key is not a tensor"),
+        (lambda cache: cache.extended(*(side.requires_grad_() for side in tokens(2, 1))), RefusedError, "no_grad"),
+        (lambda cache: cache.extended(*tokens(2, 3), [1]), OptionError, "2 integers from 0 to 3"),
+        (lambda cache: cache.extended(*tokens(2, 3), [1, 4]), OptionError, "2 integers from 0 to 3"),
+        (lambda cache: cache.extended(*tokens(2, 3), [1, -1]), OptionError, "2 integers from 0 to 3"),
+        (lambda cache: cache.extended(*tokens(2, 3), torch.tensor([1.0, 2.0])), OptionError, "2 integers"),
+        (lambda cache: cache.extended(*tokens(2, 3), 2), OptionError, "2 integers"),
+        (lambda cache: cache.reordered([2]), OptionError, "integers from -2 to 1"),
+        (lambda cache: cache.reordered(torch.tensor(0)), OptionError, "integers from -2 to 1"),
+        (lambda cache: cache.reordered([True, False]), OptionError, "integers from -2 to 1"),
+        (lambda cache: cache.reordered("ab"), OptionError, "integers from -2 to 1"),
+        (lambda cache: cache.tokens(2), OptionError, "integers from -2 to 1"),
+        (lambda cache: cache.joined(PagedCache.empty(make_pool(), 1)), OptionError, "different pools"),
+        (lambda cache: cache.attention(random_query(3)), ShapeError, "query does not fit the paged cache"),
+        (lambda cache: cache.attention(random_query(2)[:, :5]), ShapeError, "heads a multiple of 2"),
+        (lambda cache: cache.attention(random_query(2)[0]), ShapeError, "query does not fit"),
+        (lambda cache: cache.attention(random_query(2).half()), DtypeError, "torch.float16"),
+        (lambda cache: cache.attention([1.0]), DtypeError, "query is not a tensor"),
+        (
+            lambda cache: cache.attention(random_query(2), mask=torch.ones(1, dtype=torch.bool)),
+            OptionError,
+            "not a regard",
+        ),
+        (lambda cache: cache.attention(random_query(2), scale=float("nan")), OptionError, "finite number"),
+        (lambda cache: cache.attention(random_query(2), impl="natve"), OptionError, "did you mean 'native'"),
+        (lambda cache: PagedCache.empty(cache, 1), OptionError, "pool is no pool of pages"),
+        (lambda cache: PagedCache.empty(cache.pool, -1), OptionError, "wrong batch"),
+        (lambda cache: make_pool(page_size=0), OptionError, "wrong page_size"),
+        (lambda cache: make_pool(limit=0), OptionError, "wrong limit"),
+        (lambda cache: make_pool(dtype=torch.int32), DtypeError, "floating-point"),
+    ],
+)
+def test_what_is_refused(call, error, message):
+    cache = make_cache(make_pool(), [3, 4])
+    with pytest.raises(error, match=f"(?s){message}"):
+        call(cache)
+    assert (cache.lengths, cache.pool.pages - cache.pool.free) == ((3, 4), 2)

@@ -1,0 +1,49 @@
+"""Weights of mechanisms that never form them: in every mode of torch, trained through, and options that are none."""
+
+import pytest
+import torch
+
+import regard
+from regard import masks
+from regard.errors import DtypeError, OptionError
+
+OPTIONS = {"linear": {}, "linformer": {"length": 11, "projected": 3}}
+NAMES = pytest.mark.parametrize("name", OPTIONS)
+
+
+def build_mechanism(name):
+    torch.manual_seed(5)
+    return regard.mechanism(name, heads=2, head_dim=5, **OPTIONS[name])
+
+
+@NAMES
+@pytest.mark.parametrize("rows", [None, [0, -1], []])
+def test_under_inference_mode_they_are_what_they_are_outside(name, rows):
+    mechanism, (query, key) = build_mechanism(name), torch.randn(2, 1, 2, 7, 5)
+    mask = masks.padding([6])
+    with torch.no_grad():
+        exact = mechanism.weights(query, key, mask, rows=rows)
+    with torch.inference_mode():
+        assert torch.equal(mechanism.weights(query.clone(), key.clone(), mask, rows=rows), exact)
+        assert mechanism.observe(query, key, key, mask, rows=rows).received.shape == (1, 2, 7)
+
+
+@NAMES
+def test_gradients_flow_through_weights(name):
+    mechanism, key = build_mechanism(name).double(), torch.randn(1, 2, 7, 5, dtype=torch.float64)
+    query = torch.randn(1, 2, 7, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda query: mechanism.weights(query, key, rows=[2, 5]), query)
+
+
+def test_a_state_goes_on_in_its_dtype():
+    mechanism, tokens = build_mechanism("linear"), torch.randn(1, 2, 3, 5)
+    _, state = mechanism.step(tokens, tokens, tokens, mechanism.empty_state())
+    with pytest.raises(DtypeError, match="do not fit the state"):
+        mechanism.step(*[tokens.double()] * 3, state)
+
+
+@pytest.mark.parametrize("options", [{"heads": 3}, {"dropout": 0.2}, {1: 3}])
+@pytest.mark.usefixtures("without_shape_checks")
+def test_options_that_the_layer_gives_itself(options):
+    with pytest.raises(OptionError, match="mechanism_options holds"):
+        regard.MultiHeadAttention(8, 2, dropout=0.1, mechanism_options=options)

@@ -1,0 +1,51 @@
+"""How much oneDNN keeps, seen from outside: what it says of its kernels."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from cli_process import ENVIRONMENT, fork_command
+from regard.train.allocator import limit_kernel_cache
+
+SHAPES = 70  # more than are kept
+PRODUCTS = f"""
+from regard.train.allocator import limit_kernel_cache
+limit_kernel_cache()
+import torch
+multiply, weight = torch.ops.mkldnn._linear_pointwise.default, torch.randn(64, 64)
+for _ in range(2):
+    for rows in range(100, 100 + {SHAPES}):
+        multiply(torch.randn(rows, 64), weight, None, "none", [], "")
+"""
+CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
+
+
+def count_made_kernels(asked: str | None) -> int:
+    """How many kernels oneDNN makes for the shapes, twice, where it was asked to keep so many."""
+    environment = {**ENVIRONMENT, "ONEDNN_VERBOSE": "2"}
+    environment.pop(CAPACITY, None)
+    if asked is not None:
+        environment[CAPACITY] = asked
+    done = subprocess.run(
+        [*fork_command("python"), "-"], input=PRODUCTS, env=environment, capture_output=True, text=True, check=True
+    )
+    return sum("create:cache_miss" in line for line in done.stdout.splitlines())
+
+
+def test_few_kernels_are_kept():
+    """The second time all are made again."""
+    assert count_made_kernels(None) >= 2 * SHAPES
+
+
+@pytest.mark.slow
+def test_none_is_made_again_where_there_is_room_for_1000():
+    assert SHAPES <= count_made_kernels("1000") < 2 * SHAPES
+
+
+def test_whoever_asked_for_more_is_left_alone(monkeypatch):
+    monkeypatch.setenv(CAPACITY, "1000")
+    limit_kernel_cache()
+    assert os.environ[CAPACITY] == "1000"

@@ -1,0 +1,148 @@
+"""The folder of a run and what lies in it that no run wrote; and that all is brought to the disk."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+
+import pytest
+import torch
+
+from regard.atomic_write import sync_folder
+from regard.errors import OutputExistsError
+from regard.models.checkpoint_writer import write_folder
+from regard.text.resumable_shards import ShardRecord, Shards
+from regard.train.progress import Progress
+from regard.train.run_folder import Checkpoint, RunFolder
+
+TENSORS = {"a": torch.arange(5.0)}
+
+
+@pytest.fixture
+def run(tmp_path) -> RunFolder:
+    run = RunFolder(tmp_path / "m.run")
+    run.begin({"seed": 1}, {"tokenizer.json": "{}"})
+    return run
+
+
+def save(run, *steps):
+    for step in steps:
+        progress = Progress(step=step).after_validation(float(step), keep=1)
+        run.save_snapshot(progress.best[0].name, TENSORS)
+        run.save(Checkpoint(progress=progress, weights=TENSORS, optimizer=TENSORS, random=TENSORS))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def everything_written(folder):
+    """Once, all that is written aside: the model's folder, a run, parts."""
+    run = RunFolder(folder / "m.run")
+    run.begin({"seed": 1}, {"tokenizer.json": "{}"})
+    save(run, 1)
+    run.metrics.write_text('{"step": 1}\n')
+    run.samples.write_text("step 1\n")
+    run.remove_reports_after(1)
+    write_folder(folder / "model", {"config.json": "{}", "1_Pooling/config.json": "{}"}, TENSORS)
+    parts = Shards(folder / "out.npy")
+    parts.start({})
+    parts.add(ShardRecord(1, "", (), (), ()), lambda file: file.write(b"rows"))
+
+
+def test_all_is_saved_where_only_what_may_be_written_can_be_synced(tmp_path, monkeypatch):
+    """So it is on Windows; and there no folder can be opened."""
+    sync = os.fsync
+
+    def as_on_windows(handle):
+        if stat.S_ISREG(os.fstat(handle).st_mode) and fcntl.fcntl(handle, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", as_on_windows)
+    everything_written(tmp_path)
+    assert RunFolder(tmp_path / "m.run").load_last().progress.step == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "name", "nt")
+        patched.setattr(os, "open", lambda *_: pytest.fail("a folder was opened"))
+        sync_folder(tmp_path)
+
+
+def test_every_file_and_then_its_name_is_brought_to_the_disk(tmp_path, monkeypatch):
+    synced = []
+    sync = os.fsync
+
+    def recorded(handle):
+        sync(handle)
+        named = {path.stat().st_ino for path in tmp_path.rglob("*") if not path.name.startswith(".")}
+        synced.append((os.fstat(handle).st_ino, named))
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    everything_written(tmp_path)
+    for path in tmp_path.rglob("*"):
+        number, folder = path.stat().st_ino, path.parent.stat().st_ino
+        assert path.is_dir() or any(one == number for one, _ in synced), path
+        assert any(one == folder and number in named for one, named in synced), path
+
+
+def test_what_others_put_into_a_run_stops_nothing_and_stays(run):
+    save(run, 1, 2)
+    others = {"checkpoints": ["step-00000001 copy", "backup"], "snapshots": ["backup"]}
+    for folder, found in others.items():
+        for name in found:
+            (run.path / folder / name).mkdir()
+        (run.path / folder / ".DS_Store").write_bytes(b"\0")
+        (run.path / folder / "notes.txt").write_text("years of work")
+    save(run, 3, 4)
+    assert run.load_last().progress.step == 4
+    for folder, found in others.items():
+        assert {*found, "notes.txt"} <= set(names(run.path / folder))
+
+
+def test_a_run_is_begun_anew_whatever_a_desktop_or_a_kill_left(run):
+    for name in (".DS_Store", ".metrics.jsonl.partial", ".run.json.partial", ".source.tokenizer.json.partial"):
+        (run.path / name).write_bytes(b"\0")
+    run.begin({"seed": 2}, {})
+    assert run.read_setting("seed") == 2
+    assert names(run.path) == ["checkpoints", "run.json", "snapshots"]
+    (run.path / ".thesis.partial").write_text("years of work")
+    with pytest.raises(OutputExistsError, match="thesis"):
+        run.begin({"seed": 3}, {})
+
+
+def test_what_kills_left_in_a_run_goes_with_the_next_checkpoint(run):
+    save(run, 1)
+    left = (".step-00000001.partial", ".step-00000001.0a1b2c3d.partial", ".step-00000001.0a1b2c3e.replaced")
+    for name in left:
+        (run.path / "checkpoints" / name).mkdir()
+    (run.path / "snapshots" / ".step-00000001.safetensors.partial").write_bytes(b"half")
+    assert run.load_last().progress.step == 1
+    save(run, 2)
+    assert names(run.path / "checkpoints") == ["step-00000001", "step-00000002"]
+    assert names(run.path / "snapshots") == ["step-00000001.safetensors", "step-00000002.safetensors"]
+
+
+def test_what_could_not_be_removed_goes_with_a_later_checkpoint(run, monkeypatch):
+    """A kill while a leftover was being removed leaves it again, and again."""
+    save(run, 1)
+    (run.path / "checkpoints" / ".step-00000001.0a1b2c3d.partial").mkdir()
+    with monkeypatch.context() as patched:
+        patched.setattr("regard.atomic_write.shutil.rmtree", lambda *_, **__: None)
+        save(run, 2, 3)
+    assert len(names(run.path / "checkpoints")) > 3
+    save(run, 4)
+    assert names(run.path / "checkpoints") == ["step-00000003", "step-00000004"]
+
+
+def test_a_checkpoint_that_was_being_replaced_is_the_last_one(run):
+    save(run, 1)
+    folder = run.path / "checkpoints"
+    (folder / "step-00000001").rename(folder / ".step-00000001.0a1b2c3d.replaced")
+    assert run.has_checkpoint
+    assert run.load_last().progress.step == 1
+    save(run, 2)
+    assert run.load_last().progress.step == 2
+    save(run, 3)
+    assert names(folder) == ["step-00000002", "step-00000003"]

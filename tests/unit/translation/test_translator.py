@@ -1,0 +1,312 @@
+"""Sentences in, translations out: order, batches, streams, placeholders, words, and what cannot be read."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as some
+
+from hypothesis_examples import examples
+from regard.errors import CheckpointError, DataError, OptionError, RefusedError
+from regard.search import Beam, Greedy, Hypothesis, Sampling, Search
+from regard.text.placeholders import TOKENS, protect
+from regard.text.words import token_spans, word_spans, words
+from regard.translation import Rendering, Translation, Translator
+from small_translators import GERMAN, recurrent, transformer
+
+TEXTS = [
+    *GERMAN[1:3],
+    "Hund",
+    "",
+    "Zwei kleine Hunde laufen.",
+    "  ",
+    "klein %s",
+    "läuft",
+]
+TAGGED = 'Ein <a href="x" class="y">Hund</a> läuft.'
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return transformer()
+
+
+@pytest.fixture(scope="module")
+def translations(translator):
+    """Those of all texts, as a user gets them who asks for nothing else."""
+    return texts_of(translator.translate(TEXTS))
+
+
+def texts_of(found):
+    return [[one.text for one in translation.renderings] for translation in found]
+
+
+class TestOrder:
+    @pytest.mark.parametrize(
+        "search",
+        [Beam(3, best=2), *(pytest.param(one, marks=pytest.mark.slow) for one in (Greedy(), Sampling(seed=3, best=2)))],
+        ids=str,
+    )
+    def test_a_sentence_is_translated_as_if_it_stood_alone(self, translator, search):
+        found = translator.translate(TEXTS, search=search)
+        assert [one.source for one in found] == TEXTS
+        for text, one in zip(TEXTS, found, strict=True):
+            (alone,) = translator.translate([text], search=search)
+            assert texts_of([alone]) == texts_of([one])
+            for mine, its in zip(alone.renderings, one.renderings, strict=True):
+                assert mine.score == pytest.approx(its.score, abs=1e-4)
+
+    @pytest.mark.parametrize("tokens", [pytest.param(1, marks=pytest.mark.slow), 17, 10**6])
+    def test_how_many_are_read_at_once_changes_nothing(self, translator, translations, tokens):
+        assert texts_of(Translator(translator.model, tokens=tokens).translate(TEXTS)) == translations
+
+    def test_the_best_comes_first(self, translator):
+        for one in translator.translate(GERMAN[:2], search=Beam(4, best=4)):
+            scores = [rendering.score for rendering in one.renderings]
+            assert scores == sorted(scores, reverse=True)
+            assert one.text == one.renderings[0].text
+
+    def test_nothing_is_translated_to_nothing(self, translator):
+        assert translator.translate([]) == []
+        assert translator.translate(["", " \t"]) == [
+            Translation("", (Rendering("", (), 0.0, 0.0, True),)),
+            Translation(" \t", (Rendering("", (), 0.0, 0.0, True),)),
+        ]
+
+
+class TestStream:
+    @pytest.fixture(autouse=True)
+    def few_are_held(self, monkeypatch):
+        monkeypatch.setattr("regard.translation.translator.CHUNK_SENTENCES", 13)
+
+    def test_it_reads_no_more_than_it_needs(self, translator):
+        read = []
+        texts = (read.append(number) or "Hund" for number in itertools.count())
+        found = translator.stream(texts, search=Greedy())
+        assert next(found).source == "Hund"
+        assert len(read) <= 13
+        for _ in range(13):
+            next(found)
+        assert len(read) <= 26
+
+    def test_it_says_what_translate_says(self, translator):
+        many = TEXTS * 3  # more than are held at a time
+        found = list(translator.stream(many, search=Greedy()))
+        assert [one.source for one in found] == many
+        assert texts_of(found) == texts_of(translator.translate(TEXTS, search=Greedy())) * 3
+
+    def test_a_text_is_named_by_its_number(self):
+        translator = transformer(position="learned", length=29)
+        texts = ["", *[""] * 1300, " ".join(["Schnee"] * 40)]
+        with pytest.raises(DataError, match="text 1,302 is too long"):
+            list(translator.stream(texts, search=Greedy()))
+
+
+class TestPlaceholders:
+    def test_what_the_translation_lacks_is_told(self, translator):
+        (found,) = translator.translate(["Ein Hund %s läuft."], search=Greedy())
+        best = found.renderings[0]
+        assert best.missing == (() if "%s" in best.text else ("%s",))
+
+    def test_what_a_placeholder_stands_for_comes_back(self, translator):
+        kept = protect("%s und %d").kept
+        rendering = translator._render(protect("%s und %d"), _hypothesis(translator, f"two {TOKENS[1]} {TOKENS[0]}"))
+        assert kept == ("%s", "%d")
+        assert rendering.text == "two %d %s"
+        assert rendering.missing == ()
+
+    def test_one_that_stands_for_nothing_is_left_out(self, translator):
+        rendering = translator._render(protect("%s"), _hypothesis(translator, f"two {TOKENS[3]}"))
+        assert rendering.text.strip() == "two"
+        assert rendering.missing == ("%s",)
+
+
+def _hypothesis(translator, text):
+    from regard.search import Hypothesis
+
+    (ids,) = translator.target.encode([text])
+    return Hypothesis(tuple(ids), -1.0, -1.0, True)
+
+
+class TestWords:
+    @pytest.mark.parametrize("make", [transformer, lambda: recurrent("additive"), lambda: recurrent("local_p")])
+    def test_each_target_word_has_weights_over_the_source_words(self, make):
+        translator = make()
+        (found,) = translator.translate(["Zwei kleine Hunde laufen."], search=Beam(3))
+        aligned = translator.aligned(found.source, found.renderings[0])
+        assert aligned.source_words == words("Zwei kleine Hunde laufen.")
+        assert " ".join(aligned.target_words).split() == found.text.split()
+        assert aligned.weights.shape == (len(aligned.target_words), len(aligned.source_words))
+        assert (aligned.weights >= 0).all()
+        assert (aligned.weights.sum(1) <= 1 + 1e-5).all()  # some of it may look at the end
+        heaviest = aligned.weights.argmax(1).tolist()
+        assert aligned.alignment.sure <= {(source, target) for target, source in enumerate(heaviest)}
+
+    def test_a_pair_that_a_person_wrote(self, translator):
+        aligned = translator.aligned_pair("Zwei Hunde", "Two dogs run.")
+        assert (aligned.source_words, aligned.target_words) == (("Zwei", "Hunde"), ("Two", "dogs", "run."))
+
+    @pytest.mark.parametrize("split", [word_spans, token_spans])
+    def test_a_tag_with_attributes_is_one_word_and_several_tokens(self, translator, split):
+        aligned = translator.aligned_pair(TAGGED, TAGGED, split=split)
+        assert " ".join(aligned.source_words).split() == TAGGED.split()
+        tokens = len(TAGGED.split())
+        links = aligned.token_alignment.sure
+        assert {target for _, target in links} == set(range(tokens))
+        assert {source for source, _ in links} <= set(range(tokens))
+
+    @examples(25)
+    @given(
+        some.lists(some.sampled_from(["Hund", "%s", '<a href="x">', "läuft,", "{n}", "Schnee"]), min_size=1, max_size=9)
+    )
+    def test_tokens_are_counted_as_they_stand_in_the_texts(self, translator, parts):
+        text = " ".join(parts)
+        aligned = translator.aligned_pair(text, text, split=token_spans)
+        links = aligned.token_alignment.sure
+        assert {target for _, target in links} == set(range(len(text.split())))
+        assert {source for source, _ in links} <= set(range(len(text.split())))
+
+    @pytest.mark.parametrize(
+        "make",
+        [
+            transformer,
+            lambda: recurrent("luong_general"),
+            pytest.param(lambda: recurrent("local_p"), marks=pytest.mark.slow),
+        ],
+    )
+    def test_many_at_a_time_are_what_each_is_alone(self, make):
+        translator, targets = make(), ("Two", "The dog is small.", TAGGED)
+        pairs = [(source, target) for source in GERMAN[:3] for target in targets]
+        each = [translator.aligned_pair(*pair) for pair in pairs]
+        for tokens in (1, 23, 10**6):
+            translator.tokens = tokens
+            for alone, found in zip(each, translator.aligned_pairs(pairs), strict=True):
+                assert (found.source_words, found.target_words) == (alone.source_words, alone.target_words)
+                torch.testing.assert_close(found.weights, alone.weights, rtol=0, atol=1e-5)
+        translated = translator.translate(GERMAN[:3], search=Greedy())
+        rendered = [(one.source, one.renderings[0]) for one in translated]
+        for one, found in zip(rendered, translator.aligned_all(rendered), strict=True):
+            torch.testing.assert_close(found.weights, translator.aligned(*one).weights, rtol=0, atol=1e-5)
+        assert translator.aligned_all([]) == []
+
+    def test_a_model_without_attention_has_none(self):
+        translator = recurrent("none")
+        (found,) = translator.translate(["Zwei Hunde"], search=Greedy())
+        with pytest.raises(RefusedError):
+            translator.aligned("Zwei Hunde", found.renderings[0])
+
+    def test_a_translation_that_was_cut_is_aligned_too(self):
+        """As long as the positions allow, by a model that never ends: all it has is near 1, and the end is at -100."""
+        translator = transformer(position="learned", length=23, norm="pre")
+        translator.model.decoder_norm.weight.data.fill_(0.1)
+        translator.model.decoder_norm.bias.data.fill_(1.0)
+        translator.model.output.weight.data[translator.model.end_id] = -100
+        (found,) = translator.translate(["Ein kleiner Hund läuft durch"], search=Greedy())
+        assert not found.renderings[0].finished
+        assert len(found.renderings[0].ids) == 22
+        aligned = translator.aligned(found.source, found.renderings[0])
+        assert aligned.weights.shape == (len(aligned.target_words), len(aligned.source_words))
+
+    def test_dropout_takes_no_part(self):
+        translator = transformer(dropout=0.5)
+        translator.model.train()
+        one, other = (translator.aligned_pair("Zwei Hunde laufen.", "Two dogs run.").weights for _ in range(2))
+        assert torch.equal(one, other)
+        assert translator.model.training
+
+
+class TestWhatCannotBeRead:
+    def test_a_sentence_beyond_the_positions(self):
+        translator = transformer(position="learned", length=29)
+        long = " ".join(["Schnee"] * 40)
+        with pytest.raises(DataError, match=r"(?s)text 2 is too long for the model.*at most 28 subwords.*got"):
+            translator.translate(["Hund", long])
+        with pytest.raises(DataError, match="line 7 is too long"):
+            translator.check(long, "line 7")
+        with pytest.raises(DataError, match="the source is too long"):
+            translator.aligned_pair(long, "Two")
+        with pytest.raises(DataError, match="the source of pair 2 is too long"):
+            translator.aligned_pairs([("Hund", "dog"), (long, "Two")])
+        with pytest.raises(DataError, match="the target of pair 2 is too long"):
+            translator.aligned_pairs([("Hund", "dog"), ("Hund", " ".join(["snow"] * 40))])
+        with pytest.raises(DataError, match="text 1 is too long"):
+            translator.aligned(long, translator.translate(["Hund"], search=Greedy())[0].renderings[0])
+        translator.check("Hund", "line 1")
+
+    @pytest.mark.usefixtures("without_shape_checks")
+    @pytest.mark.parametrize("texts", ["Ein Hund", 7, None])
+    def test_what_is_no_list_of_texts(self, translator, texts):
+        with pytest.raises(OptionError, match="texts is no list of texts"):
+            translator.translate(texts)
+
+    def test_what_is_no_text(self, translator, without_shape_checks):
+        del without_shape_checks
+        with pytest.raises(OptionError, match="text 2 is not a string"):
+            translator.translate(["Hund", None])
+        with pytest.raises(OptionError, match="text 1 is not a string"):
+            translator.translate(b"ab")
+
+    def test_a_model_without_subwords(self):
+        model = transformer().model
+        model.subwords = None
+        with pytest.raises(CheckpointError, match="no subwords"):
+            Translator(model)
+
+    def test_scripts_it_never_saw_are_bytes_and_not_unknown(self, translator):
+        for text in ("猫が好き", "Щука", "🐈"):
+            (ids,) = translator.source.encode([text])
+            assert 1 not in ids
+            assert translator.source.decode(ids) == text
+        assert len(translator.translate(["猫が好き"], search=Greedy())) == 1
+
+
+def test_models_are_left_as_they_were(translator):
+    translator.model.train()
+    before = {name: weight.clone() for name, weight in translator.model.state_dict().items()}
+    translator.translate(["Hund"])
+    assert translator.model.training
+    assert all(torch.equal(weight, before[name]) for name, weight in translator.model.state_dict().items())
+    translator.model.eval()
+
+
+class Counting(Search):
+    """Writes nothing, and notes how many sources it is given at a time."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows, self.batches = rows, []
+
+    @property
+    def rows(self) -> int:
+        return self._rows
+
+    def decode(self, model, source, lengths, most):
+        self.batches.append(len(source))
+        return [[Hypothesis((), 0.0, 0.0, finished=True)] for _ in source]
+
+
+class TestBatches:
+    """How many sentences are searched together."""
+
+    def test_the_more_targets_of_each_the_fewer(self):
+        translator = Translator(transformer().model, tokens=60)
+        (ids,) = translator.source.encode(["Zwei Hunde laufen."])
+        together = 60 // (len(ids) + 1)
+        for rows, size in ((1, together), (5, together), (10, 30 // (len(ids) + 1)), (1000, 1)):
+            search = Counting(rows)
+            translator.translate(["Zwei Hunde laufen."] * 97, search=search)
+            assert max(search.batches) == size
+            assert sum(search.batches) == 97
+
+    def test_logits_are_bounded_where_sentences_are_short(self, monkeypatch):
+        translator = transformer()
+        monkeypatch.setattr("regard.translation.translator._MAX_LOGITS", 7 * 5 * translator.target.vocabulary)
+        search = Counting(5)
+        translator.translate(["Hund"] * 97, search=search)
+        assert max(search.batches) == 7
+
+    @pytest.mark.parametrize(
+        ("search", "rows"), [(Greedy(), 1), (Beam(7), 7), (Beam(4, best=2), 4), (Sampling(seed=1, best=3), 3)], ids=str
+    )
+    def test_searches_say_how_many_there_are(self, search, rows):
+        assert search.rows == rows

@@ -1,0 +1,134 @@
+"""Findings: what position explains is left out, and the word behind the numbers comes first."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from regard.view.findings import findings, strongest_finding_per_word, strongest_pieces, weight_of_pair, word_pairs
+from regard.view.layer_reading import LayerReading
+from regard.view.reading import Reading, Tokens
+
+WORDS = ["Mia", "fed", "the", "old", "dog", "since", "it", "was", "hungry"]
+N = len(WORDS) + 2
+
+
+def tokens() -> Tokens:
+    text, spans = " ".join(WORDS), [(0, 0)]
+    for word in WORDS:
+        start = text.index(word, spans[-1][1])
+        spans.append((start, start + len(word)))
+    return Tokens(text, ("[CLS]", *WORDS, "[SEP]"), (*spans, (0, 0)), (True, *[False] * len(WORDS), True))
+
+
+def layer(*heads: np.ndarray) -> LayerReading:
+    """Heads with given weights: key = identity and query = ln(weights) give exactly these."""
+    eye = np.repeat(np.eye(N, dtype=np.float32)[None], len(heads), axis=0)
+    return LayerReading("one", np.log(np.stack(heads)).astype(np.float32), eye, eye, scale=1.0)
+
+
+def even() -> np.ndarray:
+    return np.full((N, N), 1 / N)
+
+
+def previous_token() -> np.ndarray:
+    weights = np.full((N, N), 0.01)
+    weights[np.arange(N), np.maximum(np.arange(N) - 1, 0)] = 1
+    return weights / weights.sum(1, keepdims=True)
+
+
+def attention_to(asks: str, gets: str, share: float) -> np.ndarray:
+    weights = even()
+    query, key = WORDS.index(asks) + 1, WORDS.index(gets) + 1
+    weights[query] = (1 - share) / (N - 1)
+    weights[query, key] = share
+    return weights
+
+
+def make_reading(*layers: LayerReading) -> Reading:
+    return Reading(tokens(), layers, np.zeros((len(layers) + 1, N, 3), dtype=np.float32))
+
+
+def test_two_heads_that_agree_come_before_one_that_is_alone() -> None:
+    reading = make_reading(
+        layer(previous_token(), attention_to("it", "dog", 0.6), attention_to("was", "Mia", 0.8)),
+        layer(even(), attention_to("it", "dog", 0.7), previous_token()),
+    )
+    first, second = findings(word_pairs(reading))[:2]
+    assert (WORDS[first.query_word], WORDS[first.key_word]) == ("it", "dog")
+    assert [(look.layer, look.head) for look in first.looks] == [(1, 1), (0, 1)]
+    assert [look.weight for look in first.looks] == pytest.approx([0.7, 0.6])
+    assert [look.usual for look in first.looks] == pytest.approx([1 / N, 1 / N])
+    assert first.surprise == pytest.approx(0.65 - 1 / N)
+    assert (WORDS[second.query_word], WORDS[second.key_word]) == ("was", "Mia")
+    assert first.first_choice >= 2
+    assert first.heads == 6
+
+
+def test_what_position_explains_is_no_finding() -> None:
+    assert findings(word_pairs(make_reading(layer(previous_token(), previous_token())))) == ()
+
+
+def test_each_word_looks_somewhere() -> None:
+    reading = make_reading(layer(attention_to("it", "dog", 0.6), previous_token(), attention_to("old", "dog", 0.5)))
+    best = {WORDS[one.query_word]: WORDS[one.key_word] for one in strongest_finding_per_word(word_pairs(reading))}
+    assert set(best) == set(WORDS)
+    assert best["it"] == "dog"
+    assert best["old"] == "dog", "a neighbour counts here"
+
+
+def test_a_word_that_may_see_no_other_attends_to_none() -> None:
+    causal = np.tril(np.ones((N, N), dtype=bool))
+    plain = layer(attention_to("it", "dog", 0.6), previous_token())
+    seen = LayerReading("one", plain.query, plain.key, plain.value, 1.0, causal)
+    best = {
+        WORDS[one.query_word]: WORDS[one.key_word] for one in strongest_finding_per_word(word_pairs(make_reading(seen)))
+    }
+    assert set(best) == set(WORDS[1:])
+    assert all(WORDS.index(gets) < WORDS.index(asks) for asks, gets in best.items())
+
+
+def test_pieces_are_averaged_for_the_query_and_summed_for_the_key() -> None:
+    pieces = Tokens(
+        "unaffable seafarers rest",
+        ("un", "affable", "sea", "farers", "rest"),
+        ((0, 2), (2, 9), (10, 13), (13, 19), (20, 24)),
+        (False,) * 5,
+    )
+    weights = np.array([[1, 1, 6, 1, 1], [1, 1, 2, 4, 2], [2, 2, 2, 2, 2], [1, 2, 3, 2, 2], [2, 5, 1, 1, 1]]) / 10
+    eye = np.eye(5, dtype=np.float32)[None]
+    seen = LayerReading("one", np.log(weights)[None].astype(np.float32), eye, eye, 1.0)
+    reading = Reading(pieces, (seen,), np.zeros((2, 5, 3), dtype=np.float32))
+    pairs = word_pairs(reading)
+    assert [word.text for word in pairs.query_words] == ["unaffable", "seafarers", "rest"]
+    expected = ((0.6 + 0.1) + (0.2 + 0.4)) / 2
+    assert pairs.weight[0, 0, 1] == pytest.approx(expected, abs=1e-6)
+    assert weight_of_pair(reading, pairs.query_words[0], pairs.key_words[1], 0, 0) == pytest.approx(expected, abs=1e-6)
+    # un gives sea and farers 0.6 + 0.1, affable 0.2 + 0.4; of un's two shares the one of sea is larger.
+    assert strongest_pieces(reading, pairs.query_words[0], pairs.key_words[1], 0, 0) == (0, 2)
+    # rest -> unaffable, distances -4 and -3. No other pair is 4 back: an even share, 1/5.
+    # One other pair is 3 back, farers -> un: 0.1.
+    assert pairs.usual[0, 2, 0] == pytest.approx(1 / 5 + 0.1, abs=1e-6)
+    # rest -> seafarers. 2 back: sea -> un 0.2, farers -> affable 0.2. 1 back: affable -> un 0.1, sea -> affable 0.2,
+    # farers -> sea 0.3.
+    assert pairs.usual[0, 2, 1] == pytest.approx((0.2 + 0.2) / 2 + (0.1 + 0.2 + 0.3) / 3, abs=1e-6)
+
+
+def test_a_text_of_one_word_has_no_findings() -> None:
+    one = Tokens("hi", ("[CLS]", "hi", "[SEP]"), ((0, 0), (0, 2), (0, 0)), (True, False, True))
+    eye = np.eye(3, dtype=np.float32)[None]
+    pairs = word_pairs(Reading(one, (LayerReading("one", eye, eye, eye, 1.0),), np.zeros((2, 3, 3), dtype=np.float32)))
+    assert findings(pairs) == ()
+    assert strongest_finding_per_word(pairs) == ()
+
+
+def test_words_outside_the_vocabulary_find_nothing() -> None:
+    known = make_reading(
+        layer(attention_to("it", "dog", 0.6), attention_to("it", "dog", 0.7), attention_to("was", "Mia", 0.8))
+    )
+    pieces = tuple("[UNK]" if piece in ("dog", "was") else piece for piece in known.tokens.pieces)
+    reading = Reading(replace(known.tokens, pieces=pieces), known.layers, known.hidden)
+    pairs = word_pairs(reading)
+    assert findings(pairs) == ()
+    met = {WORDS[number] for one in strongest_finding_per_word(pairs) for number in (one.query_word, one.key_word)}
+    assert met <= set(WORDS) - {"dog", "was"}

@@ -1,0 +1,196 @@
+"""What was recorded of a layer gives its weights again, whichever mechanism scored: against the papers, in float64."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import regard
+from oracles import recurrent as papers
+from oracles.attention import attention
+from oracles.positions import alibi, t5_buckets
+from regard import masks, positions
+from regard.errors import RefusedError, ShapeError
+from regard.masks import Mask
+from regard.mechanisms.local_p import LocalPredictive
+from regard.positions.base import PairBias
+from regard.view.attention_layer import AttentionLayer
+from regard.view.from_recording import layers_of
+from regard.view.layer_reading import LayerReading
+from regard.view.layer_weights import LayerWeights
+
+HEADS, QUERIES, KEYS, HEAD_DIM = 3, 5, 7, 11
+WIDTH = HEADS * HEAD_DIM
+
+
+def record_layer(mechanism: nn.Module, queries: int = QUERIES, keys: int = KEYS, **options):
+    """The layer, and its random query and key (heads, length, head_dim) in float64."""
+    torch.manual_seed(3)
+    query, key = torch.randn(1, HEADS, queries, HEAD_DIM), torch.randn(1, HEADS, keys, HEAD_DIM)
+    with regard.record(mechanism) as seen:
+        mechanism(query, key, torch.randn(1, HEADS, keys, HEAD_DIM), **options)
+    (layer,) = layers_of(seen)
+    return layer, query[0].double().numpy(), key[0].double().numpy()
+
+
+def numbers(parameter: nn.Parameter) -> np.ndarray:
+    return parameter.detach().double().numpy()
+
+
+def make_weigh(name: str, mechanism: nn.Module, head: int) -> papers.Weigh:
+    if name == "additive":
+        parts = (mechanism.query_weight, mechanism.key_weight, mechanism.score_vector)
+        return papers.additive(*(numbers(part)[head] for part in parts))
+    if name == "luong_dot":
+        return papers.dot
+    if name == "luong_general":
+        return papers.general(numbers(mechanism.weight)[head])
+    return papers.concat(numbers(mechanism.weight)[head], numbers(mechanism.score_vector)[head])
+
+
+@pytest.mark.parametrize("name", ["additive", "luong_dot", "luong_general", "luong_concat"])
+def test_scores_of_other_mechanisms(name: str) -> None:
+    mechanism = regard.mechanism(name, heads=HEADS, head_dim=HEAD_DIM)
+    layer, query, key = record_layer(mechanism)
+    expected = [[make_weigh(name, mechanism, h)(query[h, i], key[h]) for i in range(QUERIES)] for h in range(HEADS)]
+    np.testing.assert_allclose(layer.weights(), expected, atol=2e-5)
+
+
+def test_the_scaled_dot_product_under_a_mask() -> None:
+    mask = masks.causal() & masks.window(2, 1)
+    layer, query, key = record_layer(regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM), mask=mask)
+    allowed = [[KEYS - QUERIES + i - 2 <= j <= KEYS - QUERIES + i for j in range(KEYS)] for i in range(QUERIES)]
+    _, expected = attention(query[None], key[None], key[None], np.array(allowed))
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+
+
+def test_a_bias_by_distance() -> None:
+    layer, query, key = record_layer(
+        regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM), bias=positions.ALiBi(HEADS)
+    )
+    _, expected = attention(query[None], key[None], key[None], bias=alibi(HEADS, QUERIES, KEYS)[None])
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+
+
+def test_a_trained_bias_by_distance() -> None:
+    position = positions.T5Buckets(HEADS)
+    nn.init.normal_(position.weight)
+    layer, query, key = record_layer(regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM), bias=position)
+    bias = numbers(position.weight)[t5_buckets(QUERIES, KEYS)].transpose(2, 0, 1)
+    _, expected = attention(query[None], key[None], key[None], bias=bias[None])
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_relative_positions(values: bool) -> None:
+    position = positions.ShawRelative(HEAD_DIM, 2, values=values)
+    layer, query, key = record_layer(regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM), bias=position)
+    distance = np.arange(KEYS)[None] - np.arange(QUERIES)[:, None] + QUERIES - KEYS
+    vectors = numbers(position.key_vectors)[distance.clip(-2, 2) + 2]
+    bias = np.einsum("hqd,qkd->hqk", query, vectors) / np.sqrt(HEAD_DIM)
+    _, expected = attention(query[None], key[None], key[None], bias=bias[None])
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+    assert (layer.relative_vectors.value is not None) == values
+
+
+def test_local_attention_under_its_bell_curve() -> None:
+    torch.manual_seed(11)
+    mechanism = LocalPredictive(heads=1, head_dim=HEAD_DIM, window=2)
+    query, key = torch.randn(1, 1, QUERIES, HEAD_DIM), torch.randn(1, 1, KEYS, HEAD_DIM)
+    with regard.record(mechanism) as seen:
+        mechanism(query, key, key)
+    (layer,) = layers_of(seen)
+    weight, of_position, vector = mechanism.align.weight, mechanism.position_weight, mechanism.position_vector
+    weigh = papers.local_p(*(numbers(part)[0] for part in (weight, of_position, vector)), 2)
+    expected = [weigh(row, key[0, 0].double().numpy()) for row in query[0, 0].double().numpy()]
+    np.testing.assert_allclose(layer.weights()[0], expected, atol=2e-5)
+    assert (np.array(expected) == 0).any(), "some keys lie outside the window"
+
+
+def test_steps_of_one_layer_are_joined_and_grouped_heads_repeated() -> None:
+    torch.manual_seed(13)
+    layer = regard.MultiHeadAttention(2 * HEAD_DIM, 2, key_value_heads=1).eval()
+    tokens, memory = torch.randn(1, QUERIES, 2 * HEAD_DIM), torch.randn(1, KEYS, 2 * HEAD_DIM)
+    with regard.record(layer) as seen, torch.no_grad():
+        for step in tokens.split(1, dim=1):
+            layer(step, memory)
+    (found,) = layers_of(seen)
+    with torch.no_grad():
+        query = layer.query_projection(tokens)[0].double().numpy().reshape(QUERIES, 2, HEAD_DIM).transpose(1, 0, 2)
+        key = layer.key_projection(memory)[0].double().numpy()[None]
+    _, expected = attention(query[None], key[None], key[None])
+    np.testing.assert_allclose(found.weights(), expected[0], atol=2e-6)
+    assert found.value.shape == (2, KEYS, HEAD_DIM)
+
+
+def test_relative_positions_under_an_unscaled_dot_product() -> None:
+    position = positions.ShawRelative(HEAD_DIM, 2, values=False)
+    layer, query, key = record_layer(regard.mechanism("luong_dot", heads=HEADS, head_dim=HEAD_DIM), bias=position)
+    assert isinstance(layer, LayerReading), "vectors by distance meet the query itself, as in the steps of the page"
+    _, expected = attention(query[None], key[None], key[None], bias=shaw(position, query)[None], scale=1.0)
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-5)
+
+
+def shaw(position: positions.ShawRelative, query: np.ndarray) -> np.ndarray:
+    """The query times the vector of each distance: Shaw et al. 2018, equation 4."""
+    distance = np.arange(KEYS)[None] - np.arange(QUERIES)[:, None] + QUERIES - KEYS
+    vectors = numbers(position.key_vectors)[distance.clip(-2, 2) + 2]
+    return np.einsum("hqd,qkd->hqk", query, vectors)
+
+
+def test_relative_positions_beside_a_projected_query_have_weights_alone() -> None:
+    mechanism = regard.mechanism("luong_general", heads=HEADS, head_dim=HEAD_DIM)
+    position = positions.ShawRelative(HEAD_DIM, 2, values=False)
+    layer, query, key = record_layer(mechanism, bias=position)
+    projected = np.einsum("hqd,hde->hqe", query, numbers(mechanism.weight))
+    _, expected = attention(projected[None], key[None], key[None], bias=shaw(position, query)[None], scale=1.0)
+    assert "vectors by distance" in alone(layer)
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-5)
+
+
+def alone(layer: AttentionLayer) -> str:
+    """Why a layer has nothing but its weights."""
+    assert isinstance(layer, LayerWeights)
+    assert layer.weights_are == "distribution"
+    return layer.reason
+
+
+def test_a_bias_that_does_not_go_by_distance_has_weights_alone() -> None:
+    bias = torch.randn(1, HEADS, QUERIES, KEYS)
+    layer, query, key = record_layer(regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM), bias=bias)
+    _, expected = attention(query[None], key[None], key[None], bias=bias.double().numpy())
+    assert "bias" in alone(layer)
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+
+
+def test_masks_that_differ_by_head_have_weights_alone() -> None:
+    allowed = torch.rand(1, HEADS, QUERIES, KEYS) < 0.5
+    mask = masks.keep(allowed)
+    layer, query, key = record_layer(regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM), mask=mask)
+    _, expected = attention(query[None], key[None], key[None], allowed.numpy())
+    assert "masks" in alone(layer)
+    np.testing.assert_allclose(layer.weights(), expected[0], atol=2e-6)
+
+
+def test_a_batch_is_refused() -> None:
+    mechanism = regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM)
+    tokens = torch.randn(2, HEADS, KEYS, HEAD_DIM)
+    with regard.record(mechanism) as seen:
+        mechanism(tokens, tokens, tokens)
+    with pytest.raises(ShapeError, match="one text at a time"):
+        layers_of(seen)
+
+
+@pytest.mark.parametrize(
+    ("key", "mask", "bias"),
+    [(1, None, None), (0, masks.causal(), None), (0, None, positions.ALiBi(HEADS))],
+    ids=["other keys", "a mask by position", "a bias by position"],
+)
+def test_calls_that_are_no_steps_of_one_are_refused(key: int, mask: Mask | None, bias: PairBias | None) -> None:
+    mechanism = regard.mechanism("dot_product", heads=HEADS, head_dim=HEAD_DIM)
+    keys = torch.randn(2, 1, HEADS, KEYS, HEAD_DIM)
+    with regard.record(mechanism) as seen:
+        for looked_at in (keys[0], keys[key]):
+            mechanism(torch.randn(1, HEADS, 1, HEAD_DIM), looked_at, looked_at, mask, bias=bias)
+    with pytest.raises(RefusedError, match="cannot be shown as one"):
+        layers_of(seen)

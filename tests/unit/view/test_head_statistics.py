@@ -1,0 +1,52 @@
+"""Statistics of heads whose weights are known."""
+
+import numpy as np
+import pytest
+
+from regard.view.head_statistics import statistics_of
+from regard.view.layer_reading import GaussianWindow, LayerReading
+from regard.view.reading import Reading, Tokens
+
+N = 7
+TOKENS = Tokens(
+    "a b c d e",
+    ("[CLS]", *"abcde", "[SEP]"),
+    ((0, 0), *((2 * at, 2 * at + 1) for at in range(5)), (0, 0)),
+    (True, *[False] * 5, True),
+)
+
+
+def head_attending_to(at: list[int] | None) -> LayerReading:
+    """One head whose query i looks at token at[i] alone, or evenly at all for None."""
+    eye = np.eye(N, dtype=np.float32)[None]
+    query = np.zeros((1, N, N), dtype=np.float32) if at is None else 1e4 * eye[:, at]
+    return LayerReading("one", query, eye, eye, scale=1.0)
+
+
+def test_a_spread_out_and_a_previous_token_head() -> None:
+    previous = [0, *range(N - 1)]
+    reading = Reading(
+        TOKENS, (head_attending_to(None), head_attending_to(previous)), np.zeros((3, N, 2), dtype=np.float32)
+    )
+    even, back = statistics_of(reading)
+    distances = np.abs(np.subtract.outer(np.arange(N), np.arange(N)))
+    assert even.entropy == pytest.approx(np.log(N))
+    assert even.distance == pytest.approx(distances.mean())
+    assert even.special == {"[CLS]": pytest.approx(1 / N), "[SEP]": pytest.approx(1 / N)}
+    assert back.entropy == 0
+    assert back.distance == pytest.approx((N - 1) / N)
+    assert (back.previous, back.itself, back.next) == pytest.approx(((N - 1) / N, 1 / N, 0))
+    assert (back.layer, back.head) == (1, 0)
+    assert back.special == {"[CLS]": pytest.approx(2 / N), "[SEP]": pytest.approx(0)}
+
+
+def test_under_a_bell_curve_entropy_is_that_of_the_shares() -> None:
+    plain = head_attending_to(None)
+    bell = GaussianWindow(np.full((1, N), 3.0, dtype=np.float32), 1.5)
+    (found,) = statistics_of(
+        Reading(TOKENS, (LayerReading("one", plain.query, plain.key, plain.value, 1.0, gaussian_window=bell),))
+    )
+    heights = np.exp(-((np.arange(N) - 3) ** 2) / 4.5)
+    shares = heights / heights.sum()
+    assert found.entropy == pytest.approx(-(shares * np.log(shares)).sum())
+    assert found.itself == pytest.approx((heights / N).mean()), "weights themselves sum to less than 1"

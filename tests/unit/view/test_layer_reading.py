@@ -1,0 +1,95 @@
+"""Weights of a layer from what a reading keeps of it, against the definition in loops."""
+
+import numpy as np
+import pytest
+
+from oracles.softmax import softmax, visible_keys
+from regard.errors import DataError, ShapeError
+from regard.view.layer_reading import GaussianWindow, LayerReading
+
+HEADS, QUERIES, KEYS, HEAD_DIM = 2, 3, 5, 7
+GENERATOR = np.random.default_rng(17)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return GENERATOR.standard_normal(shape).astype(np.float32)
+
+
+def layer(queries: int = QUERIES, keys: int = KEYS, **parts) -> LayerReading:
+    shapes = ((HEADS, queries, HEAD_DIM), (HEADS, keys, HEAD_DIM), (HEADS, keys, 11))
+    return LayerReading("one", *(normal(*shape) for shape in shapes), scale=0.7, **parts)
+
+
+def expected(one: LayerReading, score) -> np.ndarray:
+    """softmax of score(head, query, key) in float64, pair by pair."""
+    scores = np.array(
+        [
+            [[score(head, i, j) for j in range(one.key.shape[1])] for i in range(one.query.shape[1])]
+            for head in range(HEADS)
+        ]
+    )[None]
+    return softmax(scores, visible_keys(one.allowed, scores.shape))[0]
+
+
+def dot(one: LayerReading, head: int, i: int, j: int) -> float:
+    return 0.7 * float(one.query[head, i].astype(np.float64) @ one.key[head, j].astype(np.float64))
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (5, 3), (4, 4)])
+def test_as_many_queries_as_keys_or_not(sizes: tuple[int, int]) -> None:
+    one = layer(*sizes)
+    np.testing.assert_allclose(one.weights(), expected(one, lambda *at: dot(one, *at)), rtol=1e-12)
+
+
+def test_a_hidden_layer_scores() -> None:
+    one = layer(vector=normal(HEADS, HEAD_DIM))
+
+    def score(head: int, i: int, j: int) -> float:
+        hidden = np.tanh(one.query[head, i].astype(np.float64) + one.key[head, j])
+        return 0.7 * float(one.vector[head].astype(np.float64) @ hidden)
+
+    np.testing.assert_allclose(one.weights(), expected(one, score), rtol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (5, 3), (4, 4)])
+def test_bias_goes_by_distance(sizes: tuple[int, int]) -> None:
+    queries, keys = sizes
+    one = layer(*sizes, bias=normal(HEADS, queries + keys - 1))
+
+    def score(head: int, i: int, j: int) -> float:
+        distance = j - (i + keys - queries)  # the last query stands on the last key
+        return dot(one, head, i, j) + float(one.bias[head, distance - (1 - keys)])
+
+    np.testing.assert_allclose(one.weights(), expected(one, score), rtol=1e-12)
+
+
+def test_a_bell_curve_comes_after_the_softmax() -> None:
+    centre = np.abs(normal(HEADS, QUERIES))
+    allowed = np.array([[True, True, False, True, True]] * QUERIES)
+    one = layer(gaussian_window=GaussianWindow(centre, 1.5), allowed=allowed)
+    plain = expected(one, lambda *at: dot(one, *at))
+    heights = [[[np.exp(-((j - c) ** 2) / 4.5) for j in range(KEYS)] for c in row] for row in centre.astype(np.float64)]
+    np.testing.assert_allclose(one.weights(), plain * np.array(heights), rtol=1e-12)
+    assert (one.weights().sum(-1) < 1).all()
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"vector": normal(HEADS, 3)},
+        {"bias": normal(HEADS, QUERIES + KEYS)},
+        {"gaussian_window": GaussianWindow(normal(HEADS, KEYS), 1.0)},
+        {"allowed": np.ones((KEYS, QUERIES), dtype=bool)},
+    ],
+)
+def test_what_does_not_fit_is_refused(parts: dict) -> None:
+    with pytest.raises(ShapeError, match="do not fit together"):
+        layer(**parts)
+
+
+@pytest.mark.parametrize("part", ["vector", "bias", "gaussian_window"])
+def test_numbers_that_are_not_finite_are_refused(part: str) -> None:
+    shapes = {"vector": (HEADS, HEAD_DIM), "bias": (HEADS, QUERIES + KEYS - 1), "gaussian_window": (HEADS, QUERIES)}
+    wild = np.full(shapes[part], np.nan, dtype=np.float32)
+    with pytest.raises(DataError, match="not finite"):
+        layer(**{part: GaussianWindow(wild, 1.0) if part == "gaussian_window" else wild})

@@ -1,0 +1,172 @@
+"""A sentence and its translation, as one translator saw them: which rows and columns, and their numbers in float64."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from oracles.attention import attention
+from oracles.positions import alibi
+from regard.errors import DataError, RefusedError
+from regard.text.placeholders import protect
+from regard.view.read_pair import read_pair
+from regard.view.reading import PairReading, Reading
+from regard.view.words_from_tokens import aggregate_by_word, words_of
+from small_translators import ENGLISH, HEADS, JOINT_SUBWORDS, SOURCE, TARGET, WIDTH, recurrent, transformer
+
+START, END = 2, 3
+
+
+def surfaces(tokens) -> list[str]:
+    return [tokens.surface(at) for at in range(len(tokens))]
+
+
+def pieces(text: str) -> list[str]:
+    """The pieces as the text writes them."""
+    return [piece.text.strip() for piece in JOINT_SUBWORDS.pieces(text)]
+
+
+def capture_inputs(translator, source: str, target: str) -> dict[str, np.ndarray]:
+    """What each projection of queries and keys was given: tokens (length, width) in float64."""
+    given: dict[str, np.ndarray] = {}
+    handles = []
+    for name, module in translator.model.named_modules():
+        if name.endswith(("query_projection", "key_projection")):
+
+            def keep(module: nn.Module, args: tuple, name: str = name) -> None:
+                given[name] = args[0][0].detach().double().numpy()
+
+            handles.append(module.register_forward_pre_hook(keep))
+    ids = [
+        torch.tensor([[*JOINT_SUBWORDS.encode([source])[0], END]]),
+        torch.tensor([[START, *JOINT_SUBWORDS.encode([target])[0]]]),
+    ]
+    with torch.no_grad():
+        translator.model(*ids)
+    for handle in handles:
+        handle.remove()
+    return given
+
+
+def project(linear: nn.Linear, tokens: np.ndarray) -> np.ndarray:
+    """(1, heads, length, head_dim)."""
+    numbers = tokens @ linear.weight.detach().double().numpy().T + linear.bias.detach().double().numpy()
+    return numbers.reshape(len(tokens), HEADS, WIDTH // HEADS).transpose(1, 0, 2)[None]
+
+
+def check_weights(translator, reading: Reading, name: str, *, causal: bool = False, biased: bool = False) -> None:
+    given = capture_inputs(translator, SOURCE, TARGET)
+    for number, layer in enumerate(reading.layers):
+        assert layer.name == name.format(number)
+        module = translator.model.get_submodule(layer.name)
+        looks, looked_at = given[f"{layer.name}.query_projection"], given[f"{layer.name}.key_projection"]
+        query = project(module.query_projection, looks)
+        key = project(module.key_projection, looked_at)
+        allowed = np.tril(np.ones((len(looks), len(looked_at)), dtype=bool)) if causal else None
+        bias = alibi(HEADS, len(looks), len(looked_at))[None] if biased else None
+        _, expected = attention(query, key, key, allowed, bias)
+        np.testing.assert_allclose(layer.weights(), expected[0], atol=5e-6)
+
+
+def test_all_three_attentions_of_a_transformer() -> None:
+    translator = transformer()
+    found = read_pair(translator, SOURCE, TARGET)
+    assert list(found.attentions) == ["alignment", "source", "target"]
+    assert (len(found.alignment.layers), len(found.source.layers), len(found.target.layers)) == (2, 3, 2)
+    check_weights(translator, found.alignment, "decoder.{}.cross_attention")
+    check_weights(translator, found.source, "encoder.{}.attention")
+    check_weights(translator, found.target, "decoder.{}.attention", causal=True)
+
+
+def test_a_transformer_with_biased_heads() -> None:
+    translator = transformer(position="alibi", norm="pre")
+    found = read_pair(translator, SOURCE, TARGET)
+    check_weights(translator, found.source, "encoder.{}.attention", biased=True)
+    check_weights(translator, found.target, "decoder.{}.attention", causal=True, biased=True)
+    check_weights(translator, found.alignment, "decoder.{}.cross_attention")
+
+
+@pytest.mark.parametrize(
+    "options", [{"position": "rotary"}, {"position": "t5"}, {"position": "shaw"}, {"mechanism": "additive"}], ids=str
+)
+def test_whatever_a_transformer_is_made_of_can_be_read(options: dict) -> None:
+    translator = transformer(**options)
+    found = read_pair(translator, SOURCE, TARGET)
+    aligned = translator.aligned_pair(SOURCE, TARGET)
+    assert found.alignment_layer == 0
+    np.testing.assert_allclose(word_level(found), aligned.weights.numpy(), atol=1e-5)
+
+
+def test_rows_are_named_after_what_was_written_and_columns_after_what_was_read() -> None:
+    found = read_pair(transformer(), SOURCE, TARGET)
+    assert surfaces(found.alignment.tokens) == [*pieces(TARGET), "</s>"]
+    assert surfaces(found.alignment.key_tokens) == [*pieces(SOURCE), "</s>"]
+    assert surfaces(found.source.tokens) == [*pieces(SOURCE), "</s>"]
+    assert surfaces(found.target.tokens) == ["<s>", *pieces(TARGET)]
+    assert found.forced
+    assert [at for at, special in enumerate(found.target.tokens.special) if special] == [0]
+
+
+def word_level(found: PairReading) -> np.ndarray:
+    """Of the layer that alignments are read from, its heads averaged, without the end marks."""
+    weights = found.alignment.layers[found.alignment_layer].weights().mean(axis=0, keepdims=True)
+    return aggregate_by_word(weights, words_of(found.alignment.tokens), words_of(found.alignment.key_tokens))[0]
+
+
+def test_words_are_aligned_as_translations_are() -> None:
+    translator = transformer(decoder_layers=3)
+    found, aligned = read_pair(translator, SOURCE, TARGET), translator.aligned_pair(SOURCE, TARGET)
+    assert found.alignment_layer == 1, "the last layer but one"
+    assert tuple(word.text for word in words_of(found.alignment.tokens)) == aligned.target_words
+    assert tuple(word.text for word in words_of(found.alignment.key_tokens)) == aligned.source_words
+    np.testing.assert_allclose(word_level(found), aligned.weights.numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("attention", ["additive", "luong_dot", "luong_general", "luong_concat", "local_p"])
+@pytest.mark.parametrize("feeding", [True, False])
+def test_a_recurrent_model_has_its_alignment_alone(attention: str, feeding: bool) -> None:
+    translator = recurrent(attention, input_feeding=feeding)
+    found = read_pair(translator, SOURCE, TARGET)
+    assert list(found.attentions) == ["alignment"]
+    (layer,) = found.alignment.layers
+    assert layer.heads == 1
+    source, target = JOINT_SUBWORDS.encode([SOURCE, TARGET])
+    np.testing.assert_allclose(layer.weights()[0], translator.weights(source, target).numpy(), atol=1e-5)
+
+
+def test_the_models_own_translation() -> None:
+    translator = transformer()
+    found = read_pair(translator, SOURCE)
+    (translation,) = translator.translate([SOURCE])
+    ids = translation.renderings[0].ids
+    assert not found.forced
+    assert len(found.alignment.tokens) == len(ids) + 1
+    assert found.alignment.tokens.text == translation.text
+
+
+def test_placeholders_stand_for_the_same_on_both_sides() -> None:
+    found = read_pair(transformer(), "Zwei <b>Hunde</b>.", "Two <b>dogs</b>, %d.")
+    assert {"<b>", "</b>"} <= set(surfaces(found.alignment.tokens)) & set(surfaces(found.alignment.key_tokens))
+    assert "%d." in found.alignment.tokens.text, "what is of the target alone is text"
+    assert protect("Zwei <b>Hunde</b>.").kept == ("<b>", "</b>")
+
+
+def test_what_cannot_be_read_is_refused() -> None:
+    translator = transformer(position="learned", length=7)
+    with pytest.raises(DataError, match="the source is empty"):
+        read_pair(translator, " ")
+    with pytest.raises(DataError, match="the target is empty"):
+        read_pair(translator, "Hund", "\n")
+    with pytest.raises(DataError, match=r"sentence 3 is too long for the model\n.*at most 6 subwords"):
+        read_pair(translator, " ".join(ENGLISH), source_name="sentence 3")
+    with pytest.raises(DataError, match="the target is too long for the model"):
+        read_pair(translator, "Hund", " ".join(ENGLISH))
+    with pytest.raises(DataError, match="not Unicode"):
+        read_pair(translator, "Hund", "\ud800")
+
+
+def test_a_model_without_attention_is_refused() -> None:
+    with pytest.raises(
+        RefusedError, match=r"without attention, so there is nothing to see\n(.|\n)*--attention additive"
+    ):
+        read_pair(recurrent("none"), SOURCE, TARGET)

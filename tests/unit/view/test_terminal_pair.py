@@ -1,0 +1,112 @@
+"""A translation in the terminal, as plain text."""
+
+import io
+
+import numpy as np
+from rich.console import Console
+
+from regard.view.layer_reading import LayerReading
+from regard.view.reading import PairReading, Reading, Tokens
+from regard.view.terminal import print_readings
+
+
+def add_end_token(words: list[str], groups: tuple[tuple[str, tuple[int, ...]], ...] | None = None) -> Tokens:
+    text = " ".join(words)
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1].tolist()
+    spans = tuple((start, start + len(word)) for start, word in zip(starts, words, strict=True))
+    return Tokens(text, (*words, "</s>"), (*spans, (len(text), len(text))), (*[False] * len(words), True), groups)
+
+
+def pair(
+    source: Tokens, target: Tokens, *heads: np.ndarray, forced: bool = False, within: np.ndarray | None = None
+) -> PairReading:
+    """An alignment whose second layer has heads of given weights; its first looks evenly."""
+    queries, keys = len(target), len(source)
+    eye = np.repeat(np.eye(keys, dtype=np.float32)[None], len(heads), axis=0)
+    even = np.zeros((len(heads), queries, keys), dtype=np.float32)
+    layers = tuple(
+        LayerReading(str(number), query, eye, eye, 1.0)
+        for number, query in enumerate((even, np.log(np.stack(heads)).astype(np.float32)))
+    )
+    own = None
+    if within is not None:
+        one = np.eye(keys, dtype=np.float32)[None]
+        own = Reading(source, (LayerReading("own", np.log(within)[None].astype(np.float32), one, one, 1.0),))
+    return PairReading(Reading(target, layers, keys=source), 1, own, None, forced)
+
+
+def attention_to(at: list[int], keys: int, share: float = 0.7) -> np.ndarray:
+    """Row t gives ``share`` to key at[t], the rest to the others alike."""
+    weights = np.full((len(at), keys), (1 - share) / (keys - 1))
+    weights[np.arange(len(at)), at] = share
+    return weights
+
+
+def render(*pairs: PairReading, width: int = 100) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    print_readings(pairs, console)
+    return console.file.getvalue().splitlines()
+
+
+def test_each_word_and_what_it_was_written_from() -> None:
+    source, target = add_end_token(["Ein", "Hund", "bellt"]), add_end_token(["A", "dog", "barks"])
+    lines = render(
+        pair(source, target, attention_to([0, 1, 2, 3], 4, 0.8), attention_to([0, 0, 2, 3], 4, 0.6), forced=True)
+    )
+    assert lines[:2] == ["Ein Hund bellt", "→ A dog barks  (as given)"]
+    rows = {line.split()[0]: line.split() for line in lines[3:7]}
+    assert rows["A"][1:4] == ["Ein", "70.0", "%"]
+    # The mean of two heads: 0.8 and 0.2 / 3 for Hund, 0.4 / 3 and 0.6 for Ein.
+    assert rows["dog"][1:4] == ["Hund", "46.7", "%"]
+    assert rows["dog"][5:8] == ["Ein", "33.3", "%,"]
+    assert rows["</s>"][1] == "</s>"
+    assert "layer 1, the mean of its 2 heads." in " ".join(line.strip() for line in lines)
+    assert "Token by token" not in lines, "words and tokens are the same here"
+
+
+def test_words_of_several_tokens_stand_above_their_tokens() -> None:
+    source = add_end_token(["Hun", "de", "bellen"], (("Hunde", (0, 1)), ("bellen", (2,))))
+    target = add_end_token(["dog", "s", "bark"], (("dogs", (0, 1)), ("bark", (2,))))
+    lines = render(pair(source, target, attention_to([0, 1, 2, 3], 4, 0.7)))
+    # Both tokens give Hun and de 0.7 + 0.1 together.
+    assert next(line.split()[:4] for line in lines if line.startswith("dogs")) == ["dogs", "Hunde", "80.0", "%"]
+    tokens = lines[lines.index("Token by token") :]
+    assert next(line.split()[:4] for line in tokens if line.startswith("s ")) == ["s", "de", "70.0", "%"]
+    assert any("its one head" in line for line in lines)
+
+
+def test_each_side_as_it_looks_at_itself() -> None:
+    source = add_end_token(["dogs", "bark", "since", "they", "may"])
+    # The first word may see no other one.
+    within = np.maximum(np.tril(attention_to([0, 0, 0, 0, 0, 0], 6, 0.8)), 1e-30)
+    target = add_end_token(["x"])
+    lines = render(pair(source, target, attention_to([0, 1], 6), within=within))
+    own = lines[lines.index("Source at itself") :]
+    assert any(line.startswith("they") and line.split()[1] == "dogs" for line in own)
+    assert "Target at itself" not in lines
+
+
+def test_text_is_text() -> None:
+    hostile = ["[bold]a[/bold]", "\x1b[31mred", "\u202ed"]
+    shown = "\n".join(render(pair(add_end_token(hostile), add_end_token(hostile), attention_to([0, 1, 2, 3], 4))))
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "[bold]a[/bold] ⟨U+001B⟩[31mred ⟨U+202E⟩d" in shown
+    hebrew = render(pair(add_end_token(["הילד", "אכל"]), add_end_token(["我", "吃"]), attention_to([0, 1, 2], 3)))
+    assert any("我" in line and "\u2068הילד\u2069" in line for line in hebrew)
+
+
+def test_many_translations_have_a_line_each() -> None:
+    many = [
+        pair(add_end_token([f"Hund{at}", "bellt"]), add_end_token(["dog", "barks"]), attention_to([0, 1, 2], 3))
+        for at in range(11)
+    ]
+    lines = render(*many)
+    for at, line in enumerate(lines[:11]):
+        assert line.rstrip() == f"{at + 1}. dog ← Hund{at}  barks ← bellt  </s> ← </s>"
+
+
+def test_a_long_translation_is_cut_and_says_so() -> None:
+    words = [f"w{at}" for at in range(47)]
+    lines = render(pair(add_end_token(words), add_end_token(words), attention_to(list(range(48)), 48)))
+    assert "… and 8 more words." in lines
