@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
-from regard.kernels.request import Request
-
-RefusalCheck: TypeAlias = Callable[[Request], str | None]
-"""Of a request: one clause that says why not, or None."""
+RefusalCheck: TypeAlias = Callable[[Any], str | None]
+"""Of an operation's request: one clause that says why not, or None."""
 
 
-def _no_reason(request: Request) -> None:
+def _no_reason(request: object) -> None:
     del request
 
 
@@ -25,7 +23,7 @@ class Implementation:
         name: as ``impl=`` has it.
         compute: ``(request, ...)`` -> what the operation gives, for a request that is not refused.
         refuses: why it cannot compute a request; None if it can.
-        passed_over: why "auto" does not take it for a request that it would not refuse.
+        auto_skips: why "auto" does not take it for a request that it would not refuse.
         merit: why "auto" takes it, for people.
     """
 

@@ -48,6 +48,14 @@ class Request:
         """Where the tensors are."""
         return self.query.device
 
+    def describe(self) -> str:
+        """The request in one line, for messages."""
+        bias = type(self.bias).__name__ if self.bias is not None else "none"
+        return (
+            f"query {tuple(self.query.shape)} {self.query.dtype} on {self.device}, "
+            f"key {tuple(self.key.shape)}, mask {self.mask!r}, bias {bias}, dropout {self.dropout:g}"
+        )
+
     @property
     def with_rebalanced_scale(self) -> Request:
         """The same request, its scale as ``rebalance_scale`` has it.

@@ -16,14 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from regard.errors import RefusedError, check_choice
 from regard.kernels.implementation import Backend, Implementation
-from regard.kernels.implementations import flex, mlp_score, native, reference, sdpa
-from regard.kernels.request import Request
+from regard.kernels.implementations import flex, mlp_score, native, paged, reference, sdpa
 
-Operation: TypeAlias = Literal["attention", "observe", "mlp score"]
+Operation: TypeAlias = Literal["attention", "observe", "mlp score", "paged attention"]
+
+
+class Request(Protocol):
+    """What an operation is asked to compute; each operation has a request of its own."""
+
+    def describe(self) -> str:
+        """The request in one line, for messages."""
+        ...
 
 
 def _make_unobservable(name: str) -> Implementation:
@@ -36,6 +43,7 @@ _IMPLEMENTATIONS: Mapping[Operation, tuple[Implementation, ...]] = {
     "attention": (native.ATTENTION, sdpa.ATTENTION, flex.ATTENTION, reference.ATTENTION),
     "observe": (native.OBSERVE, _make_unobservable("sdpa"), _make_unobservable("flex"), reference.OBSERVE),
     "mlp score": (mlp_score.NATIVE, mlp_score.REFERENCE),
+    "paged attention": (paged.IN_PLACE, paged.GATHERED),
 }
 _IMPLEMENTATIONS_BY_NAME = {
     operation: {one.name: one for one in implementations} for operation, implementations in _IMPLEMENTATIONS.items()
@@ -89,19 +97,10 @@ def select(operation: Operation, name: str, request: Request) -> Implementation:
         raise RefusedError(
             f"impl {name!r} refuses: {reason}",
             expected="a request it can compute exactly",
-            got=describe(request),
+            got=request.describe(),
             do='use impl="auto", and regard.why(...) to see what it picks',
         )
     return chosen
-
-
-def describe(request: Request) -> str:
-    """The request in one line, for messages."""
-    bias = type(request.bias).__name__ if request.bias is not None else "none"
-    return (
-        f"query {tuple(request.query.shape)} {request.query.dtype} on {request.device}, "
-        f"key {tuple(request.key.shape)}, mask {request.mask!r}, bias {bias}, dropout {request.dropout:g}"
-    )
 
 
 def _select_auto(operation: Operation, request: Request) -> Implementation:

@@ -29,7 +29,6 @@ from regard.errors import RefusedError, ShapeError, check_size
 from regard.kernels.reference import attention as reference_attention
 from regard.kernels.reference import observe as reference_observe
 from regard.kernels.request import Bias, Request
-from regard.kernels.select import describe
 from regard.masks.base import Mask
 from regard.mechanisms.key_value_cache import KeyValueCache
 from regard.mechanisms.paged_cache import PagedCache
@@ -201,7 +200,7 @@ class Mechanism(nn.Module, ABC):
         return RefusedError(
             f"{type(self).__name__} refuses: {reason}",
             expected="a call that it has a form for",
-            got=describe(request),
+            got=request.describe(),
             do="regard.catalogue() tells which masks each mechanism takes; dot_product takes all",
         )
 

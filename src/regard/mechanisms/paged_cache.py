@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral
 from typing import final
 
@@ -41,9 +42,9 @@ from regard.errors import (
     check_kind,
     short_repr,
 )
-from regard.kernels.operators import paged_attention_op
-from regard.kernels.select import impl_names
-from regard.masks.band import Band
+from regard.kernels.implementations.paged import PagedRequest, gather_sequence
+from regard.kernels.operators.paged_attention_op import PagedKeysValues
+from regard.kernels.select import impl_names, select
 from regard.masks.base import Mask
 from regard.mechanisms.page_pool import Page, PagePool
 from regard.mechanisms.state import State
@@ -140,12 +141,8 @@ class PagedCache(State):
         Raises OptionError for a sequence that is not there.
         """
         self._check_entries([entry])
-        index = torch.tensor([page.index for page in self._pages[entry]], dtype=torch.long)
-        key, value = (
-            side[index.to(side.device)].transpose(0, 1).flatten(1, 2)[None, :, : self.lengths[entry]]
-            for side in (self.pool.key, self.pool.value)
-        )
-        return key, value
+        numbers, length = self._page_table[entry], self.lengths[entry]
+        return gather_sequence(self.pool.key, numbers, length), gather_sequence(self.pool.value, numbers, length)
 
     @explain_arguments
     def attention(
@@ -171,18 +168,17 @@ class PagedCache(State):
         check_mask(mask)
         check_scale(scale)
         check_choice("impl", impl, ("auto", *impl_names("attention")))
-        if impl in ("auto", "native"):
-            reason = paged_attention_op.refuses(query, self._make_paged()) or _unsupported_mask_reason(mask)
-            if reason is None:
-                return self._attend_in_kernel(query, mask, scale)
-            if impl == "native":
-                raise RefusedError(
-                    f"impl 'native' refuses: {reason}",
-                    expected="a query on a CPU that needs no gradient, and no mask, causal() or window(...)",
-                    got=f"query {tuple(query.shape)} on {query.device}, mask {mask!r}",
-                    do='use impl="auto"',
-                )
-        return self._attend_per_sequence(query, mask, scale, impl)
+        request = PagedRequest(
+            query,
+            self._make_paged(),
+            mask,
+            scale=query.shape[3] ** -0.5 if scale is None else float(scale),
+            attend=partial(attention, mask=mask, scale=scale, impl=impl),
+        )
+        output: Tensor = select("paged attention", impl if impl in ("auto", "native") else "gathered", request).compute(
+            request
+        )
+        return output
 
     def _check_entries(self, entries: object) -> list[int]:
         """Sequences by their number. Raise OptionError for one that is not there."""
@@ -196,23 +192,8 @@ class PagedCache(State):
             )
         return chosen
 
-    def _attend_in_kernel(self, query: Tensor, mask: Mask | None, scale: float | None) -> Tensor:
-        left, right = (mask.left, mask.right) if isinstance(mask, Band) else (None, None)
-        factor = query.shape[3] ** -0.5 if scale is None else float(scale)
-        low = None if left is None else -left
-        return paged_attention_op.paged_attention(query, self._make_paged(), scale=factor, low=low, high=right)
-
-    def _attend_per_sequence(self, query: Tensor, mask: Mask | None, scale: float | None, impl: str) -> Tensor:
-        outputs = [
-            attention(query[entry : entry + 1], *self.tokens(entry), mask=mask, scale=scale, impl=impl)
-            for entry in range(self.batch)
-        ]
-        if not outputs:
-            return query.new_zeros(*query.shape[:3], self.pool.value.shape[3])
-        return torch.cat(outputs)
-
-    def _make_paged(self) -> paged_attention_op.PagedKeysValues:
-        return paged_attention_op.PagedKeysValues(
+    def _make_paged(self) -> PagedKeysValues:
+        return PagedKeysValues(
             self.pool.key, self.pool.value, self._page_table, torch.tensor(self.lengths, dtype=torch.long)
         )
 
@@ -348,10 +329,3 @@ def _to_integers(numbers: object) -> list[int] | None:
 def _pad_page_table(table: Tensor, columns: int) -> Tensor:
     """The table with room for as many pages a sequence; what is named there is never read."""
     return torch.nn.functional.pad(table, (0, columns - table.shape[1]))
-
-
-def _unsupported_mask_reason(mask: Mask | None) -> str | None:
-    """Why a mask cannot be used in the pages; None if it can."""
-    if mask is None or (isinstance(mask, Band) and mask.align == "end"):
-        return None
-    return f"in pages native takes causal() and window(...), and this is {mask!r}"

@@ -1,0 +1,94 @@
+"""Attention to keys and values in the pages of a pool: in place by the kernel, or each sequence gathered first.
+
+in place    regard::paged_attention on a CPU (``operators.paged_attention_op``), for masks that are a band
+gathered    the keys and values of one sequence after the other, copied out of the pages, for everything else
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from regard.kernels.implementation import Implementation
+from regard.kernels.operators import paged_attention_op
+from regard.kernels.operators.paged_attention_op import PagedKeysValues
+from regard.masks.band import Band
+from regard.masks.base import Mask
+
+
+@final
+@dataclass(frozen=True)
+class PagedRequest:
+    """One call of attention over pages, checked.
+
+    Args:
+        query: (batch, heads, queries, head_dim), which stand at the end of each sequence.
+        pages: the keys and values of the batch.
+        mask: over one sequence, or None.
+        scale: what scores are multiplied with.
+        attend: attention of a gathered sequence: (query, key, value), each a batch of one, to its output.
+    """
+
+    query: Tensor
+    pages: PagedKeysValues
+    mask: Mask | None
+    scale: float
+    attend: Callable[[Tensor, Tensor, Tensor], Tensor]
+
+    def describe(self) -> str:
+        """The request in one line, for messages."""
+        return f"query {tuple(self.query.shape)} {self.query.dtype} on {self.query.device}, mask {self.mask!r}"
+
+
+def _refuses_in_place(request: PagedRequest) -> str | None:
+    """What the kernel refuses, and masks that are no band at the end of the keys."""
+    reason = paged_attention_op.refuses(request.query, request.pages)
+    if reason is not None:
+        return reason
+    if request.mask is None or (isinstance(request.mask, Band) and request.mask.align == "end"):
+        return None
+    return f"in pages native takes causal() and window(...), and this is {request.mask!r}"
+
+
+def _attend_in_place(request: PagedRequest) -> Tensor:
+    """One call of the kernel."""
+    left, right = (request.mask.left, request.mask.right) if isinstance(request.mask, Band) else (None, None)
+    low = None if left is None else -left
+    return paged_attention_op.paged_attention(request.query, request.pages, scale=request.scale, low=low, high=right)
+
+
+def _attend_gathered(request: PagedRequest) -> Tensor:
+    """One call of ``attend`` for each sequence."""
+    query, pages = request.query, request.pages
+    if query.shape[0] == 0:
+        return query.new_zeros(*query.shape[:3], pages.value_pages.shape[3])
+    sequences = zip(query.split(1), _gather(pages), strict=True)
+    return torch.cat([request.attend(one, key, value) for one, (key, value) in sequences])
+
+
+def _gather(pages: PagedKeysValues) -> Iterator[tuple[Tensor, Tensor]]:
+    """Keys (1, key_heads, length, head_dim) and values of one sequence after the other, as copies."""
+    for row, length in zip(pages.page_table, pages.lengths.tolist(), strict=True):
+        yield gather_sequence(pages.key_pages, row, length), gather_sequence(pages.value_pages, row, length)
+
+
+def gather_sequence(
+    pages: Float[Tensor, "pages heads page_size width"], numbers: Int[Tensor, " most_pages"], length: int
+) -> Float[Tensor, "1 heads length width"]:
+    """The first ``length`` tokens of the pages with these numbers, as a copy."""
+    written = numbers[: -(-length // pages.shape[2])].long().to(pages.device)
+    return pages[written].transpose(0, 1).flatten(1, 2)[None, :, :length]
+
+
+IN_PLACE = Implementation(
+    "native",
+    compute=_attend_in_place,
+    refuses=_refuses_in_place,
+    merit="reads the pages where they lie",
+)
+GATHERED = Implementation("gathered", compute=_attend_gathered, merit="takes any mask, any device and gradients")
