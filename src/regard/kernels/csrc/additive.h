@@ -97,7 +97,7 @@ struct ScoreVector {
     typedef typename A::number number;
 
     number* values;   // 0 if one of its numbers is NaN or Inf: then every row that sees anything is NaN
-    number* scaled_values;  // times a power of two that brings the largest to 1 .. 2, so that c neither overflows nor vanishes
+    number* scaled_values;  // times a power of two that brings the largest to 1 .. 2: c neither overflows nor vanishes
     number unit;     // a score is `unit` times the sum over `scaled_values`
 
     void carve(ScratchLayout& c, const Problem& p) {
@@ -283,7 +283,8 @@ struct PackAdditive {
                      uint64_t* bad, char* scratch) {
         Rows rows(p, batch, key_head, key_tile, key, scratch);
         *bad = rows.bad;
-        Pack::write_paired_rows(rows.values, padded_width<A>(p.value_dim), rows.height, padded_width<A>(p.value_dim), (number*)value);
+        Pack::write_paired_rows(rows.values, padded_width<A>(p.value_dim), rows.height, padded_width<A>(p.value_dim),
+                                (number*)value);
     }
 
     // The exponentials of one query, given as a row. True if it is large.

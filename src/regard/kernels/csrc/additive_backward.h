@@ -247,7 +247,8 @@ struct AdditiveBackward {
             for_rows(rows, [&](int64_t first, auto n) {
                 constexpr int rows_of = decltype(n)::value;
                 int32_t from, stop;
-                Forward<A>::template find_visible_vectors<rows_of>({key_tile, partial}, shared.bits + first, &from, &stop);
+                Forward<A>::template find_visible_vectors<rows_of>({key_tile, partial}, shared.bits + first, &from,
+                                                                   &stop);
                 add_to_tokens<rows_of>(key_tile, at, first, w, from, stop);
             });
     }
@@ -283,7 +284,8 @@ struct AdditiveBackward {
                 vec<number> plus = {};
                 if (has_bias) plus = load(added[r] + c);
                 vec<number> score = multiply_add(sum, broadcast(vector.unit), plus);  // that of the forward pass
-                vec<number> x = multiply_add(score - broadcast(largest[r]), broadcast((number)log2_e), -broadcast(log_sum[r]));
+                vec<number> x =
+                    multiply_add(score - broadcast(largest[r]), broadcast((number)log2_e), -broadcast(log_sum[r]));
                 vec<number> w = exp2<A::degree>(x);
                 if (partial) w = select((uint32_t)(allowed[r] >> c), w, vec<number>{});
                 store(w_to + r * tile + c, w);
@@ -320,7 +322,8 @@ struct AdditiveBackward {
                 if (shared.threshold) {
                     DropoutMask drop_mask(p.seed, (uint64_t)(batch * p.heads + head), (uint64_t)(first_query + r));
                     uint32_t key_index = (uint32_t)(key_tile * tile + c);
-                    vec<number> kept = apply_dropout(drop_mask, key_index, shared.threshold, broadcast(shared.keep_scale));
+                    vec<number> kept =
+                        apply_dropout(drop_mask, key_index, shared.threshold, broadcast(shared.keep_scale));
                     of_pair *= kept;
                     store(w_to + r * tile + c, w * kept);
                 }

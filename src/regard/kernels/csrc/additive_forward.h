@@ -110,9 +110,19 @@ struct AdditiveForward {
         if (f.bias.has_bias())
             for (int r = 0; r < n; ++r)
                 added[r] = f.bias.read(f.first_query + first + r, keys_of.index * tile, f.bias_rows + r * tile);
-        Scores<A> scores = {p,       vector, pair,   exact,  f.query + first * f.query_stride, pull + first * f.query_stride,
-                            (const number*)key, f.batch, f.head, f.first_query + first, keys_of.index * tile,
-                            large >> first, *PackAdditive<A>::large_keys(p, key)};
+        Scores<A> scores = {p,
+                            vector,
+                            pair,
+                            exact,
+                            f.query + first * f.query_stride,
+                            pull + first * f.query_stride,
+                            (const number*)key,
+                            f.batch,
+                            f.head,
+                            f.first_query + first,
+                            keys_of.index * tile,
+                            large >> first,
+                            *PackAdditive<A>::large_keys(p, key)};
         scores.template prepare<n>();
         for_score_panels(from, stop, [&](int64_t v0, auto panel) {
             Sums<A, n, decltype(panel)::value> s;

@@ -41,7 +41,8 @@ void check_shape(const Array& array, const char* name, Call::Shape shape) {
     int64_t expected[4] = {1, 1, 1, 1};
     std::copy(shape.begin(), shape.end(), expected + 4 - shape.size());
     if (std::equal(expected, expected + 4, array.shape)) return;
-    throw_value_error(std::string(name) + ": expected shape " + shape_text(expected, 4) + ", got " + shape_text(array.shape, 4));
+    throw_value_error(std::string(name) + ": expected shape " + shape_text(expected, 4) + ", got " +
+                      shape_text(array.shape, 4));
 }
 
 bool is_empty(const Array& array) {
@@ -122,7 +123,8 @@ void Call::require_pair(const Array& array, const char* name, const Array& neede
 
 Array Call::read_contiguous(nb::handle object, const char* name, Shape shape, Dtype dtype) {
     const Array array = read(object, name, shape, dtype);
-    if (!is_empty(array) && !is_contiguous(array)) throw_value_error(std::string(name) + ": expected contiguous elements");
+    if (!is_empty(array) && !is_contiguous(array))
+        throw_value_error(std::string(name) + ": expected contiguous elements");
     return array;
 }
 
@@ -139,8 +141,8 @@ Array Call::broadcast(nb::handle object, const char* name) {
         if (array.shape[axis] == 1) {
             array.stride[axis] = 0;
         } else if (array.shape[axis] != whole[axis]) {
-            throw_value_error(std::string(name) + ": expected a shape that broadcasts to " + shape_text(whole, 4) + ", got " +
-                   shape_text(array.shape, 4));
+            throw_value_error(std::string(name) + ": expected a shape that broadcasts to " + shape_text(whole, 4) +
+                              ", got " + shape_text(array.shape, 4));
         }
     }
     return array;
@@ -202,7 +204,8 @@ Pages Call::read_paged_problem(nb::handle query, nb::handle key_pages, nb::handl
     const auto* length = static_cast<const int64_t*>(pages.lengths.data);
     int64_t longest_one = 0;
     for (int64_t entry = 0; entry < problem.batch; ++entry) {
-        require(length[entry] >= 0 && length[entry] <= problem.keys, "lengths: expected no more keys than the pages hold");
+        require(length[entry] >= 0 && length[entry] <= problem.keys,
+                "lengths: expected no more keys than the pages hold");
         longest_one = std::max(longest_one, length[entry]);
     }
     Array in_use = table;  // tables are often made for far more pages than there are

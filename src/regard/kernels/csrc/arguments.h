@@ -46,7 +46,8 @@ public:
     explicit Call(const Options& options);
 
     // The problem of query, key and value. Additive attention's inner size stands for head_dim, and nothing is bounded.
-    void read_problem(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest = max_head_dim);
+    void read_problem(nanobind::handle query, nanobind::handle key, nanobind::handle value,
+                      int64_t largest = max_head_dim);
     // The problem of a query whose keys lie in pages.
     Pages read_paged_problem(nanobind::handle query, nanobind::handle key_pages, nanobind::handle value_pages,
                      nanobind::handle page_table, nanobind::handle lengths);
@@ -54,7 +55,8 @@ public:
     // Dropout of a contiguous array into another one, with the options' dropout and seed.
     DropoutArguments read_dropout(nanobind::handle tokens, nanobind::handle output);
     // Cross-entropy of contiguous logits (rows, classes) with int64 targets (rows).
-    CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing, int64_t ignored);
+    CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing,
+                                             int64_t ignored);
 
     // Any array.
     Array take(nanobind::handle object, const char* name, None none = None::reject);

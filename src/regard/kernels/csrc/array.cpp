@@ -211,7 +211,8 @@ bool is_negative(const ArrayType& type, nb::handle object) {
 
 nb::object make_capsule(nb::handle object, const char* name) {
     if (!nb::hasattr(object, "__dlpack__")) {
-        throw_type_error(name, "expected an array with __dlpack__, got " + std::string(nb::type_name(object.type()).c_str()));
+        throw_type_error(name,
+                         "expected an array with __dlpack__, got " + std::string(nb::type_name(object.type()).c_str()));
     }
     nb::object source = nb::borrow(object);
     // An older torch exports no tensor that requires grad.
@@ -297,7 +298,8 @@ Array BorrowedArrays::take(nb::handle object, const char* name, Access use) {
         held_.push_back(std::move(capsule));
     }
     if (is_aligned(array)) return array;
-    if (use == Access::write) throw_value_error(name, "it is to be written and its memory is not aligned to its elements");
+    if (use == Access::write)
+        throw_value_error(name, "it is to be written and its memory is not aligned to its elements");
     return copy(array, Broadcast::keep);
 }
 

@@ -4,9 +4,9 @@
 // any other through ``__dlpack__``, whose capsule is kept while the array is in use.
 // The layout of memory is that of the DLPack specification, version 1.
 //
-// Every array of every operation comes through ``BorrowedArrays::take``. So this is where a tensor is replaced whose memory is
-// not its value (torch's negative bit and its tensors of zeros without memory), and where numbers that lie at odd
-// addresses are copied.
+// Every array of every operation comes through ``BorrowedArrays::take``. So this is where a tensor is replaced whose
+// memory is not its value (torch's negative bit and its tensors of zeros without memory), and where numbers that lie at
+// odd addresses are copied.
 #pragma once
 
 #include <nanobind/nanobind.h>

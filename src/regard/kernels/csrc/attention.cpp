@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t short_tiles = 8;  // key tiles (512 keys) whose packed form still fits a core's second cache
 
-void forward_by_head(const Problem& p, const Kernels& k, const ForwardResults& results, int threads) {
+void forward_by_head(const Problem& p, const TileKernels& k, const ForwardResults& results, int threads) {
     int64_t tiles = p.key_tiles(), group = p.group();
     PackedSizes sizes(p, k);
     size_t work = align_up(max_bytes(k.pack_scratch(p), k.forward_scratch(p)));
@@ -31,7 +31,7 @@ void forward_by_head(const Problem& p, const Kernels& k, const ForwardResults& r
     });
 }
 
-void forward_by_tile(const Problem& p, const Kernels& k, const ForwardResults& results, int threads) {
+void forward_by_tile(const Problem& p, const TileKernels& k, const ForwardResults& results, int threads) {
     int64_t query_tiles = p.query_tiles();
     PackedSizes sizes(p, k);
     size_t work = align_up(max_bytes(k.pack_scratch(p), k.forward_scratch(p)));
@@ -55,7 +55,7 @@ void forward_by_tile(const Problem& p, const Kernels& k, const ForwardResults& r
 void forward(const Problem& p, const ForwardResults& results, int threads) {
     if (p.batch == 0 || p.heads == 0 || p.queries == 0) return;
     if (!p.vector && is_decode_suitable(p)) return decode(p, results, threads);
-    const Kernels& k = kernels_for(p);
+    const TileKernels& k = tile_kernels_for(p);
     bool plenty = p.batch * p.key_heads >= 4 * threads || p.query_tiles() * p.group() == 1;
     if (p.key_tiles() <= short_tiles && plenty)
         forward_by_head(p, k, results, threads);

@@ -13,7 +13,8 @@
 #pragma once
 
 #include "forward.h"
-#include "kernel_table.h"
+#include "decode_kernels.h"
+#include "tile_kernels.h"
 
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
@@ -47,7 +48,7 @@ struct Backward {
         s.output_rows = paired_row_bytes(p.value_dim);
         s.row_numbers = sizeof(number) * (size_t)tile;
         s.grad_query = sizeof(number) * (size_t)(tile * padded_width<A>(p.head_dim));
-        s.weights = sizeof(number) * (size_t)(p.queries * tile + tile + width);  // and a largest score each, whole vectors
+        s.weights = sizeof(number) * (size_t)(p.queries * tile + tile + width);  // and the largest scores, whole vectors
         s.number = sizeof(number);
         ScratchLayout c{nullptr};
         carve(c, p, nullptr);
@@ -134,7 +135,8 @@ struct Backward {
 
     // dO . o. Where one key has all the weight, o is its value, and D - delta is the difference of two equal numbers. So
     // they are summed in the same order, and it is 0: a rounding error would be multiplied with keys of any size.
-    static REGARD_INLINE number compute_delta(const unit* output, const unit* grad_output, int64_t width_of, number log_sum) {
+    static REGARD_INLINE number compute_delta(const unit* output, const unit* grad_output, int64_t width_of,
+                                              number log_sum) {
         if (log_sum != 0) return dot(output, grad_output, Pack::unit_stride(width_of));
         vec<number> sum = {};  // the same in each lane
         for (int64_t k = 0; k < count_units<A>(width_of); ++k)
@@ -160,7 +162,7 @@ struct Backward {
     const BackwardSizes& size;
     int64_t batch, head, in_group, head_stride, value_stride, query_units, output_units;
     bool has_bias;
-    number times;  // of the difference of two scores, in the exponent; negative where the scale is, as scores are products
+    number times;  // multiplies a difference of scores in the exponent; negative where the scale is: scores are products
     number keep_scale;
     uint32_t threshold;
     number *grad_key, *grad_value, *weights, *inner, *bias_rows, *exponents, *extra, *skewed_sums, *sums;
@@ -184,7 +186,8 @@ struct Backward {
         if (!b) return;
         b->grad_key = grad_key, b->grad_value = grad_value, b->weights = weights, b->inner = inner;
         b->bias_rows = bias_rows, b->exponents = exponents, b->extra = extra, b->skewed_sums = skewed_sums;
-        b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits, b->sums = sums;
+        b->paired_weights = paired_weights, b->paired_inner = paired_inner, b->inner_rows = inner_rows, b->bits = bits,
+        b->sums = sums;
     }
 
     Backward(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, const BackwardResults& results,
@@ -257,7 +260,8 @@ struct Backward {
         auto each_strip = [&](auto body) {
             for_strips(rows, [&](int64_t first, auto n) {
                 int32_t from, stop;
-                Forward<A>::template find_visible_vectors<decltype(n)::value>({key_tile, partial}, bits + first, &from, &stop);
+                Forward<A>::template find_visible_vectors<decltype(n)::value>({key_tile, partial}, bits + first, &from,
+                                                                              &stop);
                 body(first, n, from, stop);
             });
         };
@@ -308,8 +312,8 @@ struct Backward {
         });
     }
 
-    // Scores of a strip of queries as the forward pass had them, bit for bit, and their exponents, of which the largest is
-    // -log2 l. The difference of two scores comes first: see normalizer.h.
+    // Scores of a strip of queries as the forward pass had them, bit for bit, and their exponents, of which the largest
+    // is -log2 l. The difference of two scores comes first: see normalizer.h.
     struct Normalizers {
         number scale, times;
         bool has_bias;
@@ -408,7 +412,8 @@ struct Backward {
         if constexpr (A::per_unit == 2) pair_up<n>(first, w_to, d_to);
     }
 
-    // bfloat16: weights and dS with one query beside the next, for dV and dK, and dS with one key beside the next, for dQ.
+    // bfloat16: weights and dS with one query beside the next, for dV and dK, and dS with one key beside the next, for
+    // dQ.
     template <int n>
     REGARD_INLINE void pair_up(int64_t first, const number* w, const number* d) {
         const vec<number> none = {};
@@ -528,9 +533,9 @@ struct Backward {
         for (; j < count; ++j) to[j * b.stride[3]] += ds[j];
     }
 
-    // The gradient of a table is dS summed along diagonals. Each row would go one place further left than the one before,
-    // so that loads would have to wait for stores that they overlap. Rows that are `width` apart share a row of `skewed_sums`
-    // instead, whole vectors apart; they are put together when the pair of tiles is done.
+    // The gradient of a table is dS summed along diagonals. Each row would go one place further left than the one
+    // before, so that loads would have to wait for stores that they overlap. Rows that are `width` apart share a row of
+    // `skewed_sums` instead, whole vectors apart; they are put together when the pair of tiles is done.
     //
     //     skewed_sums[r % width][j - (r - r % width) + 64] += dS[r][j]
     //     table[d] += sum_b skewed_sums[b][d + b + 64]                         d = j - r
@@ -581,8 +586,8 @@ struct Backward {
                          grad_query.at(batch, head, first + i, 0));
     }
 
-    // What needs all keys of one tile of queries before there are gradients: its normalizers, where weights are kept of it,
-    // and what statistics add to delta.
+    // What needs all keys of one tile of queries before there are gradients: its normalizers, where weights are kept of
+    // it, and what statistics add to delta.
     static void prepare_queries(const Problem& p, const BackwardInputs& g, const BackwardTiles& tiles, int64_t batch,
                                 int64_t head, int64_t in_group, int64_t query_tile, char* scratch) {
         BackwardResults none = {};
@@ -603,14 +608,17 @@ struct Backward {
                 if (active >> i & 1)
                     delta[i] -= ((const number*)g.grad_lse.data)[g.grad_lse.at(0, batch, head, first_query + i)];
         if (!g.has_statistics()) return;
-        for_strips_of_keys<1>(query_tile, active, [&](const int64_t* key_tile, int, int64_t first, auto n,
-                                                      const int32_t* from, const int32_t* stop) {
-            add_statistics_strip<decltype(n)::value>(first_query + first, *key_tile, at, first, *from, *stop, delta + first);
-        });
+        for_strips_of_keys<1>(
+            query_tile, active,
+            [&](const int64_t* key_tile, int, int64_t first, auto n, const int32_t* from, const int32_t* stop) {
+                add_statistics_strip<decltype(n)::value>(first_query + first, *key_tile, at, first, *from, *stop,
+                                                         delta + first);
+            });
     }
 
-    // One tile of queries and all its keys, up to `most` tiles at a time: body(key tiles, their number, first row, Constant,
-    // from, stop) with the bits of what the rows that take part may see, and the vectors of each tile that hold it.
+    // One tile of queries and all its keys, up to `most` tiles at a time: body(key tiles, their number, first row,
+    // Constant, from, stop) with the bits of what the rows that take part may see, and the vectors of each tile that
+    // hold it.
     template <int most, class Body>
     REGARD_INLINE void for_strips_of_keys(int64_t query_tile, uint64_t active, Body body) {
         const int64_t rows = min_of(p.queries - query_tile * tile, tile);
@@ -628,8 +636,8 @@ struct Backward {
             for_strips(rows, [&](int64_t first, auto n) {
                 int32_t from[most], stop[most];
                 for (int t = 0; t < count; ++t)
-                    Forward<A>::template find_visible_vectors<decltype(n)::value>({key_tiles[t], true}, bits + t * tile + first,
-                                                                          &from[t], &stop[t]);
+                    Forward<A>::template find_visible_vectors<decltype(n)::value>(
+                        {key_tiles[t], true}, bits + t * tile + first, &from[t], &stop[t]);
                 body(key_tiles, count, first, n, from, stop);
             });
         }
@@ -647,11 +655,12 @@ struct Backward {
         const int64_t rows = min_of(p.queries - query_tile * tile, tile);  // of the others the weights are 0 already
         for (int64_t r = 0; r < rows; ++r) largest[r] = -infinity;
         memset(sums, 0, sizeof(number) * (size_t)(rows * width));
-        for_strips_of_keys<tiles_together>(query_tile, active, [&](const int64_t* key_tiles, int count, int64_t first, auto n,
-                                                             const int32_t* from, const int32_t* stop) {
-            normalize_strip<decltype(n)::value>(query_tile * tile + first, key_tiles, count, at, first, from, stop, in,
-                                                largest + first);
-        });
+        for_strips_of_keys<tiles_together>(
+            query_tile, active,
+            [&](const int64_t* key_tiles, int count, int64_t first, auto n, const int32_t* from, const int32_t* stop) {
+                normalize_strip<decltype(n)::value>(query_tile * tile + first, key_tiles, count, at, first, from, stop,
+                                                    in, largest + first);
+            });
         const uint64_t before = active;
         for (int64_t r = 0; r < rows; ++r) {
             if (!(before >> r & 1)) {
@@ -668,7 +677,7 @@ struct Backward {
 
     // As in Forward: scores are products of queries that a negative scale negates, or final.
     struct Exponents {
-        number product_scale, sign, times;  // score = product_scale * product + bias; a difference of scores in the exponent
+        number product_scale, sign, times;  // score = product_scale * product + bias; times: as in Backward
         explicit REGARD_INLINE Exponents(const Backward& b) {
             sign = b.times > 0 ? 1 : b.times < 0 ? -1 : 0;
             product_scale = b.has_bias ? (number)b.p.scale : sign;
@@ -685,8 +694,8 @@ struct Backward {
         }
     };
 
-    // A strip of queries and a few tiles of keys: their weights, relative to the largest score so far, into `tiles.weights`,
-    // and that score beside them.
+    // A strip of queries and a few tiles of keys: their weights, relative to the largest score so far, into
+    // `tiles.weights`, and that score beside them.
     template <int n>
     REGARD_INLINE void normalize_strip(int64_t first_query, const int64_t* key_tiles, int count, size_t at, int64_t first,
                                        const int32_t* from, const int32_t* stop, const Exponents& in, number* largest) {

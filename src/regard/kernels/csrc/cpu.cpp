@@ -43,7 +43,8 @@ Isa best_isa() {
     const bool avx = has_bit(basic.ecx, 28), fma = has_bit(basic.ecx, 12), f16c = has_bit(basic.ecx, 29);
     const bool avx2 = ymm && avx && fma && f16c && has_bit(extended.ebx, 5);
     if (!avx2) return Isa::portable;
-    const bool f = has_bit(extended.ebx, 16), dq = has_bit(extended.ebx, 17), bw = has_bit(extended.ebx, 30), vl = has_bit(extended.ebx, 31);
+    const bool f = has_bit(extended.ebx, 16), dq = has_bit(extended.ebx, 17), bw = has_bit(extended.ebx, 30),
+               vl = has_bit(extended.ebx, 31);
     if (!(zmm && f && dq && bw && vl)) return Isa::avx2;
     return has_bit(more.eax, 5) ? Isa::avx512_bf16 : Isa::avx512;
 }

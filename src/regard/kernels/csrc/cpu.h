@@ -1,7 +1,8 @@
 // Which instruction sets this processor and its operating system can run, and which one is in use.
 //
-// The environment variable REGARD_ISA names one; without it the fastest that runs here is taken (see select_isa.cpp). It is read
-// at the first use and not at import, so that a wrong name is an error of a call, with the valid names in it.
+// The environment variable REGARD_ISA names one; without it the fastest that runs here is taken (see select_isa.cpp).
+// It is read at the first use and not at import, so that a wrong name is an error of a call, with the valid names in
+// it.
 #pragma once
 
 #include <stdexcept>

@@ -21,13 +21,13 @@ void for_rows(const CrossEntropyArguments& given, int threads, Work&& work) {
 }  // namespace
 
 void cross_entropy(const CrossEntropyArguments& given, const CrossEntropyResults& results, int threads) {
-    const Kernels& k = kernels_for(given.logits.dtype);
-    for_rows(given, threads, [&](int64_t row) { k.cross_entropy(given, results, row); });
+    const CrossEntropyKernels& k = kernels_for(given.logits.dtype).cross_entropy;
+    for_rows(given, threads, [&](int64_t row) { k.forward(given, results, row); });
 }
 
 void cross_entropy_backward(const CrossEntropyArguments& given, const CrossEntropyGradients& gradients, int threads) {
-    const Kernels& k = kernels_for(given.logits.dtype);
-    for_rows(given, threads, [&](int64_t row) { k.cross_entropy_backward(given, gradients, row); });
+    const CrossEntropyKernels& k = kernels_for(given.logits.dtype).cross_entropy;
+    for_rows(given, threads, [&](int64_t row) { k.backward(given, gradients, row); });
 }
 
 }  // namespace regard

@@ -8,7 +8,8 @@
 // m is the largest logit and l = sum_v exp(x_v - m). The forward pass leaves m and log2 l apart, (rows, 2), as that of
 // attention does: see normalizer.h.
 //
-// A row stays in the first cache while it is gone over. An ignored row has a loss and gradients of 0, whatever its logits.
+// A row stays in the first cache while it is gone over. An ignored row has a loss and gradients of 0, whatever its
+// logits.
 #pragma once
 
 #include <math.h>

@@ -30,8 +30,8 @@ constexpr int64_t min_chunk_tiles = 8;  // key tiles
 constexpr int64_t max_cached_rows = 512;  // rows times key tiles, so that their scores stay in the second cache
 
 // Key tiles in a chunk of a sequence. Memory is read from one end of a chunk's keys to the other, then its values; each
-// turn waits for it. So chunks are long, once there are enough for a few dozen cores. What else there is in the batch does
-// not count: a sequence has the same bits in any company.
+// turn waits for it. So chunks are long, once there are enough for a few dozen cores. What else there is in the batch
+// does not count: a sequence has the same bits in any company.
 int64_t tiles_in_chunk(const Problem& p, int64_t keys) {
     const int64_t tiles = ceil_div(keys, tile), rows = std::max<int64_t>(p.group() * p.queries, 1);
     const int64_t most = std::clamp(max_cached_rows / rows, min_chunk_tiles, max_chunk_tiles);
@@ -41,7 +41,7 @@ int64_t tiles_in_chunk(const Problem& p, int64_t keys) {
 // Runs every chunk, then joins them. `lengths` are the keys of each batch entry, or null for the problem's.
 void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths, const ForwardResults& results,
                int threads) {
-    const Kernels& k = kernels_for(p.query.dtype);
+    const DecodeKernels& k = kernels_for(p.query.dtype).decode;
     const auto keys_of = [&](int64_t b) { return lengths ? lengths[b] : p.keys; };
     // starts[b]: the chunks of a head of the batch entries before b
     Scratch of_starts = Scratch::of<int64_t>({p.batch + 1});
@@ -50,7 +50,7 @@ void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths,
     for (int64_t b = 0; b < p.batch; ++b)
         starts[b + 1] = starts[b] + ceil_div(keys_of(b), tiles_in_chunk(p, keys_of(b)) * tile);
     const int64_t tasks = starts[p.batch] * p.key_heads;
-    const size_t each = k.decode_partial_bytes(p), work = align_to_lines(k.decode_scratch(p));
+    const size_t each = k.partial_bytes(p), work = align_to_lines(k.scratch(p));
     Scratch partials = Scratch::of<char>({tasks + threads, (int64_t)each});
     Scratch scratch = Scratch::of<char>({threads, (int64_t)work});
     parallel_for(tasks, threads, [&](int64_t task, int thread) {
@@ -66,15 +66,15 @@ void decode_chunks(const Problem& p, const Pages* pages, const int64_t* lengths,
         const int64_t step = tiles_in_chunk(p, keys_of(b)), first = own % chunks * step;
         const int64_t slot = chunks == 1 ? tasks + thread : task;  // a chunk by itself is joined while it is at hand
         char* here = partials.as<char>() + (size_t)slot * each;
-        k.decode_chunk(p, pages, b, head, first, first + step, here, scratch.as<char>() + (size_t)thread * work);
-        if (chunks == 1) k.decode_join(p, here, 1, b, head, results);
+        k.chunk(p, pages, b, head, first, first + step, here, scratch.as<char>() + (size_t)thread * work);
+        if (chunks == 1) k.join(p, here, 1, b, head, results);
     });
     const int64_t numbers = tasks * (int64_t)(each / sizeof(float));
     parallel_for(p.batch * p.key_heads, numbers < min_parallel_join ? 1 : threads, [&](int64_t unit, int) {
         const int64_t b = unit / p.key_heads, head = unit % p.key_heads, chunks = starts[b + 1] - starts[b];
         if (chunks == 1) return;
         char* own = partials.as<char>() + (size_t)(starts[b] * p.key_heads + head * chunks) * each;
-        k.decode_join(p, own, chunks, b, head, results);
+        k.join(p, own, chunks, b, head, results);
     });
 }
 
@@ -96,7 +96,8 @@ constexpr double largest_scale = 0x1p32;
 // fifth of the time but for 4 queries of 8 heads in bfloat16 (1.4).
 bool is_decode_suitable(const Problem& p) {
     const int64_t rows = p.group() * p.queries, gain = p.query.dtype == Dtype::bfloat16 ? 16 : 4;
-    return p.dropout == 0 && rows <= max_decode_rows && p.queries * rows * gain <= p.keys && fabs(p.scale) <= largest_scale;
+    return p.dropout == 0 && rows <= max_decode_rows && p.queries * rows * gain <= p.keys &&
+           fabs(p.scale) <= largest_scale;
 }
 
 void decode(const Problem& p, const ForwardResults& results, int threads) {

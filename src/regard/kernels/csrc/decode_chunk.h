@@ -13,7 +13,7 @@
 #pragma once
 
 #include "decode_products.h"
-#include "kernel_table.h"
+#include "decode_kernels.h"
 #include "normalizer.h"
 #include "bias_rows.h"
 
@@ -46,7 +46,8 @@ struct Decode {
     typedef typename Unit<T>::number number;
     typedef typename Unit<T>::factor factor_type;
     static constexpr int n = lanes<number>;
-    static constexpr int64_t row_scores = max_chunk_tiles * tile + n;  // not a power of two: rows share no line of the cache
+    static constexpr int64_t row_scores =
+        max_chunk_tiles * tile + n;  // not a power of two: rows share no line of the cache
     static constexpr int degree = sizeof(number) == 8 ? 12 : 6;
     static constexpr number infinity = (number)HUGE_VAL;
 
@@ -249,7 +250,9 @@ struct Decode {
     // so, whatever its weight. Where all queries see the same keys that is noticed afterwards, and breaks them all. Else
     // such a key breaks the queries that may see it, and is left out for the others.
 
-    REGARD_INLINE bool is_checked_later(const Rows<T>& side, const Tile& of) const { return of.same_for_rows && !side.copies; }
+    REGARD_INLINE bool is_checked_later(const Rows<T>& side, const Tile& of) const {
+        return of.same_for_rows && !side.copies;
+    }
 
     // body(where the rows of one side of a tile are)
     template <class Body>
@@ -302,7 +305,8 @@ struct Decode {
                 highest = maximum(highest, s);
                 store(row + j, s);
             }
-            if (is_checked_later(key, of) && sum_lanes<number>(nonfinite) != 0) mark_broken(of, find_nonfinite_rows(key, of));
+            if (is_checked_later(key, of) && sum_lanes<number>(nonfinite) != 0)
+                mark_broken(of, find_nonfinite_rows(key, of));
         }
         number largest = max_lane<number>(highest), base = largest == -infinity ? 0 : largest;
         vec<number> sum = {};

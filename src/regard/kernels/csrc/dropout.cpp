@@ -6,9 +6,9 @@
 namespace regard {
 
 void dropout(const DropoutArguments& dropout_arguments, int threads) {
-    const Kernels& k = kernels_for(dropout_arguments.tokens.dtype);
+    const DropoutKernels& k = kernels_for(dropout_arguments.tokens.dtype).dropout;
     const int64_t blocks = ceil_div(dropout_arguments.count, dropout_block);
-    parallel_for(blocks, threads, [&](int64_t block, int) { k.dropout(dropout_arguments, block); });
+    parallel_for(blocks, threads, [&](int64_t block, int) { k.block(dropout_arguments, block); });
 }
 
 }  // namespace regard

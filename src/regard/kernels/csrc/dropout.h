@@ -1,8 +1,9 @@
-// Dropout of an array: output_i = token_i / (1 - p) where coin i keeps it, and 0 where it does not, whatever the token is.
+// Dropout of an array: output_i = token_i / (1 - p) where coin i keeps it, and 0 where it does not, whatever the token
+// is.
 //
 // Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting", section 10. A block of
-// numbers has coins of its own, so that a number's coin depends on the seed and its index alone. The gradient is the same
-// function of the output's gradient.
+// numbers has coins of its own, so that a number's coin depends on the seed and its index alone. The gradient is the
+// same function of the output's gradient.
 #pragma once
 
 #include "kernel_table.h"
@@ -26,7 +27,8 @@ struct Dropout {
         const number scale = (number)(1 / (1 - dropout_arguments.probability));
         int64_t i = 0;
         for (; i + lanes<number> <= count; i += lanes<number>)
-            store_rounded(to + i, apply_dropout(drop_mask, (uint32_t)i, threshold, load_wide(from + i) * broadcast(scale)));
+            store_rounded(to + i,
+                          apply_dropout(drop_mask, (uint32_t)i, threshold, load_wide(from + i) * broadcast(scale)));
         for (; i < count; ++i) narrow(drop_mask.number((uint32_t)i) < threshold ? 0 : widen(from[i]) * scale, to + i);
     }
 };

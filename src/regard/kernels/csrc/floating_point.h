@@ -1,8 +1,8 @@
 // How a thread rounds: to nearest, with subnormal numbers, and without traps.
 //
-// A processor keeps this for each thread. A thread inherits it from the one that started it, and torch.set_flush_denormal
-// and C's fesetround change it for one thread alone, so that what a task gives would depend on who computes it. Each thread
-// is brought to the default while it works for us, and back afterwards.
+// A processor keeps this for each thread. A thread inherits it from the one that started it, and
+// torch.set_flush_denormal and C's fesetround change it for one thread alone, so that what a task gives would depend on
+// who computes it. Each thread is brought to the default while it works for us, and back afterwards.
 #pragma once
 
 #include <stdint.h>

@@ -4,8 +4,8 @@
 //     m    = max over the keys so far,   l = sum exp(s - m),   o = sum exp(s - m) v
 //     output_i = o / l,   lse_i = ln l + m                Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1
 //
-// Where weights are rounded to be multiplied (Bfloat16), o is divided by the sum of the rounded ones: what all values have
-// in common comes out as it is, and the gradients that follow from o have no error in proportion to it.
+// Where weights are rounded to be multiplied (Bfloat16), o is divided by the sum of the rounded ones: what all values
+// have in common comes out as it is, and the gradients that follow from o have no error in proportion to it.
 //
 // Keys are taken in groups of a few tiles (the tiles need not be neighbours: empty ones are simply not in the list).
 // Within a group, six queries at a time: scores, their largest, the weights, the weighted values; so that scores and
@@ -13,7 +13,7 @@
 #pragma once
 
 #include "scratch_layout.h"
-#include "kernel_table.h"
+#include "tile_kernels.h"
 #include "gemm_microkernel.h"
 #include "normalizer.h"
 #include "pack.h"
@@ -23,7 +23,8 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// What looks on while a tile of queries is computed. This one sees nothing and costs nothing; see StatisticsHook in observe.h.
+// What looks on while a tile of queries is computed. This one sees nothing and costs nothing; see StatisticsHook in
+// observe.h.
 struct NoHook {
     struct Row {
         template <class V>
@@ -168,7 +169,8 @@ struct Forward {
     }
 
     template <int n>
-    static REGARD_INLINE void find_visible_vectors(const KeyTile& t, const uint64_t* allowed, int32_t* from, int32_t* stop) {
+    static REGARD_INLINE void find_visible_vectors(const KeyTile& t, const uint64_t* allowed, int32_t* from,
+                                                   int32_t* stop) {
         *from = 0, *stop = tile / width;
         if (!t.is_partial) return;
         uint64_t any = 0;
@@ -193,8 +195,8 @@ struct Forward {
         });
     }
 
-    // Products of a strip of queries and the vectors from .. stop of a tile of keys; final scores if `premultiply`. A panel
-    // at a time: take(first vector, Sums).
+    // Products of a strip of queries and the vectors from .. stop of a tile of keys; final scores if `premultiply`. A
+    // panel at a time: take(first vector, Sums).
     template <int n, class Take>
     REGARD_INLINE void for_products(int64_t first, int64_t key_tile, int32_t from, int32_t stop, Take take) {
         const unit* key = (const unit*)(keys.key + keys.key_bytes * (size_t)key_tile);
@@ -241,8 +243,8 @@ struct Forward {
             typename Hook::Row seen;
             for (int t = 0; t < count; ++t) {
                 for (int64_t c0 = from[t] * width; c0 < stop[t] * width; c0 += width) {
-                    // First the difference, which is 0 for the largest; times * score alone would be rounded, and the error
-                    // of a huge score could be anything.
+                    // First the difference, which is 0 for the largest; times * score alone would be rounded, and the
+                    // error of a huge score could be anything.
                     vec<number> x = (load(score + t * tile + c0) - most) * broadcast(times);
                     vec<number> w = exp2<A::degree>(x);
                     sum += w;

@@ -5,7 +5,7 @@
 
 namespace regard {
 
-const Kernels& kernels_for(Dtype dtype) {
+const KernelTable& kernels_for(Dtype dtype) {
 #if REGARD_HAS_avx512_bf16
     if (chosen_isa() == Isa::avx512_bf16) return *avx512_bf16::kernels(dtype);
 #endif

@@ -11,17 +11,31 @@
 #include "observe.h"
 #include "throughput_probe.h"
 
-#define REGARD_TEXT(x) #x
-#define REGARD_NAME(x) REGARD_TEXT(x)
-
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// What is null here is never called for additive attention.
+// A: what products are computed in.
 template <class A>
-constexpr Kernels additive_table() {
-    Kernels k = {};
-    k.isa = REGARD_NAME(REGARD_ISA_NAMESPACE);
+constexpr TileKernels dot_product_kernels() {
+    TileKernels k = {};
+    k.key_bytes = PackKeys<A>::key_bytes;
+    k.value_bytes = PackKeys<A>::value_bytes;
+    k.pack_scratch = PackKeys<A>::scratch;
+    k.pack_keys = PackKeys<A>::pack;
+    k.forward_scratch = Forward<A>::scratch;
+    k.forward = Forward<A>::run;
+    k.backward_sizes = Backward<A>::sizes;
+    k.backward_pack_keys = Backward<A>::pack_keys;
+    k.backward_pack_queries = Backward<A>::pack_queries;
+    k.backward_prepare_queries = Backward<A>::prepare_queries;
+    k.backward = Backward<A>::run;
+    k.backward_finish_queries = Backward<A>::finish_queries;
+    return k;
+}
+
+template <class A>
+constexpr TileKernels additive_kernels() {
+    TileKernels k = {};
     k.key_bytes = PackAdditive<A>::key_bytes;
     k.value_bytes = PackKeys<A>::value_bytes;
     k.pack_scratch = PackAdditive<A>::scratch;
@@ -37,64 +51,49 @@ constexpr Kernels additive_table() {
     return k;
 }
 
-// A: what products are computed in; T: the dtype of the arrays, for the kernels that read them as they lie.
-template <class A, class T>
-constexpr Kernels table(const Kernels* additive) {
-    Kernels k = {};
-    k.isa = REGARD_NAME(REGARD_ISA_NAMESPACE);
-    k.additive = additive;
-    k.key_bytes = PackKeys<A>::key_bytes;
-    k.value_bytes = PackKeys<A>::value_bytes;
-    k.pack_scratch = PackKeys<A>::scratch;
-    k.pack_keys = PackKeys<A>::pack;
-    k.forward_scratch = Forward<A>::scratch;
-    k.forward = Forward<A>::run;
-    k.backward_sizes = Backward<A>::sizes;
-    k.backward_pack_keys = Backward<A>::pack_keys;
-    k.backward_pack_queries = Backward<A>::pack_queries;
-    k.backward_prepare_queries = Backward<A>::prepare_queries;
-    k.backward = Backward<A>::run;
-    k.backward_finish_queries = Backward<A>::finish_queries;
-    k.decode_partial_bytes = PartialSoftmax<T>::bytes;
-    k.decode_scratch = Decode<T>::scratch;
-    k.decode_chunk = Decode<T>::run;
-    k.decode_join = Decode<T>::join;
-    typedef Observe<A> Observing;
-    k.normal_bytes = Observing::normal_bytes;
-    k.received_tiles = Observing::received_tiles;
-    k.observe_scratch = Observing::scratch;
-    k.observe = Observing::run;
-    k.received_scratch = Observing::received_scratch;
-    k.observe_received = Observing::received;
-    k.row_scratch = Observing::row_scratch;
-    k.observe_row = Observing::row;
-    k.multiply_bytes = ThroughputProbe<A>::bytes;
-    k.products = ThroughputProbe<A>::products;
-    k.multiply = ThroughputProbe<A>::run;
-    k.dropout = Dropout<T>::run;
-    k.cross_entropy = CrossEntropy<T>::forward;
-    k.cross_entropy_backward = CrossEntropy<T>::backward;
+template <class A>
+constexpr ObserveKernels observe_kernels() {
+    ObserveKernels k = {};
+    k.normal_bytes = Observe<A>::normal_bytes;
+    k.received_tiles = Observe<A>::received_tiles;
+    k.scratch = Observe<A>::scratch;
+    k.forward = Observe<A>::run;
+    k.received_scratch = Observe<A>::received_scratch;
+    k.received = Observe<A>::received;
+    k.row_scratch = Observe<A>::row_scratch;
+    k.row = Observe<A>::row;
     return k;
 }
 
-static constexpr Kernels float32_additive_kernels = additive_table<Float32>();
+// Additive: what additive attention computes in. T: the dtype of the arrays, for the kernels that read them as they lie.
+template <class A, class Additive, class T>
+constexpr KernelTable kernel_table() {
+    KernelTable t = {};
+    t.dot_product = dot_product_kernels<A>();
+    t.additive = additive_kernels<Additive>();
+    t.decode = {PartialSoftmax<T>::bytes, Decode<T>::scratch, Decode<T>::run, Decode<T>::join};
+    t.observe = observe_kernels<A>();
+    t.dropout = {Dropout<T>::run};
+    t.cross_entropy = {CrossEntropy<T>::forward, CrossEntropy<T>::backward};
+    t.probe = {ThroughputProbe<A>::bytes, ThroughputProbe<A>::products, ThroughputProbe<A>::run};
+    return t;
+}
 
 #if defined(__AVX512BF16__)
 
 // All that this set has beyond AVX-512 is for bfloat16.
-static constexpr Kernels bfloat16_kernels = table<Bfloat16, bfloat16>(&float32_additive_kernels);
+static constexpr KernelTable bfloat16_kernels = kernel_table<Bfloat16, Float32, bfloat16>();
 
-const Kernels* kernels(Dtype dtype) { return dtype == Dtype::bfloat16 ? &bfloat16_kernels : avx512::kernels(dtype); }
+const KernelTable* kernels(Dtype dtype) { return dtype == Dtype::bfloat16 ? &bfloat16_kernels : avx512::kernels(dtype); }
 
 #else
 
-static constexpr Kernels float64_additive_kernels = additive_table<Float64>();
-static constexpr Kernels float32_kernels = table<Float32, float>(&float32_additive_kernels);
-static constexpr Kernels float64_kernels = table<Float64, double>(&float64_additive_kernels);
-static constexpr Kernels bfloat16_kernels = table<Float32, bfloat16>(&float32_additive_kernels);
-static constexpr Kernels float16_kernels = table<Float32, float16>(&float32_additive_kernels);
+static constexpr KernelTable float32_kernels = kernel_table<Float32, Float32, float>();
+static constexpr KernelTable float64_kernels = kernel_table<Float64, Float64, double>();
+static constexpr KernelTable bfloat16_kernels = kernel_table<Float32, Float32, bfloat16>();
+static constexpr KernelTable float16_kernels = kernel_table<Float32, Float32, float16>();
 
-const Kernels* kernels(Dtype dtype) {
+const KernelTable* kernels(Dtype dtype) {
     switch (dtype) {
         case Dtype::float32: return &float32_kernels;
         case Dtype::float64: return &float64_kernels;

@@ -163,16 +163,18 @@ void bind_observe(nb::module_& module) {
             const ForwardResults results = {write_output(call, given[3]), write_lse(call, given[4]),
                                             write_rounding(call, further[0]), write_normalizer(call, further[1])};
             Statistics statistics;
-            statistics.entropy = call.write(given[5], "entropy", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
-            statistics.received = call.write(given[6], "received", {p.batch, p.heads, p.keys}, call.accumulation_dtype(), accept);
+            statistics.entropy =
+                call.write(given[5], "entropy", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
+            statistics.received =
+                call.write(given[6], "received", {p.batch, p.heads, p.keys}, call.accumulation_dtype(), accept);
             const int64_t top = call.take(given[7], "top_keys", accept).shape[3];
             const Call::Shape tops{p.batch, p.heads, p.queries, top};
             statistics.top_keys = call.write(given[7], "top_keys", tops, Dtype::int64, accept);
             statistics.top_weights = call.write(given[8], "top_weights", tops, call.accumulation_dtype(), accept);
             statistics.rows = call.read_indices(given[9], "rows", p.queries, accept);
             const int64_t rows = statistics.rows.shape[3];
-            statistics.rows_weights =
-                call.write(given[10], "rows_weights", {p.batch, p.heads, rows, p.keys}, call.accumulation_dtype(), accept);
+            statistics.rows_weights = call.write(given[10], "rows_weights", {p.batch, p.heads, rows, p.keys},
+                                                 call.accumulation_dtype(), accept);
             Call::require_pair(statistics.top_weights, "top_weights", statistics.top_keys, "top_keys");
             Call::require_pair(statistics.top_keys, "top_keys", statistics.top_weights, "top_weights");
             Call::require_pair(statistics.rows_weights, "rows_weights", statistics.rows, "rows");
@@ -220,7 +222,8 @@ void bind_additive(nb::module_& module) {
                 call.write(given[10], "grad_value", {p.batch, p.key_heads, p.keys, p.value_dim}, call.dtype());
             gradients.bias = write_gradient(call, given[11], "grad_bias", p.bias);
             gradients.table = write_gradient(call, given[12], "grad_table", p.table);
-            gradients.lse = call.read(further[0], "grad_lse", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
+            gradients.lse =
+                call.read(further[0], "grad_lse", {p.batch, p.heads, p.queries}, call.accumulation_dtype(), accept);
             const nb::gil_scoped_release unlocked;
             additive_backward(p, additive, {output, {}, {}, normalizer}, gradients, call.threads());
         });
@@ -273,8 +276,9 @@ void bind_cross_entropy(nb::module_& module) {
             options.threads = threads;
             Call call(options);
             const CrossEntropyArguments given = call.read_cross_entropy(logits, targets, smoothing, ignored);
-            const CrossEntropyResults results = {call.write_contiguous(loss, "loss", {given.rows}, call.accumulation_dtype()),
-                                            call.write_contiguous(normalizer, "normalizer", {given.rows, 2}, call.accumulation_dtype())};
+            const CrossEntropyResults results = {
+                call.write_contiguous(loss, "loss", {given.rows}, call.accumulation_dtype()),
+                call.write_contiguous(normalizer, "normalizer", {given.rows, 2}, call.accumulation_dtype())};
             const nb::gil_scoped_release unlocked;
             cross_entropy(given, results, threads);
         },
@@ -290,8 +294,10 @@ void bind_cross_entropy(nb::module_& module) {
             const CrossEntropyArguments given = call.read_cross_entropy(logits, targets, smoothing, ignored);
             CrossEntropyGradients gradients;
             gradients.loss = call.read_contiguous(grad_loss, "grad_loss", {given.rows}, call.accumulation_dtype());
-            gradients.normalizer = call.read_contiguous(normalizer, "normalizer", {given.rows, 2}, call.accumulation_dtype());
-            gradients.logits = call.write_contiguous(grad_logits, "grad_logits", {given.rows, given.classes}, call.dtype());
+            gradients.normalizer =
+                call.read_contiguous(normalizer, "normalizer", {given.rows, 2}, call.accumulation_dtype());
+            gradients.logits =
+                call.write_contiguous(grad_logits, "grad_logits", {given.rows, given.classes}, call.dtype());
             const nb::gil_scoped_release unlocked;
             cross_entropy_backward(given, gradients, threads);
         },

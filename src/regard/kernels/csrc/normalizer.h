@@ -1,11 +1,11 @@
-// What turns the scores of a row into weights: the largest score m and the logarithm of the sum (the softmax normalizer of
-// Milakov and Gimelshein 2018).
+// What turns the scores of a row into weights: the largest score m and the logarithm of the sum (the softmax normalizer
+// of Milakov and Gimelshein 2018).
 //
 //     w_ij = 2^((s_ij - m_i) c - log2 l_i),    l_i = sum_j 2^((s_ij - m_i) c)
 //
 // The forward pass leaves both for the backward pass. Added up to lse = m + ln l they would be one rounded number: of
-// scores of a billion, rounding leaves nothing of ln l. Kept apart, the difference of two large numbers is taken first, of
-// the forward pass's own bits, and is exact where it matters; so a constant added to a row's scores changes nothing.
+// scores of a billion, rounding leaves nothing of ln l. Kept apart, the difference of two large numbers is taken first,
+// of the forward pass's own bits, and is exact where it matters; so a constant added to a row's scores changes nothing.
 //
 //     normalizer[0]   m: of products q . k, or of scores, with a bias or if additive; c is the rest
 //     normalizer[1]   log2 l; -infinity for a row that sees nothing, NaN for one whose result is NaN

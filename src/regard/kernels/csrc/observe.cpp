@@ -13,7 +13,7 @@ namespace regard {
 namespace {
 
 // Tiles of keys to a task: as many as one may own, unless there would be too few tasks to share out.
-int64_t tiles_per_task(const Problem& p, const Kernels& k, int threads) {
+int64_t tiles_per_task(const Problem& p, const ObserveKernels& k, int threads) {
     int64_t shared_out = p.batch * p.heads * p.key_tiles() / (4 * (int64_t)threads);
     return shared_out < 1 ? 1 : shared_out < k.received_tiles ? shared_out : k.received_tiles;
 }
@@ -22,10 +22,12 @@ int64_t tiles_per_task(const Problem& p, const Kernels& k, int threads) {
 
 void observe(const Problem& p, const ForwardResults& results, const Statistics& statistics, int threads) {
     if (p.batch == 0 || p.heads == 0) return;
-    const Kernels& k = kernels_for(p.query.dtype);
+    const KernelTable& table = kernels_for(p.query.dtype);
+    const TileKernels& tiles = table.dot_product;
+    const ObserveKernels& k = table.observe;
     int64_t top = statistics.top_keys ? statistics.top_keys.shape[3] : 0;
-    PackedSizes sizes(p, k);
-    size_t work = max_bytes(k.pack_scratch(p), k.observe_scratch(p, top));
+    PackedSizes sizes(p, tiles);
+    size_t work = max_bytes(tiles.pack_scratch(p), k.scratch(p, top));
     work = align_up(max_bytes(work, max_bytes(k.received_scratch(p), k.row_scratch(p))));
     Scratch packed = Scratch::of<char>({p.batch * p.key_heads, (int64_t)sizes.head_bytes()});
     Scratch normals = Scratch::of<char>({p.batch, p.heads, p.queries, (int64_t)k.normal_bytes});
@@ -41,24 +43,24 @@ void observe(const Problem& p, const ForwardResults& results, const Statistics& 
         });
     };
 
-    pack_heads(p, k, sizes, 0, p.batch * p.key_heads, packed.as<char>(), scratch.as<char>(), work, threads);
+    pack_heads(p, tiles, sizes, 0, p.batch * p.key_heads, packed.as<char>(), scratch.as<char>(), work, threads);
     int64_t query_tiles = p.query_tiles();
     for_heads(query_tiles, [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
         // With a causal mask the last ones take longest.
-        k.observe(p, keys, batch, head, query_tiles - 1 - part, into, mine);
+        k.forward(p, keys, batch, head, query_tiles - 1 - part, into, mine);
     });
     if (statistics.received) {
-        int64_t owned = tiles_per_task(p, k, threads), tiles = p.key_tiles();
-        for_heads(ceil_div(tiles, owned),
+        int64_t owned = tiles_per_task(p, k, threads), key_tiles = p.key_tiles();
+        for_heads(ceil_div(key_tiles, owned),
                   [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
-                      int64_t first = part * owned, stop = first + owned < tiles ? first + owned : tiles;
-                      k.observe_received(p, keys, batch, head, first, stop, into, mine);
+                      int64_t first = part * owned, stop = first + owned < key_tiles ? first + owned : key_tiles;
+                      k.received(p, keys, batch, head, first, stop, into, mine);
                   });
     }
     if (statistics.rows)
         for_heads(statistics.rows.shape[3],
                   [&](int64_t batch, int64_t head, const PackedKeys& keys, int64_t part, char* mine) {
-                      k.observe_row(p, keys, batch, head, part, into, mine);
+                      k.row(p, keys, batch, head, part, into, mine);
                   });
 }
 

@@ -214,7 +214,8 @@ struct Observe {
         int count = (int)(stop_tile - first_tile);
         ScratchLayout c{scratch};
         number* total = c.take<number>(received_tiles * tile);
-        number* part = c.take<number>(received_tiles * tile);  // of one tile of queries: two short sums are nearer than one long
+        number* part =
+            c.take<number>(received_tiles * tile);  // of one tile of queries: two short sums are nearer than one long
         number* most = c.take<number>(tile);
         number* inverse = c.take<number>(tile);
         memset(total, 0, sizeof(number) * (size_t)(count * tile));

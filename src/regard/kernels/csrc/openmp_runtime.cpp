@@ -1,6 +1,6 @@
-// Two interfaces start a team: GCC's, which every runtime on Linux has, libomp and libiomp5 included, and that of LLVM and
-// Intel, which is the only one on macOS and Windows. Documented in GCC's libgomp manual ("Implementing PARALLEL construct")
-// and in LLVM's openmp/runtime/src/kmp.h.
+// Two interfaces start a team: GCC's, which every runtime on Linux has, libomp and libiomp5 included, and that of LLVM
+// and Intel, which is the only one on macOS and Windows. Documented in GCC's libgomp manual ("Implementing PARALLEL
+// construct") and in LLVM's openmp/runtime/src/kmp.h.
 #include "openmp_runtime.h"
 
 #include <stdint.h>
@@ -150,8 +150,9 @@ Runtime find_runtime() {
     return torch == nullptr ? Runtime{} : bind_runtime(torch);
 }
 #else
-// Searched as the dynamic linker searched when it bound torch's own calls: on Linux first what is visible to every library
-// (libraries that were preloaded, and those of libtorch_global_deps.so), then what torch_cpu depends on; on macOS the latter alone.
+// Searched as the dynamic linker searched when it bound torch's own calls: on Linux first what is visible to every
+// library (libraries that were preloaded, and those of libtorch_global_deps.so), then what torch_cpu depends on; on
+// macOS the latter alone.
 Runtime find_runtime() {
 #if !defined(__APPLE__)
     Runtime visible = bind_runtime(RTLD_DEFAULT);
@@ -164,7 +165,8 @@ Runtime find_runtime() {
 #endif
 
 const Runtime& runtime() {
-    static const Runtime* const only = new Runtime(find_runtime());  // never destroyed: a thread may outlive the module's end
+    static const Runtime* const only =
+        new Runtime(find_runtime());  // never destroyed: a thread may outlive the module's end
     return *only;
 }
 

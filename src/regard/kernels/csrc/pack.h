@@ -1,4 +1,4 @@
-// Tokens in the layout of the kernels (see PackedKeys in kernel_table.h).
+// Tokens in the layout of the kernels (see PackedKeys in tile_kernels.h).
 //
 // A token that holds a NaN or Inf is packed as zeros and its bit is set: 0 * NaN is NaN, so it must never be multiplied,
 // not even with a weight of 0. Who may see it is found out from the bits.
@@ -325,7 +325,8 @@ struct PackKeys {
         storage* value_rows = A::per_unit == 1 ? (storage*)value : key_rows + tile * key_stride;
         *bad = read(p, batch, key_head, first, count, key_rows, value_rows);
         write_columns(key_rows, key_stride, height, p.head_dim, (unit*)key);
-        if (A::per_unit > 1) write_paired_rows(value_rows, value_stride, height, padded_width<A>(p.value_dim), (unit*)value);
+        if (A::per_unit > 1)
+            write_paired_rows(value_rows, value_stride, height, padded_width<A>(p.value_dim), (unit*)value);
     }
 
     // Rows that `count` rows are filled up to, so that they are whole vectors of columns.
@@ -350,7 +351,8 @@ struct PackKeys {
     }
 
     // Rows to columns of units: what is multiplied to scores. Stored pairs of numbers are units as they lie.
-    static REGARD_INLINE void write_columns(const storage* rows, int64_t stride, int64_t height, int64_t width, unit* to) {
+    static REGARD_INLINE void write_columns(const storage* rows, int64_t stride, int64_t height, int64_t width,
+                                            unit* to) {
         transpose((const unit*)rows, stride / A::per_unit, height, count_units<A>(width), to);
     }
 

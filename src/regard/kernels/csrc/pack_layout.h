@@ -1,7 +1,7 @@
 // Where packed keys and values lie: sizes, and the packing of all tiles. Baseline code, for the drivers.
 #pragma once
 
-#include "kernel_table.h"
+#include "tile_kernels.h"
 #include "parallel.h"
 
 namespace regard {
@@ -13,7 +13,7 @@ inline size_t max_bytes(size_t a, size_t b) { return a > b ? a : b; }
 struct PackedSizes {
     size_t key, value, tiles;
 
-    PackedSizes(const Problem& p, const Kernels& k)
+    PackedSizes(const Problem& p, const TileKernels& k)
         : key(k.key_bytes(p)), value(k.value_bytes(p)), tiles((size_t)p.key_tiles()) {}
 
     size_t head_bytes() const { return align_up(key * tiles) + align_up(value * tiles) + align_up(8 * tiles); }
@@ -25,14 +25,14 @@ struct PackedSizes {
     }
 };
 
-inline void pack_tile(const Problem& p, const Kernels& k, int64_t batch, int64_t key_head, int64_t tile_index,
+inline void pack_tile(const Problem& p, const TileKernels& k, int64_t batch, int64_t key_head, int64_t tile_index,
                       const PackedKeys& into, char* scratch) {
     k.pack_keys(p, batch, key_head, tile_index, into.key + into.key_bytes * (size_t)tile_index,
                 into.value + into.value_bytes * (size_t)tile_index, into.bad + tile_index, scratch);
 }
 
 // Every tile of `count` (batch, key head)s. `work` bytes of scratch a thread.
-inline void pack_heads(const Problem& p, const Kernels& k, const PackedSizes& sizes, int64_t first, int64_t count,
+inline void pack_heads(const Problem& p, const TileKernels& k, const PackedSizes& sizes, int64_t first, int64_t count,
                        char* packed, char* scratch, size_t work, int threads) {
     int64_t tiles = p.key_tiles();
     parallel_for(count * tiles, threads, [&](int64_t task, int thread) {
@@ -69,7 +69,8 @@ class HeadSets {
         sets_ = p.batch * parts_;
         in_task_ = sets_ / wanted < 1 ? 1 : sets_ / wanted;
     }
-    // For each (batch, key head) of each task: compute(batch, key_head, thread). `of_keys` and `of_queries` are what it reads.
+    // For each (batch, key head) of each task: compute(batch, key_head, thread). `of_keys` and `of_queries` are what it
+    // reads.
     template <class Compute>
     void run(int threads, std::initializer_list<const Array*> of_keys, std::initializer_list<const Array*> of_queries,
              Compute compute) const {

@@ -168,9 +168,9 @@ private:
     Region* pending_region_ = nullptr;
 };
 
-// fork leaves a child one thread, the one that called it, and OpenMP remembers the team that this thread had in the parent:
-// it would wait for it for ever. Any other thread of the child is new to OpenMP, and may have a team of its own. So the
-// forking thread has a deputy, started when it first needs one.
+// fork leaves a child one thread, the one that called it, and OpenMP remembers the team that this thread had in the
+// parent: it would wait for it for ever. Any other thread of the child is new to OpenMP, and may have a team of its
+// own. So the forking thread has a deputy, started when it first needs one.
 thread_local bool in_forked_child = false;
 thread_local RegionThread* region_thread = nullptr;
 

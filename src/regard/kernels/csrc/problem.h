@@ -41,8 +41,8 @@ inline constexpr int64_t tile = 64;  // queries and keys in a tile
 
 REGARD_INLINE int64_t ceil_div(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
-// The softmax is computed in powers of two: exp(s - m) = 2^((s - m) log2 e). A score itself is not multiplied by log2 e: one
-// near the largest number, such as the -3.4e38 that is often used for "nearly never", would become infinite.
+// The softmax is computed in powers of two: exp(s - m) = 2^((s - m) log2 e). A score itself is not multiplied by log2
+// e: one near the largest number, such as the -3.4e38 that is often used for "nearly never", would become infinite.
 inline constexpr double log2_e = 1.4426950408889634;
 inline constexpr double ln_2 = 0.6931471805599453;
 
@@ -63,8 +63,8 @@ struct Mask {
     Array dense;
 };
 
-// A table of biases by distance is float32 (float64 in float64), a row side by side, and a tile of zeros lies behind it: 64
-// numbers can be read from any distance.
+// A table of biases by distance is float32 (float64 in float64), a row side by side, and a tile of zeros lies behind
+// it: 64 numbers can be read from any distance.
 struct Problem {
     int64_t batch = 0, heads = 0, key_heads = 0, queries = 0, keys = 0, head_dim = 0, value_dim = 0;
     Array query, key, value;

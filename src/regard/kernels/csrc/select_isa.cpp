@@ -24,15 +24,16 @@ namespace {
 constexpr int tries = 40;  // of a microsecond each; the first ones wake the processor's wide units
 constexpr double max_slowdown = 1.4;
 
-double measure_seconds(const Kernels& k, char* scratch) {
+double measure_seconds(const ProbeKernels& k, char* scratch) {
     const auto began = std::chrono::steady_clock::now();
     for (int i = 0; i < 3; ++i) k.multiply(scratch);
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() / (3.0 * (double)k.products);
 }
 
 bool has_fast_bfloat16() {
-    const Kernels &pairs = *avx512_bf16::kernels(Dtype::bfloat16), &single = *avx512::kernels(Dtype::bfloat16);
-    std::vector<double> scratch(std::max(pairs.multiply_bytes, single.multiply_bytes) / sizeof(double) + 1);
+    const ProbeKernels &pairs = avx512_bf16::kernels(Dtype::bfloat16)->probe;
+    const ProbeKernels &single = avx512::kernels(Dtype::bfloat16)->probe;
+    std::vector<double> scratch(std::max(pairs.bytes, single.bytes) / sizeof(double) + 1);
     double of_pairs = std::numeric_limits<double>::infinity(), of_single = of_pairs;
     for (int i = 0; i < tries; ++i) {
         of_pairs = std::min(of_pairs, measure_seconds(pairs, (char*)scratch.data()));

@@ -1,4 +1,5 @@
-// The register tile by itself, on numbers in the first cache: how fast an instruction set multiplies (see select_isa.cpp).
+// The register tile by itself, on numbers in the first cache: how fast an instruction set multiplies (see
+// select_isa.cpp).
 #pragma once
 
 #include "gemm_microkernel.h"

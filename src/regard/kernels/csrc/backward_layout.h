@@ -1,0 +1,52 @@
+// Where the packed tokens of one (batch, key head) lie in the backward pass, and the weights, where they are kept.
+#pragma once
+
+#include "pack_layout.h"
+#include "tile_kernels.h"
+
+namespace regard {
+
+struct BackwardLayout {
+    BackwardSizes size;
+    size_t key_tiles, query_tiles;  // query tiles of all heads of the group
+    size_t weight_tiles;              // of weights: those of a key tile, for each head of the group
+
+    BackwardLayout(const Problem& p, const TileKernels& k, bool saves_weights)
+        : size(k.backward_sizes(p)), key_tiles((size_t)p.key_tiles()),
+          query_tiles((size_t)(p.group() * p.query_tiles())),
+          weight_tiles(saves_weights ? (size_t)p.group() * key_tiles : 0) {}
+
+    BackwardTiles at(char* base) const {
+        BackwardTiles t;
+        char* next = base;
+        auto take = [&](size_t bytes) {
+            char* part = next;
+            next += align_up(bytes);
+            return part;
+        };
+        t.key = take(size.key * key_tiles);
+        t.key_rows = take(size.key_rows * key_tiles);
+        t.value = take(size.value * key_tiles);
+        t.query = take(size.query * query_tiles);
+        t.query_rows = size.query_rows ? take(size.query_rows * query_tiles) : t.query;
+        t.output = take(size.output * query_tiles);
+        t.output_rows = size.output_rows ? take(size.output_rows * query_tiles) : t.output;
+        t.largest = take(size.row_numbers * query_tiles);
+        t.log_sum = take(size.row_numbers * query_tiles);
+        t.delta = take(size.row_numbers * query_tiles);
+        t.active = take(8 * query_tiles);
+        t.weights = weight_tiles ? take(size.weights * weight_tiles) : nullptr;
+        t.size = &size;
+        return t;
+    }
+    size_t bytes() const {
+        return align_up(size.key * key_tiles) + align_up(size.key_rows * key_tiles) + align_up(size.value * key_tiles) +
+               align_up(size.query * query_tiles) + align_up(size.query_rows * query_tiles) +
+               align_up(size.output * query_tiles) + align_up(size.output_rows * query_tiles) +
+               3 * align_up(size.row_numbers * query_tiles) + align_up(8 * query_tiles) +
+               (weight_tiles ? align_up(size.weights * weight_tiles) : 0);
+    }
+    size_t grad_query_bytes() const { return size.grad_query * query_tiles; }
+};
+
+}  // namespace regard

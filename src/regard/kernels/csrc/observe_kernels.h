@@ -1,0 +1,34 @@
+// Attention with statistics of its weights: what one instruction set offers for it. The driver is observe.cpp.
+//
+// First the forward pass with statistics; then what keys first .. stop - 1 received, at most `received_tiles` tiles; then
+// the weights of one asked row. See observe.h.
+#pragma once
+
+#include "drivers.h"
+#include "problem.h"
+#include "tile_kernels.h"
+
+namespace regard {
+
+// Where observing writes. `normals` lie between its passes: normal_bytes for each (batch, head, query).
+struct ObserveOutputs {
+    ForwardResults results;
+    Statistics statistics;
+    char* normals;
+};
+
+struct ObserveKernels {
+    size_t normal_bytes;
+    int64_t received_tiles;
+    size_t (*scratch)(const Problem&, int64_t top);
+    void (*forward)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
+                    const ObserveOutputs&, char* scratch);
+    size_t (*received_scratch)(const Problem&);
+    void (*received)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t first_key_tile,
+                     int64_t stop_key_tile, const ObserveOutputs&, char* scratch);
+    size_t (*row_scratch)(const Problem&);
+    void (*row)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t index,
+                const ObserveOutputs&, char* scratch);
+};
+
+}  // namespace regard

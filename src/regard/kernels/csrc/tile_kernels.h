@@ -1,0 +1,87 @@
+// Attention by tiles of 64 queries and 64 keys: what one instruction set offers for it. The dot product and additive
+// attention each have such a table; the drivers (attention.cpp, backward.cpp) serve both.
+#pragma once
+
+#include "drivers.h"
+#include "problem.h"
+
+namespace regard {
+
+// Keys and values of one call in the layout of the kernels, for each (batch, key head):
+//     key     key_tiles x [units of head_dim][64]       transposed, so that 64 scores are computed side by side
+//     value   key_tiles x [64 / per unit][padded value_dim]
+//     bad     key_tiles words: bit j is set where key j holds a NaN or Inf; its numbers are zeros in key and value
+struct PackedKeys {
+    char* key;
+    char* value;
+    uint64_t* bad;
+    size_t key_bytes, value_bytes;  // of one tile
+};
+
+// What the backward pass is given, beside the problem: dO, and what the forward pass left. The others are gradients of
+// statistics (see observe.h), and may be absent.
+struct BackwardInputs {
+    Array grad_output, output, normalizer, rounding;
+    Array grad_lse;        // (batch, heads, queries)
+    Array log_weight;      // a_i (batch, heads, queries): adds a_i ln w_ij to D_ij
+    Array column;          // g_j (batch, heads, keys): adds g_j
+    Array top_keys, top;   // (batch, heads, queries, top): adds top to D at those keys
+    Array rows, rows_weights;  // (rows) query indices; (batch, heads, rows, keys) added to D of those queries
+
+    REGARD_INLINE bool has_statistics() const { return log_weight || column || top || rows_weights; }
+};
+
+// Bytes of one tile, under the names of BackwardTiles, and of what a task works with.
+struct BackwardSizes {
+    size_t key, key_rows, value, query, query_rows, output, output_rows, row_numbers, grad_query, weights;
+    size_t scratch, pack_scratch, number;
+};
+
+// Tokens of one (batch, key head) in the layout of the backward pass, tile after tile; queries of the heads that share
+// the key head one head after the other.
+struct BackwardTiles {
+    char *key, *key_rows, *value;                      // columns for scores; rows for dQ; columns for D
+    char *query, *query_rows, *output, *output_rows;   // rows for scores and D; paired rows for dK and dV
+    char *largest, *log_sum;                           // the normalizer of each query
+    char *delta, *active;                              // sum_j w D; bit i: query i takes part
+    char* weights;  // null, or those of each head and tile of keys, and what they are relative to: see normalize_strip
+    const BackwardSizes* size;
+};
+
+struct BackwardResults {
+    char* grad_query;            // sums of this range, before the scale: group x query_tiles x 64 x padded head_dim
+    int64_t first_query_tile, past_query_tile;  // that the band lets see these keys: other sums are not written
+    Array key, value;            // dK and dV, written
+    Array bias, table;           // added to; in the dtype of sums
+    bool grad_bias, grad_table;  // whether they are wanted
+    Array vector;                // additive attention: (batch, heads, key_tiles, head_dim), parts of dv, written
+};
+
+struct TileKernels {
+    // ---- packing: bytes of one tile, and the packing of one tile of one (batch, key head) ----
+    size_t (*key_bytes)(const Problem&);
+    size_t (*value_bytes)(const Problem&);
+    size_t (*pack_scratch)(const Problem&);
+    void (*pack_keys)(const Problem&, int64_t batch, int64_t key_head, int64_t key_tile, char* key, char* value,
+                      uint64_t* bad, char* scratch);
+
+    // ---- forward: one tile of queries of one head. `keys` are those of its (batch, key head). lse may be absent ----
+    size_t (*forward_scratch)(const Problem&);
+    void (*forward)(const Problem&, const PackedKeys& keys, int64_t batch, int64_t head, int64_t query_tile,
+                    const ForwardResults& results, char* scratch);
+
+    // ---- backward: see backward.h ----
+    BackwardSizes (*backward_sizes)(const Problem&);
+    void (*backward_pack_keys)(const Problem&, int64_t batch, int64_t key_head, int64_t key_tile,
+                               const BackwardTiles& into, char* scratch);
+    void (*backward_pack_queries)(const Problem&, const BackwardInputs&, int64_t batch, int64_t head,
+                                  int64_t query_tile, const BackwardTiles& into, int64_t in_group, char* scratch);
+    void (*backward_prepare_queries)(const Problem&, const BackwardInputs&, const BackwardTiles&, int64_t batch,
+                                     int64_t head, int64_t in_group, int64_t query_tile, char* scratch);
+    void (*backward)(const Problem&, const BackwardInputs&, const BackwardTiles&, const BackwardResults&, int64_t batch,
+                     int64_t key_head, int64_t first_key_tile, int64_t stop_key_tile, char* scratch);
+    void (*backward_finish_queries)(const Problem&, int64_t batch, int64_t head, int64_t query_tile, char* buffers,
+                                    size_t step, int64_t count, const Array& grad_query);
+};
+
+}  // namespace regard
