@@ -1,5 +1,6 @@
 """The source distribution holds what building and testing take, and nothing that was built or installed."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -9,6 +10,22 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUILD = "import sys; from scikit_build_core.build import build_sdist; build_sdist(sys.argv[1])"
+
+# From "Stable Application Binary Interface" of CPython 3.12's documentation, the part that the extension calls.
+STABLE_ABI = {
+    "PyCapsule_GetPointer",
+    "PyCapsule_IsValid",
+    "PyErr_Clear",
+    "PyObject_GetAttrString",
+    "PyObject_Vectorcall",
+}
+
+
+def test_the_extension_calls_functions_of_the_stable_abi_alone():
+    """From Python 3.12 on, one wheel serves all versions; a call of another function would not compile there."""
+    sources = (ROOT / "src" / "regard" / "kernels" / "csrc").glob("*.cpp")
+    called = {call for file in sources for call in re.findall(r"\bPy[A-Z]\w*_\w+(?=\()", file.read_text("utf-8"))}
+    assert called <= STABLE_ABI
 
 
 @pytest.fixture(scope="module")

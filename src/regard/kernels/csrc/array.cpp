@@ -202,7 +202,8 @@ bool may_be_negative(const Array& array) {
 // Whether the values are the negatives of what memory holds, as of the imaginary part of a conjugate tensor.
 bool is_negative(const ArrayType& type, nb::handle object) {
     if (!type.is_neg.is_valid()) return false;
-    const nb::object answer = nb::steal(PyObject_CallOneArg(type.is_neg.ptr(), object.ptr()));
+    PyObject* const arguments[] = {object.ptr()};
+    const nb::object answer = nb::steal(PyObject_Vectorcall(type.is_neg.ptr(), arguments, 1, nullptr));
     if (!answer.is_valid()) throw nb::python_error();
     return answer.ptr() == Py_True;
 }
