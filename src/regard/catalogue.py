@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from regard.arguments import explain_arguments
-from regard.errors import OptionError, check_choice, check_kind, short_repr, unknown_name_error
+from regard.errors import OptionError, RefusedError, check_choice, check_kind, short_repr, unknown_name_error
 from regard.mechanisms import (
     Additive,
     DotProduct,
@@ -58,9 +58,16 @@ class CatalogueRow:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Names of the options ``regard.mechanism`` takes for it, beside heads and head_dim."""
-        names = inspect.signature(self.mechanism.__init__).parameters
-        return tuple(name for name in names if name not in ("self", "heads", "head_dim"))
+        """Names of the options ``regard.mechanism`` takes for it, beside heads and head_dim.
+
+        A constructor with ``**options`` must not have any that it does not name: these could not be checked.
+        """
+        parameters = inspect.signature(self.mechanism.__init__).parameters.values()
+        return tuple(
+            one.name
+            for one in parameters
+            if one.name not in ("self", "heads", "head_dim") and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        )
 
 
 _TABLE = (
@@ -168,6 +175,13 @@ def mechanism(name: str, *, heads: int, head_dim: int, **options: Any) -> Mechan
     check_choice("mechanism", name, _BY_NAME)
     row = _BY_NAME[name]
     for option in options:
+        if option == "dropout" and option not in row.options:
+            raise RefusedError(
+                f"mechanism {name!r} has no form for dropout of weights, which it never holds",
+                expected="no dropout",
+                got=f"dropout={short_repr(options[option])}",
+                do="leave dropout out, and drop elements of the output instead",
+            )
         if option not in row.options:
             raise unknown_name_error(f"option of mechanism {name!r}:", option, row.options)
     return row.mechanism(heads=heads, head_dim=head_dim, **options)

@@ -186,7 +186,8 @@ class DecoderBlock(nn.Module):
             if shared is not None:
                 _check_shared(tokens, cache, attention)
         old = DecoderCache() if cache is None else cache
-        _check_positions(old, self.cross_attention)
+        if cache is not None:
+            _check_positions(cache, self.cross_attention)
         own = self.attention.empty_cache() if old.own is None else old.own
         remembered, offset = old.memory, None if memory_shared is not None else old.length
 
@@ -253,7 +254,15 @@ def _check_shared(tokens: Tensor, cache: DecoderCache | None, attention: MultiHe
 
 
 def _check_positions(cache: DecoderCache, cross_attention: MultiHeadAttention | None) -> None:
-    """Raise RefusedError where tokens at different positions would be rotated alike by cross-attention."""
+    """Raise RefusedError where cross-attention, step by step, would not know the position of a query."""
+    if cross_attention is not None and isinstance(cross_attention.position, PairBias):
+        kind = type(cross_attention.position).__name__
+        raise RefusedError(
+            f"cross-attention with {kind} takes all queries at once: the last one stands on the last key",
+            expected="no cache, or cross-attention with Rotary or without a position",
+            got=f"a cache, and cross-attention with {kind}",
+            do="compute whole sequences without a cache",
+        )
     rotates = cross_attention is not None and isinstance(cross_attention.position, Rotation)
     if rotates and cache.own is not None and len(set(cache.own.next_positions)) > 1:
         raise RefusedError(

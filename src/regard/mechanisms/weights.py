@@ -20,6 +20,7 @@ from torch import Tensor
 
 from regard.contract import Observation
 from regard.kernels.request import Request
+from regard.kernels.tracing import in_functorch
 
 Attend: TypeAlias = Callable[[Request], Tensor]
 """A request -> its output (batch, heads, queries, value_dim)."""
@@ -52,6 +53,16 @@ def _differentiate_rows(
     batch, heads, keys, _ = request.key.shape
     differentiable = torch.is_grad_enabled()
     query, key = request.query.to(dtype), request.key.to(dtype)
+
+    def asked_outputs(value: Tensor) -> Tensor:
+        """Channel c of the output at the c-th row."""
+        output = attend(replace(request, query=query, key=key, value=value))
+        return output[:, :, rows, torch.arange(rows.shape[0], device=rows.device)]
+
+    if in_functorch():  # where autograd cannot be called, but transforms can be nested
+        value = torch.zeros(batch, heads, keys, rows.shape[0], dtype=dtype, device=request.device)
+        outputs, pull_back = torch.func.vjp(asked_outputs, value)[:2]
+        return _mark_nan_rows(pull_back(torch.ones_like(outputs))[0], outputs, request, rows)
     if not differentiable:
         query, key = query.detach(), key.detach()
     with torch.inference_mode(False), torch.enable_grad():
@@ -59,11 +70,20 @@ def _differentiate_rows(
             query, key = query.clone(), key.clone()
         rows = rows.clone() if rows.is_inference() else rows
         value = torch.zeros(batch, heads, keys, rows.shape[0], dtype=dtype, device=request.device, requires_grad=True)
-        output = attend(replace(request, query=query, key=key, value=value))
-        own = output[:, :, rows, torch.arange(rows.shape[0], device=rows.device)]
-        (gradient,) = torch.autograd.grad(own.sum(), value, create_graph=differentiable, materialize_grads=True)
+        outputs = asked_outputs(value)
+        (gradient,) = torch.autograd.grad(outputs.sum(), value, create_graph=differentiable, materialize_grads=True)
+    return _mark_nan_rows(gradient, outputs.detach(), request, rows)
+
+
+def _mark_nan_rows(
+    gradient: Float[Tensor, "batch heads keys rows"],
+    outputs: Float[Tensor, "batch heads rows"],
+    request: Request,
+    rows: Int[Tensor, " rows"],
+) -> Float[Tensor, "batch heads rows keys"]:
+    """The gradients as rows of weights: NaN for the visible keys of a row whose output is NaN."""
     allowed = _dense_mask_rows(request, rows)
-    broken = own.detach().isnan()[..., None]
+    broken = outputs.isnan()[..., None]
     return gradient.transpose(2, 3).masked_fill(broken if allowed is None else broken & allowed, torch.nan)
 
 

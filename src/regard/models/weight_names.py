@@ -156,6 +156,13 @@ class WeightNames:
             tensors = [found[part][1] for part in range(len(found))]
             parts = _as_tuple(row.stored)
             whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
+            if whole.shape[0] % len(parts):
+                raise CheckpointError(
+                    f"{found[0][0]} cannot be cut into {len(parts)} equal parts",
+                    expected=f"a multiple of {len(parts)} rows, for {', '.join(map(fill, parts))}",
+                    got=f"shape {tuple(whole.shape)}",
+                    do="check the row of this tensor in the model's weight names",
+                )
             cut = [whole] if len(parts) == 1 else whole.split(whole.shape[0] // len(parts))
             for name, tensor in zip(parts, cut, strict=True):
                 written[fill(name)] = _transpose_matrix(tensor, transposed=row.transposed)

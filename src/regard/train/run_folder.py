@@ -127,7 +127,8 @@ class RunFolder:
             _flatten(fields) for fields in (_read_json(self._run, _RUN_ADVICE), json.loads(json.dumps(asked)))
         )
         before = {**(unwritten or {}), **before}
-        for name, value in now.items():
+        lost = {name: None for name in before if name.startswith("recipe.")}
+        for name, value in {**lost, **now}.items():
             if before.get(name) != value:
                 raise OutputExistsError(
                     f"the run in {self.path} was begun with another {name}",

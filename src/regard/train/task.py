@@ -18,15 +18,18 @@ The six abstract methods are all that a task must write.
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar, final
 
 import torch
 from torch import Tensor, nn
 
+from regard.errors import OptionError, short_repr
 from regard.models.checkpoint_writer import write_folder
 from regard.train.settings import Settings
 
@@ -62,6 +65,17 @@ class Validation:
     score: float
     metrics: dict[str, float] = field(default_factory=dict)
     samples: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise OptionError for a score that cannot be compared with others."""
+        score: object = self.score
+        if not isinstance(score, Real) or math.isnan(float(score)):
+            raise OptionError(
+                "the score of a validation is not a number",
+                expected="a float, higher for a better model",
+                got=short_repr(score),
+                do="return a finite score from Task.validate, such as the negative of a loss",
+            )
 
 
 @final

@@ -121,13 +121,14 @@ def run(
 
 
 def _result(out: Path, progress: Progress, ended_by: str | None, *, is_main: bool) -> RunResult:
+    assert ended_by is not None  # an interruption raises
     return RunResult(
         out=out,
         score=progress.kept,
         steps=progress.step,
         tokens=progress.tokens,
         seconds=progress.seconds,
-        ended_by=str(ended_by),
+        ended_by=ended_by,
         is_main=is_main,
     )
 

@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from oracles import blocks as oracle
 from oracles import masks as mask_oracle
 from regard import masks, positions
-from regard.errors import OptionError
+from regard.errors import OptionError, RefusedError
 from regard.layers import (
     DecoderBlock,
     DecoderCache,
@@ -179,6 +179,21 @@ class TestDecoderCache:
             output, cache = block(piece, memory, mask=masks.causal(), cache=cache)
             pieces.append(output)
         assert_close(torch.cat(pieces, dim=1), whole)
+
+    @pytest.mark.parametrize("position", [positions.ALiBi(HEADS), positions.T5Buckets(HEADS)], ids=["alibi", "t5"])
+    def test_cross_attention_with_a_bias_by_distance_is_refused_step_by_step(self, position):
+        block = DecoderBlock(
+            attention=MultiHeadAttention(WIDTH, HEADS),
+            feed_forward=FeedForward(WIDTH, INNER),
+            attention_residual=PreNorm(nn.LayerNorm(WIDTH)),
+            feed_forward_residual=PreNorm(nn.LayerNorm(WIDTH)),
+            cross_attention=MultiHeadAttention(WIDTH, HEADS, position=position),
+            cross_attention_residual=PreNorm(nn.LayerNorm(WIDTH)),
+        )
+        tokens, memory = torch.randn(2, 7, WIDTH), torch.randn(2, 11, WIDTH)
+        assert block(tokens, memory).shape == tokens.shape
+        with pytest.raises(RefusedError, match="takes all queries at once"):
+            block(tokens, memory, cache=DecoderCache())
 
 
 class TestDropout:

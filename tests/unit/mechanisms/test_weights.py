@@ -5,7 +5,7 @@ import torch
 
 import regard
 from regard import masks
-from regard.errors import DtypeError, OptionError
+from regard.errors import DtypeError, OptionError, RefusedError
 
 OPTIONS = {"linear": {}, "linformer": {"length": 11, "projected": 3}}
 NAMES = pytest.mark.parametrize("name", OPTIONS)
@@ -47,3 +47,24 @@ def test_a_state_goes_on_in_its_dtype():
 def test_options_that_the_layer_gives_itself(options):
     with pytest.raises(OptionError, match="mechanism_options holds"):
         regard.MultiHeadAttention(8, 2, dropout=0.1, mechanism_options=options)
+
+
+@NAMES
+def test_weights_inside_transforms_of_torch_func(name):
+    mechanism, (query, key) = build_mechanism(name), torch.randn(2, 3, 1, 2, 7, 5)
+    rows, mask = [0, 4], masks.padding([6])
+    apart = torch.stack([mechanism.weights(one, other, mask, rows=rows) for one, other in zip(query, key, strict=True)])
+    together = torch.vmap(lambda query, key: mechanism.weights(query, key, mask, rows=rows))(query, key)
+    torch.testing.assert_close(together, apart)
+
+    def total(query):
+        return mechanism.weights(query, key[0], mask, rows=rows).square().sum()
+
+    trained = query[0].clone().requires_grad_()
+    total(trained).backward()
+    torch.testing.assert_close(torch.func.grad(total)(query[0]), trained.grad)
+
+
+def test_dropout_of_weights_that_are_never_held_is_refused():
+    with pytest.raises(RefusedError, match="'linear' has no form for dropout of weights"):
+        regard.MultiHeadAttention(10, 2, mechanism="linear", dropout=0.1)

@@ -173,6 +173,11 @@ class TestManyToOne:
 
 
 class TestRefused:
+    def test_a_tensor_that_cannot_be_cut(self):
+        names = TestManyToOne.NAMES
+        with pytest.raises(CheckpointError, match=r"layers\.0\.up\.weight cannot be cut into 2 equal parts"):
+            names.to_file({"layers.0.up.weight": torch.zeros(7, 5)})
+
     def test_a_fused_matrix_of_another_size(self, tmp_path):
         stored = make_gpt2_tensors() | {"h.0.attn.c_attn.weight": torch.zeros(3 * WIDTH, WIDTH)}
         with pytest.raises(

@@ -233,3 +233,9 @@ def test_a_recipe_has_names_of_its_own(tmp_path):
     with pytest.raises(OptionError, match="seed"):
         run(Seeded(), SETTINGS, tmp_path / "topics", device="cpu")
     assert not (tmp_path / "topics.run").exists()
+
+
+@pytest.mark.parametrize("score", [float("nan"), None, "high"])
+def test_a_score_that_cannot_be_compared_is_refused(score, without_shape_checks):
+    with pytest.raises(OptionError, match="score of a validation is not a number"):
+        Validation(score)

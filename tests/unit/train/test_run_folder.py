@@ -146,3 +146,11 @@ def test_a_checkpoint_that_was_being_replaced_is_the_last_one(run):
     assert run.load_last().progress.step == 2
     save(run, 3)
     assert names(folder) == ["step-00000002", "step-00000003"]
+
+
+def test_a_recipe_that_lost_a_field_is_another(tmp_path):
+    run = RunFolder(tmp_path / "m.run")
+    run.begin({"recipe": {"topics": 3, "words": None}, "seed": 1}, {})
+    run.check_same({"recipe": {"topics": 3}, "seed": 1})
+    with pytest.raises(OutputExistsError, match=r"another recipe\.topics"):
+        run.check_same({"recipe": {"words": None}, "seed": 1})
