@@ -10,13 +10,14 @@ import inspect
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast, final
 
 from regard.errors import ArgumentError, short_repr
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
+@final
 class _Replacement(NamedTuple):
     """Our argument in place of another library's ("" where there is none), and what to write."""
 

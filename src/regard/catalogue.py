@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, final
 
 from regard.arguments import explain_arguments
 from regard.errors import OptionError, RefusedError, check_choice, check_kind, short_repr, unknown_name_error
@@ -25,6 +25,7 @@ from regard.mechanisms import (
 )
 
 
+@final
 @dataclass(frozen=True)
 class CatalogueRow:
     """A mechanism: what it is, where it comes from, what it costs and what it can do.

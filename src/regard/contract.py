@@ -10,7 +10,7 @@ Shapes used everywhere:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic
+from typing import Generic, final
 
 import torch
 from jaxtyping import Float, Int
@@ -28,6 +28,7 @@ def check_length(name: str, length: object, *, least: int = 0, most: int = LARGE
         check_count(name, length, least=least, most=most)
 
 
+@final
 @dataclass(frozen=True)
 class Frame:
     """How many queries look at how many keys, and where they stand.
@@ -54,6 +55,7 @@ class Frame:
         return torch.arange(self.queries, device=device)
 
 
+@final
 @dataclass(frozen=True)
 class Observation(Generic[Array]):
     """What a mechanism looked at, in memory linear in the number of queries and keys.

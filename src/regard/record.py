@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,7 @@ from regard.masks.base import Mask
 from regard.mechanisms.base import Mechanism
 
 
+@final
 @dataclass(frozen=True, repr=False, eq=False)
 class LayerCall:
     """One call of one attention layer.
@@ -61,6 +62,7 @@ class LayerCall:
             )
 
 
+@final
 class Recording(Sequence[LayerCall]):
     """The calls of all attention layers, in order.
 

@@ -126,6 +126,22 @@ def test_every_file_says_what_it_is(module):
     assert ast.get_docstring(ast.parse(module.read_text(encoding="utf-8")))
 
 
+def is_abstract(node: ast.ClassDef) -> bool:
+    bases = {ast.unparse(base).partition("[")[0] for base in node.bases}
+    decorators = (
+        ast.unparse(one) for method in node.body if isinstance(method, ast.FunctionDef) for one in method.decorator_list
+    )
+    return bool(bases & {"ABC", "Protocol"}) or "abstractmethod" in decorators
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module.name != "errors.py"], ids=page_name)
+def test_classes_are_abstract_or_final(module):
+    """Errors are neither: a library built on regard may have kinds of its own."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ClassDef):
+            assert is_abstract(node) or "final" in {ast.unparse(one) for one in node.decorator_list}, node.name
+
+
 def test_nothing_is_unpickled():
     for module in MODULES:
         text = module.read_text(encoding="utf-8")

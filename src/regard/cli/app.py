@@ -11,7 +11,7 @@ import contextlib
 import io
 import os
 import sys
-from typing import Annotated, Any, NoReturn, TextIO
+from typing import Annotated, Any, NoReturn, TextIO, final
 
 import typer
 from typer.core import TyperGroup
@@ -23,6 +23,7 @@ from regard.cli.verb import hide_flag_types
 from regard.errors import OutputError, RefusedError, RegardError, write_error
 
 
+@final
 class VerbGroup(TyperGroup):
     """The verbs; each ends quietly when the reader of its output leaves, and with a word when interrupted."""
 

@@ -6,13 +6,14 @@ options the last counts, as everywhere: an alias of the shell may hold a ``--mod
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from regard.errors import OptionError
 
 
+@final
 class Verb(TyperCommand):
     """A verb, or the task of one."""
 
@@ -59,6 +60,7 @@ class Verb(TyperCommand):
         )
 
 
+@final
 class TaskGroup(TyperGroup):
     """A verb that has a command for each task."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -16,6 +16,7 @@ from regard.positions.base import PairBias
 Bias: TypeAlias = Tensor | PairBias
 
 
+@final
 @dataclass(frozen=True)
 class Request:
     """Tensors whose shapes, dtypes and devices fit; ``scale`` a number; shapes as in ``contract``."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, final
 
 from regard.errors import RefusedError, check_choice
 from regard.kernels.implementation import Backend, Implementation
@@ -55,6 +55,7 @@ BACKENDS: Mapping[str, Backend] = {
 """What implementations of each name compute with here."""
 
 
+@final
 @dataclass(frozen=True)
 class Choice:
     """What "auto" picked: ``impl`` its name, ``reasons`` one sentence for each implementation."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Integral
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ _TILES_AT_ONCE = 1 << 21  # tiles classified in one step: bounds the memory of t
 _CELLS_AT_ONCE = 1 << 22  # cells looked into in one step
 
 
+@final
 @dataclass(frozen=True)
 class TileGrid:
     """The bounds of tiles, for a range of rows of tiles; the last tile of a side may be cut short.
@@ -91,6 +92,7 @@ class TileGrid:
         return code.expand(*code.shape[:2], self.first_query.shape[0], self.first_key.shape[1])
 
 
+@final
 @dataclass(frozen=True)
 class TileMap:
     """The tiles that are not empty, in compressed rows, for each group of batch entries and heads that differ.

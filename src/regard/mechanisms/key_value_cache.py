@@ -23,6 +23,7 @@ from regard.mechanisms.state import State
 from regard.validation import check_tokens
 
 
+@final
 @dataclass
 class _Storage:
     """Room for keys and values, of which some tokens are written.

@@ -81,6 +81,7 @@ class LinearState(State):
         return LinearState(self.length, sums, broken, shown)
 
 
+@final
 class _PreparedTokens(NamedTuple):
     """phi of queries and keys, values with a 1 behind them, all finite; hidden keys are 0."""
 

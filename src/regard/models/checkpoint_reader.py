@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -142,6 +142,7 @@ def loading_notes(folder: Path, left_out: list[str]) -> tuple[str, ...]:
     return (note,)
 
 
+@final
 class _SkipInit(TorchFunctionMode):
     """Skips random starts: there is nothing to fill, and torch takes a second to import what would fill it."""
 
@@ -251,6 +252,7 @@ def _read_tensors(
     return state
 
 
+@final
 class _OpenFiles(ExitStack):
     """Files of tensors, each opened once."""
 

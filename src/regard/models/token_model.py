@@ -26,7 +26,7 @@ SHARED = ("all", "target", "none")
 
 
 @dataclass(frozen=True)
-class TokenConfig:
+class TokenConfig(ABC):
     """The numbers of tokens: how many (``target_vocabulary`` None: as many as ``vocabulary``), and how wide.
 
     ``pad_id``, ``start_id`` and ``end_id`` are tokens of both vocabularies; by default those of ``Subwords.train``.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 from pathlib import Path
+from typing import final
 
 from regard.errors import DataError
 
@@ -33,6 +34,7 @@ def open_decompressed(path: Path) -> io.BufferedIOBase:
     return _GzipReader(file) if file.peek(2)[:2] == GZIP_MAGIC else file
 
 
+@final
 class _GzipReader(gzip.GzipFile):
     """Closes the file under it, which GzipFile leaves open."""
 

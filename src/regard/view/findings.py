@@ -15,6 +15,7 @@ head looks, not why the model decides (Jain and Wallace 2019), and the views say
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int
@@ -24,6 +25,7 @@ from regard.view.shares import shares_of
 from regard.view.words_from_tokens import Word, aggregate_by_word, is_mostly_unknown, words_of
 
 
+@final
 @dataclass(frozen=True)
 class Look:
     """One head's look from one word at another: its weight, and the usual weight at that distance."""
@@ -34,6 +36,7 @@ class Look:
     usual: float
 
 
+@final
 @dataclass(frozen=True)
 class Finding:
     """A pair of words (numbers into the text's words) and the heads that show it, the strongest weight first.
@@ -49,6 +52,7 @@ class Finding:
     heads: int
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class WordPairs:
     """Every pair of words: its two most surprising heads (numbered through all layers), and how many choose it."""

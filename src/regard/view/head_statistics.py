@@ -13,6 +13,7 @@ of their absolute size (``shares``).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import final
 
 import numpy as np
 from jaxtyping import Float64
@@ -21,6 +22,7 @@ from regard.view.reading import Reading, Tokens
 from regard.view.shares import shares_of
 
 
+@final
 @dataclass(frozen=True)
 class HeadStatistics:
     """One head over one text. Entropy in nats, distance in tokens, the rest are shares from 0 to 1."""

@@ -21,6 +21,7 @@ ALONE, ALIGNMENT, SOURCE, TARGET = "alone", "alignment", "source", "target"
 """Which attention a reading is of: of a text alone; of a target to its source; within the source; within the target."""
 
 
+@final
 @dataclass(frozen=True)
 class Tokens:
     """The tokens of one text, in reading order.
@@ -58,6 +59,7 @@ class Tokens:
         return self.pieces[token] in UNKNOWN_TOKENS and not self.special[token]
 
 
+@final
 @dataclass(frozen=True, eq=False)
 class Reading:
     """One text as one model read it, by one kind of attention.

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from typing import final
 
 import numpy as np
 from jaxtyping import Float64
@@ -26,6 +27,7 @@ _FUNCTION_WORD_TEXT = """a an the this that these those and or but nor so if bec
 _FUNCTION_WORDS = frozenset(_FUNCTION_WORD_TEXT.split())
 
 
+@final
 @dataclass(frozen=True)
 class SharedWord:
     """A word found in two texts (numbers into the readings) and its cosine after the embedding and each layer."""

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import final
 
 import numpy as np
 from jaxtyping import Float64
@@ -23,6 +24,7 @@ _JOINERS = frozenset("'’-\u2010\u2011\u05be\u05f3\u05f4\u00b7\u200c\u200d")
 _IDEOGRAPHS = ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH")
 
 
+@final
 @dataclass(frozen=True)
 class Word:
     """A word of a text and the tokens that make it up; ``is_word`` is False for punctuation and symbols.

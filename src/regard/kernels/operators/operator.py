@@ -101,6 +101,7 @@ def _make_autograd_function(
 ) -> type[torch.autograd.Function]:
     """The autograd function of an operator's parts."""
 
+    @final
     class Differentiable(torch.autograd.Function):
         """Around the dispatcher, with gradients."""
 

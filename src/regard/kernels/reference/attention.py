@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,6 +30,7 @@ Score: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """(query (batch, heads, rows, head_dim), key (batch, heads, keys, head_dim)) -> scores (batch, heads, rows, keys)."""
 
 
+@final
 @dataclass(frozen=True)
 class ScoreProblem:
     """A request in the form this file computes: finite, in one dtype, keys expanded to all heads."""

@@ -13,13 +13,14 @@ Such a row takes no part in the backward pass; all other rows are computed, bit 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 
+@final
 @dataclass(frozen=True)
 class IsolatedTokens:
     """Finite stand-ins for the tensors of a request, and which tokens were not finite."""
@@ -57,6 +58,7 @@ def isolate_nonfinite(
     )
 
 
+@final
 class MaskedWeights(NamedTuple):
     """Weights, and the rows in which they are no distribution."""
 

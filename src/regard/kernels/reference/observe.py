@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 import torch
 from jaxtyping import Float, Int
@@ -55,6 +55,7 @@ def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | Non
     )
 
 
+@final
 class _ObserveFunction(torch.autograd.Function):
     """The columns of all tiles, differentiable with respect to the leaves of the problem."""
 

@@ -13,7 +13,7 @@ import io
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 from xml.etree.ElementTree import Element, ParseError
 
 from regard.errors import DataError, MissingPackageError, OptionError, RegardError
@@ -57,6 +57,7 @@ def read_tmx(path: Path, *, source: str | None = None, target: str | None = None
             raise _not_tmx_error(path, "no <tu> in it")
 
 
+@final
 class _UnitReader:
     """The units of one file, as they come."""
 
