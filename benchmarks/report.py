@@ -24,24 +24,24 @@ ASSETS = ROOT / "docs" / "assets"
 _INTRODUCTION = """\
 <!-- Written by `python -m benchmarks.report` from benchmarks/results. Do not edit. -->
 
-# How fast
+# Speed
 
 Every number on this page comes from `benchmarks/`, which anyone can run:
 
 ```console
 pip install -e '.[bench]'
 python -m benchmarks                    # about half an hour; keeps the results as JSON
-python -m benchmarks forward --quick    # or a look at one family
+python -m benchmarks forward --quick    # or a quick run of one suite
 python -m benchmarks.report             # writes this page
 ```
 
 - All contestants of a case take turns in one process, on the same tensors, in the same seconds. Times are medians; ± is
-  half the range of the middle half. A ratio is one median over another.
-- Before any timing each answer is compared with float64. A wrong one gets no time, and the run fails.
-- A share of peak is a share of what the machine did, in the same seconds, in a loop of nothing but multiply-adds on
-  registers, or of nothing but reads. A multiply-add counts as two operations; what a mask forbids is not counted.
+  half the interquartile range. A ratio is one median divided by another.
+- Before any timing, each result is compared with float64. A wrong one gets no time, and the run fails.
+- A share of peak is relative to the machine's speed, in the same seconds, in a loop of only multiply-adds on
+  registers, or of only reads. A multiply-add counts as two operations; masked cells are not counted.
 - Each case has a promise, set before the code was written: ✓ reached, ✗ not reached on this machine.
-- Peers are called as their users call them, with torch's own number of threads.
+- Other libraries are called as their users call them, with torch's own number of threads.
 """
 
 _NO_RESULTS = "No machine has been measured yet.\n"

@@ -22,20 +22,19 @@ _MIN_WORDS = 4
 _INTRODUCTION = """\
 <!-- Written by `python -m benchmarks.translation.report` from benchmarks/translation/results. Do not edit. -->
 
-# How good are the translators?
+# Translation quality
 
 Each result is one command: the config in `benchmarks/translation/configs` has the data, the options of
-`regard train translate`, and what was published. The data is not part of this repository.
+`regard train translate`, and the published score. The data is not part of this repository.
 
 ```console
 pip install -e '.[train,bench]'
 python -m benchmarks.translation multi30k-de-en --data data/
 ```
 
-- *Tokenized* scores cut texts into tokens by the rules of Moses, as the papers did; beside them stands sacreBLEU with
-  its signature, which is the number to compare with others.
-- Minutes are those of training up to the weights that were kept, validation included; the options say how many there
-  were to be.
+- *Tokenized* scores use Moses tokenization, as the papers did; sacreBLEU with its signature is the score to compare
+  with others.
+- Minutes count training up to the saved weights, including validation; the options give the limit.
 """
 
 
@@ -100,8 +99,8 @@ def _render_overview(found: list[Result]) -> Iterator[str]:
 def _render_lengths(found: list[Result]) -> Iterator[str]:
     yield "## By the length of the source\n"
     yield (
-        "sacreBLEU of each quarter of the test sentences, in brackets how many words their sources have: a model "
-        "without attention falls behind as sentences grow. BLEU says nothing of texts of fewer than 4 words.\n"
+        "sacreBLEU of each quarter of the test sentences, in brackets the number of source words: a model "
+        "without attention falls behind as sentences grow. BLEU is meaningless for texts of fewer than 4 words.\n"
     )
     yield "| result | shortest | | | longest |"
     yield "|---|--:|--:|--:|--:|"
@@ -138,7 +137,7 @@ def _render_result(result: Result) -> Iterator[str]:
     yield (
         f"`{config.name}`: {measured['weights'] / 1e6:.1f} million weights, {measured['pairs']:,} pairs, "
         f"{trained['minutes']} minutes on {measured['machine']['threads']} threads of "
-        f"{measured['machine']['processor']}, {training['tokens a second']:,} tokens a second, "
+        f"{measured['machine']['processor']}, {training['tokens a second']:,} tokens per second, "
         f"{_format_memory(result)} GB. "
         f"Options: `{measured['options']}`.\n"
     )
@@ -164,10 +163,10 @@ def _render_decoding(decoding: dict[str, Any]) -> Iterator[str]:
     contestants = decoding["contestants"]
     ours = contestants["regard"]["seconds"]
     yield (
-        f"\nThe first {decoding['sentences']} sentences by a beam of {decoding['beam']}, "
-        f"{decoding['batch']} at a time, in float32, in turns:\n"
+        f"\nThe first {decoding['sentences']} sentences with a beam of {decoding['beam']}, "
+        f"{decoding['batch']} at a time, in float32, measured in turns:\n"
     )
-    yield "| | seconds | tokens a second | time beside regard's | sacreBLEU |\n|---|--:|--:|--:|--:|"
+    yield "| | seconds | tokens per second | time relative to regard | sacreBLEU |\n|---|--:|--:|--:|--:|"
     for name, one in contestants.items():
         half = (one["high"] - one["low"]) / 2
         yield (

@@ -1,4 +1,4 @@
-"""The page of what was proved, made from the claims: ``pytest tests/conformance --write-table docs/conformance.md``."""
+"""The conformance page, rendered from the claims: ``pytest tests/conformance --write-table docs/conformance.md``."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -9,24 +9,24 @@ from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase
 from regard.kernels.request import Request
 
 PROMISE_MEANINGS = {
-    "hidden": "What the mask forbids has no influence: not one bit of the output or of a gradient changes, and its own "
-    "gradient is exactly 0, whatever it holds: another number, the largest of the dtype, NaN, Inf or -Inf.",
+    "hidden": "Masked positions have no influence: not one bit of the output or of another gradient changes, and their "
+    "own gradient is exactly 0, whatever they contain: another number, the largest of the dtype, NaN, Inf or -Inf.",
     "empty rows": "A query that may attend to nothing gives exactly 0, and gradients of exactly 0.",
-    "refusals": "What cannot be computed exactly is refused, and the message says what was wrong, what was expected, "
-    "what was got and what to do.",
-    "determinism": "The same inputs give the same bits, forward and backward, when called again; in `native` with any "
+    "refusals": "A request that cannot be computed exactly is refused, and the message says what was wrong, what was "
+    "expected, what was got and what to do.",
+    "determinism": "Repeated calls with the same inputs give the same bits, forward and backward; in `native` with any "
     "number of threads.",
-    "agreement": "Output and gradients agree with an oracle: NumPy, float64, written from the paper, sharing no code.",
-    "statistics": "What `observe` reports (entropy, received weight, largest weights, rows, log-sum-exp) agrees with "
-    "the oracle.",
+    "agreement": "Output and gradients agree with an oracle: NumPy, float64, written from the paper, no shared code.",
+    "statistics": "The statistics of `observe` (entropy, received weight, largest weights, rows, log-sum-exp) agree "
+    "with the oracle.",
 }
 WITHOUT_MASKS = ("refusals",)
 
 INTRODUCTION = """\
-# What was proved
+# Conformance
 
-This page is written by the test suite, and a test fails when it is out of date. To prove it all again:
-`make conformance`. Each dtype in a line of the table is one test. It tries every mask of the list below that the
+The test suite writes this page, and a test fails when it is out of date. To run all proofs again:
+`make conformance`. Each dtype in a line of the table is one test. It tries every mask in the list below that the
 mechanism does not refuse, at these {layouts} layouts (determinism at the last of them):
 
 {sizes}
@@ -37,13 +37,13 @@ Not promised:
 
 - `sdpa` and `flex` on a GPU multiply weights of 0 with values. There the first promise holds for numbers that
   cannot overflow a score, and for keys that are hidden from every query (padding). NaN or Inf in a key that only
-  some queries may see can reach the others. On a CPU it holds for `sdpa` too.
-- `flex` needs a GPU. Its lines are run by `pytest -m gpu` on a machine that has one, and are not in this table.
-- The same bits on another machine or with another version of torch; or with another number of threads, where the line
-  is not one of `native`.
-- Dropout draws random numbers: the same seed is needed for the same bits.
+  some queries may see can reach the others. On a CPU the promise holds for `sdpa` too.
+- `flex` needs a GPU. `pytest -m gpu` runs its tests on a machine that has one; they are not in this table.
+- The same bits on another machine or with another version of torch; or, except in `native`, with another number of
+  threads.
+- The same bits with dropout from another seed, since it draws random numbers.
 
-How close is close is said, and derived from the dtypes, in `tests/conformance/test_agreement.py`.
+Tolerances are derived from the dtypes in `tests/conformance/test_agreement.py`.
 """
 
 
@@ -60,7 +60,7 @@ def _is_refused(claim: Claim, at: Layout, trial: MaskCase) -> bool:
 
 
 def render_page(claims: Sequence[Claim]) -> str:
-    """The page, in Markdown."""
+    """Render the page in Markdown."""
     sizes = "\n".join(
         f"- batch {at.batch}, {at.heads} heads over {at.key_heads} of keys, {at.queries} queries, {at.keys} keys, "
         f"head_dim {at.head_dim}, value_dim {at.value_dim}"
@@ -79,6 +79,6 @@ def render_page(claims: Sequence[Claim]) -> str:
     for mechanism in dict.fromkeys(claim.mechanism for claim in claims):
         if refused := list_refused_masks(mechanism):
             names = "; ".join(f"`{name}`" for name in refused)
-            lines += ["", f"`{mechanism}` has no form for these masks, and refuses them in its own words: {names}."]
+            lines += ["", f"`{mechanism}` does not support these masks, and refuses them with its own reason: {names}."]
     lines += ["", "The masks: " + "; ".join(f"`{trial.name}`" for trial in MASK_CASES) + ".", ""]
     return "\n".join(lines)

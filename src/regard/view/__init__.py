@@ -1,8 +1,8 @@
-"""Seeing: a model's attention over a text or a translation, as one self-contained page and in the terminal.
+"""Views of a model's attention over a text or a translation: one self-contained page, and the terminal.
 
-``read`` and ``read_pair`` run a model, ``reading`` holds what was recorded, ``words_from_tokens`` joins word pieces,
-``head_statistics`` and ``findings`` say which heads and words stand out, ``shared_words`` follows a word through
-several texts, ``page`` and ``terminal`` show it all.
+``read`` and ``read_pair`` run a model, ``reading`` holds the recorded layers, ``words_from_tokens`` joins word pieces,
+``head_statistics`` and ``findings`` find the heads and words that stand out, ``shared_words`` compares a word in
+several texts, ``page`` and ``terminal`` show the results.
 """
 
 from regard.view.attention_layer import AttentionLayer

@@ -1,7 +1,7 @@
-"""One attention layer of a reading, whatever its weights come from: the interface that all views use.
+"""One attention layer of a reading: the interface that all views use.
 
-LayerReading    weights follow from queries and keys, step by step; memory is linear in the number of tokens
-LayerWeights    weights alone, of a mechanism that has no such steps; memory is quadratic
+LayerReading    weights are computed from queries and keys, step by step; memory is linear in the number of tokens
+LayerWeights    weights alone, for a mechanism without such steps; memory is quadratic
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class AttentionLayer(ABC):
     @property
     @abstractmethod
     def queries(self) -> int:
-        """Number of tokens that look."""
+        """Number of query tokens."""
 
     @property
     @abstractmethod
     def keys(self) -> int:
-        """Number of tokens that are looked at."""
+        """Number of key tokens."""
 
     @property
     @abstractmethod
@@ -42,7 +42,7 @@ class AttentionLayer(ABC):
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many numbers a page stores of it, beside a few that do not grow with its tokens' vectors."""
+        """Number of values that a page stores for the layer, without a few small extras such as biases."""
 
     @abstractmethod
     def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
@@ -50,14 +50,14 @@ class AttentionLayer(ABC):
 
     @abstractmethod
     def round_for_page(self, letters: int) -> AttentionLayer:
-        """The layer as a page has it that stores ``letters`` characters a number."""
+        """Round the layer as a page does that stores ``letters`` characters per number."""
 
 
 def check_finite(name: str, *arrays: np.ndarray, expected: str) -> None:
     """Raise DataError unless all numbers of a layer are finite."""
     if not all(np.isfinite(array).all() for array in arrays):
         raise DataError(
-            f"{name} holds numbers that are not finite",
+            f"{name} contains numbers that are not finite",
             expected=expected,
             got="NaN or Inf",
             do="check the model's weights",

@@ -1,4 +1,4 @@
-"""Text from anyone, made safe to look at: what would act without being seen is written out as U+XXXX.
+"""Untrusted text made safe to display: invisible characters with an effect are written out as U+XXXX.
 
 Control characters (terminal escapes, NUL), line and paragraph separators, overrides of writing direction, tag
 characters and lone surrogates become visible; spaces stay spaces. Joiners that scripts and emoji need are kept.
@@ -13,14 +13,14 @@ _SEPARATORS = frozenset((0x2028, 0x2029))
 
 
 def escape_text(text: str) -> str:
-    """The text with every acting, unseen character written out; tabs and line ends become one space."""
+    """Write out every invisible character with an effect; a tab or line end becomes a space."""
     return "".join(_escape_character(character) for character in text)
 
 
 def escape_and_isolate(text: str) -> str:
-    """As ``escape_text``; a word with letters written from right to left stands between isolates (U+2068, U+2069).
+    """Escape the text, and put it between isolates (U+2068, U+2069) if it has letters written from right to left.
 
-    So two such words in one line keep their order (Unicode Bidirectional Algorithm, section 2.4).
+    Two such words in one line then keep their order (Unicode Bidirectional Algorithm, section 2.4).
     """
     shown = escape_text(text)
     if any(unicodedata.bidirectional(character) in ("R", "AL") for character in shown):

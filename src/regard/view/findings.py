@@ -1,14 +1,14 @@
-"""Which word looks at which, beyond what position explains: the findings a newcomer should see first.
+"""Findings: pairs of words with more attention than their distance explains, which a newcomer should see first.
 
 For a head, the usual weight at distance d is its mean weight from all *other* words' tokens to the token d away.
 A pair of words is scored by
 
     surprise = mean over its two strongest heads of (weight - usual weight at that distance)
 
-so heads that always look at the previous token, or at [SEP], explain themselves away, and one odd head is not
+so heads that always attend to the previous token, or to [SEP], score nothing, and a single unusual head is not
 enough. Words of several pieces: weights are averaged over the query's pieces and summed over the key's. Special
-tokens, punctuation, words outside the vocabulary (all of them are one token to the model), the same word (again)
-and direct neighbours are left out. A text of which most words are outside it has no findings. Attention shows where a
+tokens, punctuation, words outside the vocabulary (all of them are one token to the model), repetitions of the query
+word and direct neighbours are left out. A text with mostly unknown words has no findings. Attention shows where a
 head looks, not why the model decides (Jain and Wallace 2019), and the views say so.
 """
 
@@ -28,7 +28,7 @@ from regard.view.words_from_tokens import Word, aggregate_by_word, is_mostly_unk
 @final
 @dataclass(frozen=True)
 class Look:
-    """One head's look from one word at another: its weight, and the usual weight at that distance."""
+    """Attention of one head from one word to another: the weight, and the head's usual weight at that distance."""
 
     layer: int
     head: int
@@ -39,9 +39,9 @@ class Look:
 @final
 @dataclass(frozen=True)
 class Finding:
-    """A pair of words (numbers into the text's words) and the heads that show it, the strongest weight first.
+    """A pair of words (indices into the text's words) and the heads that show it, the strongest weight first.
 
-    ``first_choice`` of ``heads`` heads give the query word's largest share, among words, to this key word.
+    In ``first_choice`` of ``heads`` heads, this key word gets the query word's largest share among words.
     """
 
     query_word: int
@@ -55,7 +55,7 @@ class Finding:
 @final
 @dataclass(frozen=True, eq=False)
 class WordPairs:
-    """Every pair of words: its two most surprising heads (numbered through all layers), and how many choose it."""
+    """Every pair of words: its two most surprising heads (numbered across layers), and how many heads prefer it."""
 
     query_words: tuple[Word, ...]
     key_words: tuple[Word, ...]
@@ -68,11 +68,11 @@ class WordPairs:
 
     @property
     def words(self) -> tuple[Word, ...]:
-        """All words, those looked at too where they are another text's."""
+        """All words: the query words, and the key words if they belong to another text."""
         return self.query_words if self.same_text else self.query_words + self.key_words
 
     def finding(self, query_word: int, key_word: int) -> Finding:
-        """The pair as a finding."""
+        """Make a finding of one pair, by the indices of its words."""
         at = (slice(None), query_word, key_word)
         looks = [
             Look(
@@ -93,9 +93,9 @@ class WordPairs:
         )
 
     def candidates(self, nearest: int) -> Bool[np.ndarray, "query_words key_words"]:
-        """Pairs of different, known, proper words, at least ``nearest`` words apart where a text looks at itself.
+        """Mask of pairs of different, known words (no punctuation); within one text, at least ``nearest`` words apart.
 
-        There are none where most words are unknown.
+        All False if most words are unknown.
         """
         query = np.array([word.is_word and word.is_known for word in self.query_words], dtype=bool)
         key = np.array([word.is_word and word.is_known for word in self.key_words], dtype=bool)
@@ -105,14 +105,14 @@ class WordPairs:
         return np.asarray(readable & query[:, None] & key[None, :] & far & ~self._same_word_mask())
 
     def _same_word_mask(self) -> Bool[np.ndarray, "query_words key_words"]:
-        # A word that finds itself again further on tells little; between two texts it would tell much.
+        # Attention to a repetition of the same word tells little; between two texts it would tell much.
         query = np.array([word.text.casefold() for word in self.query_words], dtype=object)
         key = np.array([word.text.casefold() for word in self.key_words], dtype=object)
         return np.asarray((query[:, None] == key[None, :]) & self.same_text, dtype=bool)
 
 
 def word_pairs(reading: Reading) -> WordPairs:
-    """Collects every pair of words over all heads, one layer at a time (memory: heads x tokens^2 of one layer)."""
+    """Collect every pair of words over all heads, one layer at a time (memory: heads x tokens^2 of one layer)."""
     query_words = words_of(reading.tokens)
     key_words = words_of(reading.key_tokens)
     shape = (len(query_words), len(key_words))
@@ -144,7 +144,7 @@ def word_pairs(reading: Reading) -> WordPairs:
 
 
 def findings(pairs: WordPairs, limit: int = 6, least: float = 0.1) -> tuple[Finding, ...]:
-    """The most surprising pairs of words that are not neighbours, at most ``limit``, above ``least`` surprise."""
+    """Rank the most surprising pairs of words that are not neighbours: at most ``limit``, of at least ``least``."""
     surprise = np.where(pairs.candidates(nearest=2), (pairs.weight - pairs.usual).mean(axis=0), -np.inf)
     ranked = np.argsort(-surprise, axis=None, kind="stable")[:limit]
     chosen = [np.unravel_index(place, surprise.shape) for place in ranked if surprise.flat[place] >= least]
@@ -152,25 +152,25 @@ def findings(pairs: WordPairs, limit: int = 6, least: float = 0.1) -> tuple[Find
 
 
 def strongest_finding_per_word(pairs: WordPairs) -> tuple[Finding, ...]:
-    """For each proper word the word it attends to most beyond the usual, in any one head; neighbours count."""
+    """Find for each word the one with the most surprising weight in any single head; neighbours count."""
     proper = pairs.candidates(nearest=1)
     best = []
     for query_word in np.flatnonzero(proper.any(axis=1)):
         surprise = (pairs.weight[0] - pairs.usual[0])[query_word]
         key_word = int(np.argmax(np.where(proper[query_word], surprise, -np.inf)))
-        if pairs.weight[0, query_word, key_word] > 0:  # a mask may hide all other words from the first
+        if pairs.weight[0, query_word, key_word] > 0:  # a mask may hide all other words from the first word
             best.append(pairs.finding(int(query_word), key_word))
     return tuple(best)
 
 
 def weight_of_pair(reading: Reading, query_word: Word, key_word: Word, layer: int, head: int) -> float:
-    """What one head gives from one word to another: mean over query pieces, sum over key pieces."""
+    """Weight of one head from one word to another: the mean over query pieces, the sum over key pieces."""
     rows = shares_of(reading.layers[layer])[head][list(query_word.pieces)]
     return float(rows[:, list(key_word.pieces)].sum(axis=1).mean())
 
 
 def strongest_pieces(reading: Reading, query_word: Word, key_word: Word, layer: int, head: int) -> tuple[int, int]:
-    """The token of the query word that gives the key word most in one head, and the key's token it gives most."""
+    """Find the query token with the largest weight on the key word in one head, and the key token it prefers."""
     rows = shares_of(reading.layers[layer])[head][list(query_word.pieces)][:, list(key_word.pieces)]
     query = int(rows.sum(axis=1).argmax())
     return query_word.pieces[query], key_word.pieces[int(rows[query].argmax())]
@@ -217,8 +217,8 @@ def _keep_best_two(
 ) -> None:
     new = weight - usual
     first = new > surprise[0]
-    for kept in (surprise, pairs.weight, pairs.usual, pairs.head):
-        kept[1:, first] = kept[:-1, first]
+    for ranked in (surprise, pairs.weight, pairs.usual, pairs.head):
+        ranked[1:, first] = ranked[:-1, first]
     for rank, better in enumerate([first, ~first & (new > surprise[-1])][: len(surprise)]):
         surprise[rank][better] = new[better]
         pairs.weight[rank][better] = weight[better]

@@ -1,7 +1,7 @@
-"""What ``regard.record`` heard of a layer, to what the views show: the steps that its mechanism says, or weights alone.
+"""Conversion of layers recorded by ``regard.record`` for the views: by the steps of the mechanism, or weights alone.
 
-The views have a form for the steps of ``mechanisms.steps``, under one mask for all heads, with a bias that goes by the
-distance of the two tokens. Whatever else a layer does, its weights are exact, and computed by the mechanism itself.
+The views can show the steps of ``mechanisms.steps``, with one mask for all heads and a bias that depends only on the
+distance of the two tokens. For any other layer they show exact weights, computed by the mechanism itself.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ from regard.view.layer_reading import GaussianWindow, LayerReading, RelativeVect
 from regard.view.layer_weights import LayerWeights
 
 MAX_WEIGHTS = 2**25
-"""Weights of all layers of one recording that have nothing else, at most: 128 MiB."""
+"""Maximum number of weights in all layers of a recording that are stored as weights alone: 128 MiB."""
 
 NO_SCORES = "This mechanism forms no scores."
-UNSUPPORTED_BIAS = "This layer adds a bias to each score that does not go by distance alone."
-UNSUPPORTED_SCORE = "This layer adds vectors by distance to a score that is not the dot product of its query."
+UNSUPPORTED_BIAS = "This layer adds a bias that does not depend on distance alone."
+UNSUPPORTED_SCORE = "This layer adds vectors by distance to a score other than the dot product of its query."
 MASKS_PER_HEAD = "The heads of this layer have different masks."
 
 
 def layers_of(seen: Iterable[LayerCall]) -> tuple[AttentionLayer, ...]:
-    """Each recorded layer of a batch of one; the calls of a layer that was called step by step are joined.
+    """Convert each recorded layer of a batch of one; the calls of a layer that was called step by step are joined.
 
-    Raises ShapeError for a larger batch, RefusedError for calls that are no parts of one, DataError for numbers that
-    are not finite, and for more than ``MAX_WEIGHTS`` of layers that have weights alone.
+    Raises ShapeError for a larger batch, RefusedError for calls that cannot be joined, DataError for numbers that
+    are not finite, and for more than ``MAX_WEIGHTS`` in layers that are stored as weights alone.
     """
     check_kind("seen", seen, Iterable, do="with regard.record(model) as seen: model(ids)")
     calls: dict[str, list[LayerCall]] = {}
     for call in seen:
-        check_kind("call", call, LayerCall, do="give what regard.record gave, or some of its calls")
+        check_kind("call", call, LayerCall, do="pass the recording of regard.record, or some of its calls")
         calls.setdefault(call.name, []).append(call)
     with torch.no_grad():
         joined = [_join_calls(same) for same in calls.values()]
-        found = [(call, _steps_or_reason(call)) for call in joined]
-        _check_size([call for call, steps in found if isinstance(steps, str)])
+        calls_with_steps = [(call, _steps_or_reason(call)) for call in joined]
+        _check_size([call for call, steps in calls_with_steps if isinstance(steps, str)])
         return tuple(
             _to_layer_weights(call, steps) if isinstance(steps, str) else _to_layer_reading(call, steps)
-            for call, steps in found
+            for call, steps in calls_with_steps
         )
 
 
 def to_numpy(tensor: Tensor) -> NDArray[Any]:
-    """The numbers in float32."""
+    """Copy the tensor to a contiguous float32 array on the CPU."""
     return np.ascontiguousarray(tensor.detach().to("cpu", torch.float32).numpy())
 
 
 def _join_calls(calls: Sequence[LayerCall]) -> LayerCall:
-    """One call with the queries of all, which looked at the same keys."""
+    """Join calls with the same keys into one call with all their queries."""
     first = calls[0]
     if first.query.shape[0] != 1:
         raise ShapeError(
@@ -77,7 +77,7 @@ def _join_calls(calls: Sequence[LayerCall]) -> LayerCall:
     if len(calls) > 1 and not _is_exact(joined, calls):
         raise RefusedError(
             f"the calls of {first.name or 'attention'} cannot be shown as one",
-            expected="calls with the same keys, under masks and biases that do not go by position",
+            expected="calls with the same keys, with masks and biases that do not depend on position",
             got=f"{len(calls)} calls",
             do="record a single call, with all the queries",
         )
@@ -96,7 +96,7 @@ def _is_exact(joined: LayerCall, calls: Sequence[LayerCall]) -> bool:
 
 
 def _steps_or_reason(call: LayerCall) -> Steps | str:
-    """The steps of a layer, or why the views have none to show, in one sentence."""
+    """The steps of a layer, or one sentence why the views cannot show any."""
     request = call.mechanism.make_request(call.query, call.key, call.value, call.mask, call.bias)
     steps = call.mechanism.steps(request)
     if steps is None:
@@ -113,13 +113,13 @@ def _steps_or_reason(call: LayerCall) -> Steps | str:
 
 
 def _is_dot_product(steps: Steps, request: Request) -> bool:
-    """Whether the score is that of the query itself, scaled as the request is."""
+    """Whether the score is the dot product of the unchanged query, with the scale of the request."""
     own = steps.query.shape == request.query.shape and bool((steps.query == request.query).all())
     return own and steps.vector is None and steps.scale == request.scale
 
 
 def _check_size(calls: Sequence[LayerCall]) -> None:
-    """Raise DataError where the weights of the calls are too many to be held."""
+    """Raise DataError if the calls have more than ``MAX_WEIGHTS`` weights."""
     sizes = [(call.query.shape[1], call.query.shape[2], call.key.shape[2]) for call in calls]
     if sum(map(math.prod, sizes)) > MAX_WEIGHTS:
         heads, queries, keys = sum(size[0] for size in sizes), *(max(size[axis] for size in sizes) for axis in (1, 2))
@@ -127,17 +127,17 @@ def _check_size(calls: Sequence[LayerCall]) -> None:
             "there are too many weights to show: without steps, a layer has one for each pair of tokens",
             expected=f"at most {MAX_WEIGHTS:,}",
             got=f"{heads:,} heads, up to {queries:,} x {keys:,} tokens",
-            do=f"give fewer tokens: up to {math.isqrt(MAX_WEIGHTS // heads):,} at a time",
+            do=f"pass fewer tokens: up to {math.isqrt(MAX_WEIGHTS // heads):,} at a time",
         )
 
 
 def _to_layer_weights(call: LayerCall, reason: str) -> LayerWeights:
-    """The weights alone."""
+    """Convert a call without steps to its weights."""
     return LayerWeights(call.name, to_numpy(call.weights()[0]), call.mechanism.weights_are, reason)
 
 
 def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:
-    """What the weights are computed from."""
+    """Convert a call to the queries, keys and values of its steps."""
     value = call.value.repeat_interleave(steps.query.shape[1] // call.value.shape[1], dim=1)
     return LayerReading(
         name=call.name,
@@ -156,7 +156,7 @@ def _to_layer_reading(call: LayerCall, steps: Steps) -> LayerReading:
 
 
 def _distance_bias(call: LayerCall) -> NDArray[Any] | None:
-    """By the distance from query to key."""
+    """Bias by the distance from query to key (heads, queries + keys - 1), or None."""
     if not isinstance(call.bias, DistanceBias):
         return None
     queries, keys = call.query.shape[2], call.key.shape[2]
@@ -165,7 +165,7 @@ def _distance_bias(call: LayerCall) -> NDArray[Any] | None:
 
 
 def _relative_vectors(call: LayerCall) -> RelativeVectors | None:
-    """Vectors by the distance from query to key."""
+    """Shaw's vectors by the distance from query to key, or None."""
     if not isinstance(call.bias, ShawRelative):
         return None
     values = call.bias.value_vectors
@@ -173,7 +173,7 @@ def _relative_vectors(call: LayerCall) -> RelativeVectors | None:
 
 
 def _dense_mask(call: LayerCall, mask: Mask | None) -> Bool[Tensor, "heads_or_one queries keys"]:
-    """Which keys each query may see, by head or for all."""
+    """Keys that each query may attend to, per head or for all heads."""
     queries, keys = call.query.shape[2], call.key.shape[2]
     if mask is None:
         return torch.ones(1, queries, keys, dtype=torch.bool)

@@ -1,13 +1,13 @@
-"""What each head does with its attention, in a few numbers.
+"""Statistics of each head's attention over a text.
 
 For weights p of one query over the keys, averaged over all queries of the text:
 
-    entropy  = -sum_j p_j ln p_j          in nats: 0 looks at one token, ln(keys) spreads evenly
+    entropy  = -sum_j p_j ln p_j          in nats: 0 for a single token, ln(keys) for uniform attention
     distance = sum_j p_j |j - i|          in tokens: how far from the query i the head looks
 
-and the shares that go to the special tokens, to the token itself, the one before and the one after. Where weights do
-not sum to 1, as under a bell curve, entropy is that of their shares in the sum. Where weights are signed, p are shares
-of their absolute size (``shares``).
+and the shares of the special tokens, of the token itself, of the one before and of the one after. If weights do
+not sum to 1, as with a Gaussian window, they are normalised for the entropy. If weights are signed, p are shares of
+their absolute size (``shares``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from regard.view.shares import shares_of
 @final
 @dataclass(frozen=True)
 class HeadStatistics:
-    """One head over one text. Entropy in nats, distance in tokens, the rest are shares from 0 to 1."""
+    """Statistics of one head over one text: entropy in nats, distance in tokens, the rest shares from 0 to 1."""
 
     layer: int
     head: int
@@ -38,7 +38,7 @@ class HeadStatistics:
 
 
 def statistics_of(reading: Reading) -> tuple[HeadStatistics, ...]:
-    """Statistics of every head, in order of layer and head."""
+    """Compute the statistics of every head, in order of layer and head."""
     return tuple(
         _head_statistics(weights, layer, head, reading.key_tokens)
         for layer, seen in enumerate(reading.layers)

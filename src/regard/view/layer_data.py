@@ -1,6 +1,6 @@
-"""What a page carries of an attention layer, as JSON: what its weights are computed from, or the weights themselves.
+"""JSON data of an attention layer on a page: the inputs of its weights, or the weights themselves.
 
-All vectors of a page are stored in one encoding, the finest that fits in the room for them (``pack``). A row of weights
+All vectors of a page are stored in one encoding, the most precise one that fits (``pack``). A row of weights
 is a vector like any other.
 """
 
@@ -17,14 +17,14 @@ from regard.view.layer_reading import LayerReading
 from regard.view.layer_weights import LayerWeights
 from regard.view.pack import pack_bits, pack_fixed, pack_float32
 
-FLOAT32 = 0  # letters a number, for the encoding without rounding
-MAX_WEIGHT_ERROR = 0.01  # of a weight, beyond which two letters a number are too few
+FLOAT32 = 0  # letters per number: stands for the encoding without rounding
+MAX_WEIGHT_ERROR = 0.01  # largest error of a weight for which two letters per number are enough
 
 Json = dict[str, Any]
 
 
 def layer_data(layer: AttentionLayer, masks: list[str], letters: int) -> Json:
-    """One layer. ``masks`` are those of the layers before it, to which its own is added unless it is there."""
+    """Encode one layer. ``masks`` are the masks of the earlier layers; the layer's own is appended if it is new."""
     match layer:
         case LayerReading():
             return _pack_steps(layer, masks, letters)
@@ -34,10 +34,10 @@ def layer_data(layer: AttentionLayer, masks: list[str], letters: int) -> Json:
 
 
 def choose_encoding(layers: Sequence[AttentionLayer], room: int) -> tuple[int, float]:
-    """Letters a number, and the largest error that makes in a weight.
+    """Choose the letters per number, and return them with the largest error of a weight.
 
-    The finest encoding that fits in the room; beyond it the coarsest, unless weights would then not be those of the
-    model, as where scores are very large.
+    Float32 if it fits into ``room`` characters, else three letters. If three letters do not fit, two, unless a weight
+    would then be off by more than ``MAX_WEIGHT_ERROR``, as with very large scores.
     """
     numbers = sum(layer.size for layer in layers)
     if numbers * 16 // 3 <= room:
@@ -47,7 +47,7 @@ def choose_encoding(layers: Sequence[AttentionLayer], room: int) -> tuple[int, f
 
 
 def _largest_error(layers: Sequence[AttentionLayer], letters: int) -> float:
-    """The largest difference that rounding makes to any weight."""
+    """Largest change of any weight through rounding."""
     errors = (np.abs(layer.round_for_page(letters).weights() - layer.weights()).max(initial=0.0) for layer in layers)
     return max(map(float, errors), default=0.0)
 
@@ -63,7 +63,7 @@ def _pack_steps(layer: LayerReading, masks: list[str], letters: int) -> Json:
         "value": _pack_heads(layer.value, letters),
         "mask": None if layer.allowed is None else _add_mask(layer.allowed, masks),
     }
-    # One row a head, and always exact: they are few.
+    # One row per head, always exact: they are few.
     if layer.vector is not None:
         packed["vector"] = [pack_float32(head[None]) for head in layer.vector]
     if layer.bias is not None:

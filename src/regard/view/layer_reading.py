@@ -1,13 +1,13 @@
-"""One attention layer of a reading by its steps: queries and keys as plain NumPy arrays, and the weights that follow.
+"""One attention layer of a reading by its steps: queries and keys as NumPy arrays, and the weights computed from them.
 
     weights = softmax(scale * score + bias) * window
 
     score   = query . key                                  Vaswani et al. 2017, equation 1; Luong et al. 2015
             = query . (key + relative)                     Shaw et al. 2018, equation 4: by the distance of the two
-            = vector . tanh(query + key)                   Bahdanau et al. 2015, A.1.2: W_q q and W_k k are kept
-    bell    = exp(-(place - centre)^2 / (2 deviation^2))   Luong et al. 2015, equation 10; else 1
+            = vector . tanh(query + key)                   Bahdanau et al. 2015, A.1.2: W_q q and W_k k are stored
+    window  = exp(-(place - centre)^2 / (2 deviation^2))   Luong et al. 2015, equation 10; else 1
 
-Queries, keys and values are kept, so memory is linear in the number of tokens. Weights are computed on request, and
+Queries, keys and values are stored, so memory is linear in the number of tokens. Weights are computed on request, and
 never stored.
 """
 
@@ -27,13 +27,13 @@ from regard.view.pack import round_to_fixed
 @final
 @dataclass(frozen=True, eq=False)
 class GaussianWindow:
-    """A bell curve over the places of keys, counted from 0: ``centre`` (heads, queries), ``deviation`` in places."""
+    """A Gaussian over key positions, counted from 0: ``centre`` (heads, queries), ``deviation`` in positions."""
 
     centre: Float32[np.ndarray, "_heads _queries"]
     deviation: float
 
     def heights(self, keys: int) -> Float64[np.ndarray, "heads queries keys"]:
-        """Its height at every key, 1 at the centre."""
+        """Height of the Gaussian at every key (heads, queries, keys), 1 at the centre."""
         away = np.arange(keys) - self.centre.astype(np.float64)[:, :, None]
         return np.asarray(np.exp(-(away**2) / (2 * self.deviation**2)))
 
@@ -41,16 +41,16 @@ class GaussianWindow:
 @final
 @dataclass(frozen=True, eq=False)
 class RelativeVectors:
-    """Vectors by the distance from query to key, cut to -m .. m, for all heads: Shaw et al. 2018, equations 3 and 4.
+    """Vectors for the distance from query to key, clipped to -m .. m, for all heads: Shaw et al. 2018, equations 3, 4.
 
-    ``key`` (2 m + 1, head_dim) is added to keys, ``value`` (2 m + 1, value_dim) to values; None adds nothing to these.
+    ``key`` (2 m + 1, head_dim) is added to keys, ``value`` (2 m + 1, value_dim) to values; None adds nothing to values.
     """
 
     key: Float32[np.ndarray, "_distances _head_dim"]
     value: Float32[np.ndarray, "_distances _value_dim"] | None = None
 
     def scores(self, query: Float64[np.ndarray, "heads queries head_dim"], keys: int) -> Float64[np.ndarray, "..."]:
-        """What they add to each score (heads, queries, keys); the last query stands on the last key."""
+        """Contribution to each score (heads, queries, keys); the last query is aligned with the last key."""
         most, queries = len(self.key) // 2, query.shape[1]
         distance = np.arange(keys)[None, :] - np.arange(queries)[:, None] + queries - keys
         by_distance = query @ self.key.astype(np.float64).T
@@ -61,12 +61,12 @@ class RelativeVectors:
 @final
 @dataclass(frozen=True, eq=False)
 class LayerReading(AttentionLayer):
-    """What one attention layer saw: query (heads, queries, head_dim), key and value (heads, keys, head_dim).
+    """The inputs of one attention layer: query (heads, queries, head_dim), key and value (heads, keys, head_dim).
 
-    ``allowed`` is True where a query may attend to a key; None allows everything. ``vector`` (heads, head_dim) is that
-    of a score with a hidden layer; None is the dot product. ``bias`` (heads, queries + keys - 1) goes by the distance
-    from query to key: its first number is that of the last query and the first key, its last that of the reverse.
-    Raises ShapeError where the arrays do not fit together, DataError where a number is not finite.
+    ``allowed`` is True where a query may attend to a key; None allows everything. ``vector`` (heads, head_dim) belongs
+    to an additive score; None is the dot product. ``bias`` (heads, queries + keys - 1) is indexed by the distance from
+    query to key, from the last query and the first key to the first query and the last key.
+    Raises ShapeError for incompatible shapes, DataError if a number is not finite.
     """
 
     name: str
@@ -112,8 +112,8 @@ class LayerReading(AttentionLayer):
         relative = (
             (None, None) if self.relative_vectors is None else (self.relative_vectors.key, self.relative_vectors.value)
         )
-        given = (self.query, self.key, self.value, self.vector, self.bias, centre, *relative)
-        return tuple(array for array in given if array is not None)
+        arrays = (self.query, self.key, self.value, self.vector, self.bias, centre, *relative)
+        return tuple(array for array in arrays if array is not None)
 
     @property
     def heads(self) -> int:
@@ -122,22 +122,22 @@ class LayerReading(AttentionLayer):
 
     @property
     def queries(self) -> int:
-        """Number of tokens that look."""
+        """Number of query tokens."""
         return int(self.query.shape[1])
 
     @property
     def keys(self) -> int:
-        """Number of tokens that are looked at."""
+        """Number of key tokens."""
         return int(self.key.shape[1])
 
     @property
     def is_signed(self) -> bool:
-        """False: they are shares of a softmax, under a bell curve smaller ones."""
+        """False: weights come from a softmax, and a Gaussian window only makes them smaller."""
         return False
 
     @property
     def size(self) -> int:
-        """Numbers in queries, keys and values."""
+        """Number of values in queries, keys and values together."""
         return int(self.query.size + self.key.size + self.value.size)
 
     def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
@@ -158,12 +158,12 @@ class LayerReading(AttentionLayer):
         )
 
     def round_for_page(self, letters: int) -> LayerReading:
-        """The layer with queries and keys as a page has them that stores ``letters`` characters a number."""
+        """Round queries and keys as a page does that stores ``letters`` characters per number."""
         query, key = round_to_fixed(self.query, letters), round_to_fixed(self.key, letters)
         return replace(self, query=query, key=key)
 
     def _scores(self) -> Float64[np.ndarray, "heads queries keys"]:
-        """scale * score + bias."""
+        """Compute scale * score + bias."""
         query, key = self.query.astype(np.float64), self.key.astype(np.float64)
         scores = query @ key.swapaxes(1, 2) if self.vector is None else _additive_scores(query, key, self.vector)
         if self.relative_vectors is not None:
@@ -182,7 +182,7 @@ def _additive_scores(
     key: Float64[np.ndarray, "heads keys inner"],
     vector: Float32[np.ndarray, "heads inner"],
 ) -> Float64[np.ndarray, "heads queries keys"]:
-    """vector . tanh(query + key), a query at a time: all at once would be queries x keys x inner numbers."""
+    """Compute vector . tanh(query + key), one query at a time: all at once would be queries x keys x inner numbers."""
     scores = np.empty((*query.shape[:2], key.shape[1]))
     for head, row in np.ndindex(*query.shape[:2]):
         scores[head, row] = np.tanh(query[head, row] + key[head]) @ vector[head]

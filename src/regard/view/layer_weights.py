@@ -1,4 +1,4 @@
-"""One attention layer by its weights alone, where a mechanism has no scores, or the page no form for what it does."""
+"""One attention layer by its weights alone, for mechanisms without scores or with steps that the page cannot show."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WeightsAre: TypeAlias = Literal["distribution", "non-negative", "signed"]
 @final
 @dataclass(frozen=True, eq=False)
 class LayerWeights(AttentionLayer):
-    """The weights of one layer, ``matrices`` (heads, queries, keys), with what they are.
+    """The weights of one layer, ``matrices`` (heads, queries, keys), and their kind, ``weights_are``.
 
-    ``reason`` says in one sentence why there is nothing but the weights. Raises DataError where a number is not finite.
+    ``reason`` explains in one sentence why only the weights are shown. Raises DataError if a number is not finite.
     """
 
     name: str
@@ -38,12 +38,12 @@ class LayerWeights(AttentionLayer):
 
     @property
     def queries(self) -> int:
-        """Number of tokens that look."""
+        """Number of query tokens."""
         return int(self.matrices.shape[1])
 
     @property
     def keys(self) -> int:
-        """Number of tokens that are looked at."""
+        """Number of key tokens."""
         return int(self.matrices.shape[2])
 
     @property
@@ -53,13 +53,13 @@ class LayerWeights(AttentionLayer):
 
     @property
     def size(self) -> int:
-        """Number of weights."""
+        """Number of weights, heads x queries x keys."""
         return int(self.matrices.size)
 
     def weights(self) -> Float64[np.ndarray, "heads queries keys"]:
-        """The weights in float64."""
+        """Attention weights in float64."""
         return self.matrices.astype(np.float64)
 
     def round_for_page(self, letters: int) -> LayerWeights:
-        """The layer as a page has it that stores ``letters`` characters a number."""
+        """Round the layer as a page does that stores ``letters`` characters per number."""
         return replace(self, matrices=round_to_fixed(self.matrices, letters))

@@ -1,7 +1,7 @@
-"""Vectors to text that is safe inside an HTML script element, exact where the page stays small.
+"""Encoding of vectors as text that is safe inside an HTML script element, exact if the page stays small.
 
-- float32: little-endian float32 in base64, 5.3 characters a number, exact.
-- fixed point: L letters a number, L = 2 (13 bits) or 3 (19 bits). With the alphabet of 91 printable letters they hold
+- float32: little-endian float32 in base64, 5.3 characters per number, exact.
+- fixed point: L letters per number, L = 2 (13 bits) or 3 (19 bits). In the alphabet of 91 printable letters they encode
   an integer from 0 to 2h, h = (91^L - 1) / 2, and a vector is
 
       number_c = (integer_c - h) / h * 2^(u/64 - 64)
@@ -19,19 +19,19 @@ from jaxtyping import Bool, Float, Int
 
 from regard.errors import DataError
 
-# All printable ASCII but the quote, the backslash (JSON) and the less-than sign (HTML): 91 letters.
+# All printable ASCII except the quote, the backslash (JSON) and the less-than sign (HTML): 91 letters.
 ALPHABET = "".join(letter for letter in map(chr, range(33, 127)) if letter not in '"\\<')
 _LARGEST_SCALE = len(ALPHABET) ** 2 - 1
 _ALPHABET_BYTES = np.frombuffer(ALPHABET.encode("ascii"), dtype=np.uint8)
 
 
 def pack_float32(vectors: Float[np.ndarray, "tokens head_dim"]) -> str:
-    """All numbers, row by row, exact."""
+    """Encode all numbers exactly, row by row."""
     return base64.b64encode(np.ascontiguousarray(vectors, dtype="<f4").tobytes()).decode("ascii")
 
 
 def pack_fixed(vectors: Float[np.ndarray, "tokens head_dim"], letters: int) -> str:
-    """Each vector as its scale and its numbers, ``letters`` characters each. Raises DataError beyond 2^65."""
+    """Encode each vector as its scale and its numbers, ``letters`` characters each. Raises DataError beyond 2^65."""
     scale, integers = _to_fixed_point(vectors, letters)
     rest = np.concatenate([scale[:, None], integers], axis=1)
     digits = []
@@ -44,7 +44,7 @@ def pack_fixed(vectors: Float[np.ndarray, "tokens head_dim"], letters: int) -> s
 def round_to_fixed(
     vectors: Float[np.ndarray, "heads tokens head_dim"], letters: int
 ) -> Float[np.ndarray, "heads tokens head_dim"]:
-    """What a reader of ``pack_fixed`` gets back, in float32."""
+    """Round vectors to the values that decoding ``pack_fixed`` returns, in float32."""
     heads, tokens, head_dim = vectors.shape
     scale, integers = _to_fixed_point(vectors.reshape(-1, head_dim), letters)
     half = _half_range(letters)
@@ -53,7 +53,7 @@ def round_to_fixed(
 
 
 def pack_bits(allowed: Bool[np.ndarray, "queries keys"]) -> str:
-    """A mask row by row, eight keys a byte with the first key in the highest bit, in base64."""
+    """Encode a mask row by row in base64, eight keys per byte with the first key in the highest bit."""
     return base64.b64encode(np.packbits(allowed).tobytes()).decode("ascii")
 
 
@@ -69,7 +69,7 @@ def _to_fixed_point(
     scale = np.maximum(np.ceil((exponent + 64) * 64), 0).astype(np.int64)
     if (scale > _LARGEST_SCALE).any():
         raise DataError(
-            "a vector is too large to be put on a page",
+            "a vector contains numbers that are too large for the page",
             expected="numbers below 2^65",
             got=f"{largest.max():.3g}",
             do="check the model's weights",

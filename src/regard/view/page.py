@@ -1,9 +1,9 @@
 """One self-contained page: template, style, script and data in a single HTML file that loads nothing.
 
-What makes it safe for text from anyone: the data stands in a JSON block with every less-than sign escaped, the
-script sets text only as text, and the content security policy allows this script and this style, by their
-hashes, and nothing else. What keeps it small: queries, keys and values are stored, linear in the length, and
-the page computes the weights of a head when it shows it. Only where there are no scores it stores weights.
+The page is safe for untrusted text: the data is a JSON block with every less-than sign escaped, the script inserts
+text only as text, and the content security policy allows only this script and this style, by their hashes. The page
+is small: it stores queries, keys and values, linear in the length, and computes the weights of a head when it shows
+it. Weights are stored only for layers without scores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from regard.view.layer_data import Json
 from regard.view.page_data import build_page_data
 from regard.view.reading import PairReading, Reading
 
-# Each file is one idea; a later one may use the names of the earlier ones.
+# Each file is one idea; a later file may use the names of the earlier ones.
 SCRIPTS = (
     "decode.js",
     "attention.js",
@@ -52,22 +52,22 @@ _HINT_BY_SUFFIX = {
     ".pdf": _PRINT_HINT,
     ".png": _PRINT_HINT,
     ".svg": _PRINT_HINT,
-    ".json": "; regard.record gives the weights themselves",
+    ".json": "; regard.record returns the weights themselves",
 }
 MAX_VECTOR_CHARACTERS = (
-    880_000  # characters of vectors that keep a page under a megabyte: the finest encoding that fits is taken
+    880_000  # characters of vectors that keep a page under a megabyte; the most precise encoding that fits is used
 )
 
 
 def write_page(
     readings: Sequence[Reading | PairReading], path: Path, *, model: str = "", overwrite: bool = False
 ) -> Path:
-    """Writes the page of one or more readings, aside first and then in one step, and gives its path.
+    """Write the page of one or more readings to a temporary file, move it into place, and return its path.
 
-    Raises OutputExistsError where ``path`` exists and ``overwrite`` is False, OutputError where it
-    cannot be written, DataError where there is no reading.
+    Raises OutputExistsError if ``path`` exists and ``overwrite`` is False, OutputError if it cannot be
+    written, DataError if there is no reading.
     """
-    check_kind("readings", readings, Sequence, do="a list of what regard.view.read gave")
+    check_kind("readings", readings, Sequence, do="a list of readings from regard.view.read")
     for reading in readings:
         check_kind("reading", reading, (Reading, PairReading), do="make one with regard.view.read(model, text)")
     check_kind("path", path, Path, do='pathlib.Path("page.html")')
@@ -88,10 +88,14 @@ def write_page(
 
 
 def check_output_path(path: Path, *, overwrite: bool) -> None:
-    """Raises where a page could not be written to ``path``; asked before a model is loaded."""
+    """Check that a page can be written to ``path``, before a model is loaded.
+
+    Raises OptionError for a name that does not end in .html or .htm, a folder, or a missing parent folder;
+    OutputExistsError if ``path`` exists and ``overwrite`` is False.
+    """
     if path.suffix.lower() not in SUFFIXES and not path.is_dir():
         raise OptionError(
-            "the page is HTML, and the output's name says otherwise",
+            "the page is HTML, but the output has another suffix",
             expected="a name that ends in .html",
             got=str(path),
             do=f"name it {path.with_suffix('.html').name}" + _HINT_BY_SUFFIX.get(path.suffix.lower(), ""),
@@ -105,21 +109,21 @@ def check_output_path(path: Path, *, overwrite: bool) -> None:
             "the output's folder does not exist",
             expected="an existing folder",
             got=str(path.parent),
-            do="make the folder, or choose another",
+            do="create the folder, or choose another",
         )
     if path.exists() and not overwrite:
         raise OutputExistsError(
             "the output exists already",
             expected="a new file",
             got=str(path),
-            do="choose another name with --out, or pass --overwrite to replace it",
+            do="choose another name (--out), or replace it with overwrite=True (--overwrite)",
         )
 
 
 def render_page(readings: Sequence[Reading | PairReading], *, model: str = "") -> str:
-    """The page as text. Raises DataError where there is no reading."""
+    """Render the page as HTML text. Raises DataError if there is no reading."""
     if not readings:
-        raise DataError("there is nothing to show", expected="at least one text", got="none", do="give a text")
+        raise DataError("there is nothing to show", expected="at least one text", got="none", do="pass a text")
     style = _minify_css(_read_asset("page.css"))
     script = _minify_script('"use strict";\n(() => {\n' + "\n".join(_read_asset(name) for name in SCRIPTS) + "})();\n")
     policy = (
@@ -134,7 +138,7 @@ def render_page(readings: Sequence[Reading | PairReading], *, model: str = "") -
         "data": _safe_json(build_page_data(readings, model, MAX_VECTOR_CHARACTERS)),
         "script": script,
     }
-    # One pass, so that nothing put in is taken for a place to put something.
+    # One pass, so that an inserted text is never read as a placeholder.
     return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], _strip_comments(_read_asset("page.html")))
 
 
@@ -143,17 +147,17 @@ def _read_asset(name: str) -> str:
 
 
 def _strip_comments(code: str) -> str:
-    """A file of the page without indentation and lines of comment, which are for those who read the files."""
+    """Remove indentation and comment lines, which only the source files need."""
     return re.sub(r"^(?: +|//.*\n|\n)+", "", code, flags=re.MULTILINE)
 
 
 def _minify_css(style: str) -> str:
-    """The style without the white space that separates nothing."""
+    """Remove unnecessary white space from the style."""
     return re.sub(r"\s*([{};])\s*|(?<=:) |(?<=,)\s", r"\1", _strip_comments(style))
 
 
 def _minify_script(script: str) -> str:
-    """The script without the white space that separates nothing; lines are left as they are where it may be text."""
+    """Remove unnecessary white space from the script, except in lines where it may be part of a text."""
     lines = (
         line if re.search(r"[`'/\\]", line) else "".join(map(_strip_spaces, re.split(r'("[^"]*")', line)))
         for line in _strip_comments(script).split("\n")
@@ -162,7 +166,7 @@ def _minify_script(script: str) -> str:
 
 
 def _strip_spaces(code: str) -> str:
-    """Code without spaces around signs; a string in quotes as it is."""
+    """Remove spaces around operators; a quoted string is returned unchanged."""
     signs = r" ?([=,;{}()\[\]?:<>*&|]|!(?==)) ?| ([-+]=?) (?![-+])"
     return code if code.startswith('"') else re.sub(signs, r"\1\2", code)
 
@@ -172,6 +176,6 @@ def _csp_hash(text: str) -> str:
 
 
 def _safe_json(data: Json) -> str:
-    # A less-than sign could end the script element; in JSON it is the same character when escaped.
+    # A less-than sign could end the script element; escaped, it is the same character in JSON.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,6 +1,6 @@
-"""What a page carries, as JSON: each text, and the attentions it was read by, layer by layer.
+"""JSON data of a page: each text with its kinds of attention, layer by layer.
 
-A text alone has one attention. A translation has up to three: of the target to its source, and of each side to itself.
+A text alone has one kind. A translation has up to three: from target to source, and within each side.
 All have the same form, queries x keys.
 """
 
@@ -18,14 +18,14 @@ from regard.view.reading import PairReading, Reading, Tokens
 from regard.view.shared_words import shared_words
 from regard.view.words_from_tokens import Word, is_mostly_unknown, unknown_words_note, words_of
 
-MAX_SHARED_WORDS = 200  # pairs of texts and words that a page lists
+MAX_SHARED_WORDS = 200  # maximum number of shared words, counted once per pair of texts, on a page
 
 PairsByText = Mapping[int, tuple[Reading, WordPairs]]
-"""By the number of the text: how it looks at itself, by one kind of attention, and the pairs of its words."""
+"""Self-attention of one kind and the pairs of words, by the number of the text."""
 
 
 def build_page_data(readings: Sequence[Reading | PairReading], model: str, room: int) -> Json:
-    """Everything that the page's script reads, its vectors within ``room`` characters where that can be."""
+    """Build all data that the page's script reads, with vectors of at most ``room`` characters if possible."""
     everything = [reading for one in readings for reading in one.attentions.values()]
     letters, largest_error = choose_encoding([layer for reading in everything for layer in reading.layers], room)
     shared = shared_words([one for one in readings if isinstance(one, Reading)])
@@ -48,19 +48,19 @@ def build_page_data(readings: Sequence[Reading | PairReading], model: str, room:
 
 
 def _texts(readings: Sequence[Reading | PairReading], letters: int) -> list[Json]:
-    found: list[Json] = [{"attentions": []} for _ in readings]
+    texts: list[Json] = [{"attentions": []} for _ in readings]
     for kind in dict.fromkeys(kind for one in readings for kind in one.attentions):
         own = {number: one.attentions[kind] for number, one in enumerate(readings) if kind in one.attentions}
         pairs = {number: (reading, word_pairs(reading)) for number, reading in own.items() if reading.keys is None}
         for number, reading in own.items():
-            found[number]["attentions"].append(
+            texts[number]["attentions"].append(
                 {"kind": kind, **_attention(reading, letters), "findings": _findings(number, pairs)}
             )
-    for text, one in zip(found, readings, strict=True):
+    for text, one in zip(texts, readings, strict=True):
         text |= {"title": escape_text(one.title), "direction": direction_of(one.title)}
         if isinstance(one, PairReading):
             text |= {"aligning": one.alignment_layer, "forced": one.forced}
-    return found
+    return texts
 
 
 def _attention(reading: Reading, letters: int) -> Json:
@@ -81,7 +81,7 @@ def _attention(reading: Reading, letters: int) -> Json:
 
 
 def _tokens_and_words(prefix: str, tokens: Tokens) -> Json:
-    """The tokens, and the words that several of them make up."""
+    """Encode the tokens, and the words made of several tokens."""
     words = [word for word in words_of(tokens) if len(word.pieces) > 1]
     return {
         f"{prefix}tokens": _token_entries(tokens, words),
@@ -109,9 +109,9 @@ def _token_entries(tokens: Tokens, words: Sequence[Word]) -> list[Json]:
 
 
 def _statistics(reading: Reading) -> Json:
-    """A table, one row a head: columns are named once, since a row's names would weigh more than its numbers."""
+    """Encode a table with one row per head; columns are named once, since names take more space than numbers."""
     heads = statistics_of(reading)
-    # Between two texts places are not those of one line, so that there is no distance and no neighbour.
+    # Positions in two texts are not comparable, so there is no distance and no neighbour.
     places = ("distance", "itself", "previous", "next") if reading.keys is None else ()
     names = ("layer", "head", "entropy", *places)
     special = list(heads[0].special) if heads else []
@@ -127,14 +127,14 @@ def _statistics_row(one: HeadStatistics, names: Sequence[str], special: Sequence
 
 
 def _findings(number: int, texts: PairsByText) -> list[Json]:
-    """What stands out in a text that looks at itself; between two texts the whole alignment is shown instead."""
+    """Findings of a text that attends to itself; between two texts the whole alignment is shown instead."""
     return [_finding(one, number, texts) for one in findings(texts[number][1])] if number in texts else []
 
 
 def _finding(finding: Finding, number: int, texts: PairsByText) -> Json:
     reading, pairs = texts[number]
     query, key = pairs.query_words[finding.query_word], pairs.key_words[finding.key_word]
-    # Of a word of several tokens the one is opened that shows the finding best.
+    # For a word of several tokens, the page opens the one that shows the finding best.
     asks, gets = strongest_pieces(reading, query, key, finding.looks[0].layer, finding.looks[0].head)
     return {
         "from": escape_text(query.label),
@@ -153,7 +153,7 @@ def _finding(finding: Finding, number: int, texts: PairsByText) -> Json:
 
 
 def _weights_in_other_texts(finding: Finding, number: int, texts: PairsByText) -> list[Json]:
-    """What the finding's head gives the same two words, each by its first occurrence, in up to three other texts."""
+    """Weights of the finding's head for the first occurrence of the same two words, in up to three other texts."""
     query = texts[number][1].query_words[finding.query_word].text.casefold()
     key = texts[number][1].key_words[finding.key_word].text.casefold()
     strongest = finding.looks[0]

@@ -1,4 +1,4 @@
-"""A text and a model to a reading."""
+"""Reading of a text: run a model on it and capture its attention layers."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from regard.view.reading import Reading, Tokens
 
 
 def read(model: Any, text: str, *, truncate: bool = False, name: str = "the text") -> Reading:
-    """What every attention layer of ``model``, from ``regard.load``, saw of the text.
+    """Capture every attention layer of ``model``, from ``regard.load``, for a text.
 
-    Raises DataError for a text longer than the model's limit unless ``truncate`` (``name`` names it), and for one whose
-    weights would be too many; CheckpointError for a model without tokenizer.
+    Raises DataError for a text longer than the model's limit unless ``truncate`` is set, and for one with too many
+    weights; ``name`` is the text's name in messages. Raises CheckpointError for a model without tokenizer.
     """
     check_kind("model", model, nn.Module, do='model = regard.load("minilm")')
     if getattr(model, "tokenizer", None) is None:

@@ -1,4 +1,4 @@
-"""A sentence and a translator to a reading: what the target looked at in the source, and each side in itself.
+"""Reading of a translation: attention of the target to the source, and of each side to itself.
 
 row t of the alignment      the step that read y_1 .. y_t-1 and wrote y_t; the last row wrote </s>
 row t within the target     the token y_t-1 that this step read; the first is <s>
@@ -31,7 +31,7 @@ _LAYER_NAME_PATTERNS = {
     SOURCE: re.compile(r"encoder\.\d+\.attention"),
     TARGET: re.compile(r"decoder\.\d+\.attention"),
 }
-"""Kinds of attention by the names of the layers that models of ``EncoderDecoder`` give them."""
+"""Layer names of ``EncoderDecoder`` models by kind of attention."""
 
 
 def read_pair(
@@ -42,10 +42,10 @@ def read_pair(
     source_name: str = "the source",
     target_name: str = "the target",
 ) -> PairReading:
-    """What every attention layer saw while ``source`` became ``target``; None is the model's own translation.
+    """Capture every attention layer while ``source`` is translated to ``target``; None is the model's own translation.
 
-    Raises DataError for a text that is empty or too long for the model (``source_name`` and ``target_name`` name them),
-    and for texts whose weights would be too many; RefusedError for a model without attention.
+    Raises DataError for a text that is empty or too long for the model, and for texts with too many weights;
+    ``source_name`` and ``target_name`` are their names in messages. Raises RefusedError for a model without attention.
     """
     check_kind("translator", translator, Translator, do="Translator(regard.load(folder))")
     for name, text in (("source", source), ("target", target)):
@@ -65,7 +65,7 @@ def read_pair(
 @final
 @dataclass(frozen=True)
 class _TokenizedPair:
-    """Ids without start and end, and what the placeholders among them stand for."""
+    """Ids without start and end, and the codes that their placeholders replace."""
 
     source: list[int]
     target: list[int]
@@ -93,7 +93,7 @@ def _check_not_empty(ids: Sequence[int], name: str) -> None:
 def _record_layers(
     translator: Translator, pair: _TokenizedPair
 ) -> tuple[tuple[AttentionLayer, ...], Float[Tensor, "target source"]]:
-    """All layers, and the weights that alignments are read from."""
+    """Record all layers, and the weights from which alignments are computed."""
     with torch.no_grad(), record(translator.model) as seen:
         attended = translator.weights(pair.source, pair.target)
     return layers_of(seen), attended.cpu()
@@ -125,7 +125,7 @@ def _build_reading(
 
 
 def _token_name(subwords: Subwords, number: int) -> str:
-    """What a token is called."""
+    """The text of a token."""
     return subwords.pieces_of([number])[0].text
 
 
@@ -134,6 +134,6 @@ def _self_reading(tokens: Tokens, layers: tuple[AttentionLayer, ...]) -> Reading
 
 
 def _find_alignment_layer(layers: Sequence[AttentionLayer], attended: Float[Tensor, "target source"]) -> int:
-    """The layer whose average over heads is what the model gives as its alignment."""
+    """Find the layer whose average over heads is the model's alignment."""
     differences = [np.abs(layer.weights().mean(axis=0) - attended.double().numpy()).max() for layer in layers]
     return int(np.argmin(differences))

@@ -1,7 +1,7 @@
-"""A reading: everything the views show of one text, or of a sentence and its translation, as plain NumPy arrays.
+"""Reading: all data that the views show for one text, or for a sentence and its translation, as NumPy arrays.
 
-A text that looks at itself is a ``Reading``. A translation is a ``PairReading``: the target looks at the source, and
-each of the two at itself.
+A ``Reading`` is one text or one kind of attention. A ``PairReading`` is a translation: attention of the target to the
+source, and of each of the two to itself.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from jaxtyping import Float32
 from regard.errors import DataError, ShapeError
 from regard.view.attention_layer import AttentionLayer
 
-UNKNOWN_TOKENS = frozenset(("[UNK]", "<unk>"))  # the vocabularies' names for what they do not hold
+UNKNOWN_TOKENS = frozenset(("[UNK]", "<unk>"))  # names of the unknown token in vocabularies
 
 ALONE, ALIGNMENT, SOURCE, TARGET = "alone", "alignment", "source", "target"
-"""Which attention a reading is of: of a text alone; of a target to its source; within the source; within the target."""
+"""Kinds of attention: within a text alone; from target to source; within the source; within the target."""
 
 
 @final
@@ -27,8 +27,8 @@ class Tokens:
     """The tokens of one text, in reading order.
 
     ``spans`` are (start, end) in characters of ``text``; a special token such as [CLS] has an empty span. ``words`` are
-    the texts of the words and the tokens each is made of, where the tokenizer knows them; None finds them by spans.
-    Raises ShapeError where pieces, spans and special differ in number.
+    the texts of the words and the numbers of their tokens, if the tokenizer knows them; with None, words are found by
+    their spans. Raises ShapeError if pieces, spans and special differ in number.
     """
 
     text: str
@@ -50,23 +50,23 @@ class Tokens:
         return len(self.pieces)
 
     def surface(self, token: int) -> str:
-        """The token as the text writes it; the vocabulary's name where the text has nothing there."""
+        """The token's text in the original spelling; its vocabulary name if its span is empty."""
         start, end = self.spans[token]
         return self.pieces[token] if self.special[token] or start >= end else self.text[start:end]
 
     def is_unknown(self, token: int) -> bool:
-        """Whether the vocabulary does not hold the token, so that the model reads it like any other such."""
+        """Whether the token is outside the vocabulary, so that the model reads it as the unknown token."""
         return self.pieces[token] in UNKNOWN_TOKENS and not self.special[token]
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """One text as one model read it, by one kind of attention.
+    """One kind of attention of one model over one text.
 
-    ``keys`` are the tokens looked at; None means the text looks at itself. ``hidden`` is (layers + 1, tokens, width),
-    the embedding first; None where it was not kept. ``dropped`` counts the tokens that truncation left out.
-    Raises ShapeError where layers and tokens disagree, DataError where a hidden state is not finite.
+    ``keys`` are the key tokens; None means that the text attends to itself. ``hidden`` is (layers + 1, tokens, width),
+    the embedding first; None if it was not recorded. ``dropped`` counts the tokens that truncation removed.
+    Raises ShapeError if layers and tokens differ in length, DataError if a hidden state is not finite.
     """
 
     tokens: Tokens
@@ -81,7 +81,7 @@ class Reading:
             got = (layer.queries, layer.keys)
             if got != expected:
                 raise ShapeError(
-                    f"{layer.name} does not fit its tokens",
+                    f"{layer.name} does not match its tokens",
                     expected=f"{expected[0]} queries and {expected[1]} keys",
                     got=f"{got[0]} queries and {got[1]} keys",
                     do="cut padding from the arrays and the tokens alike",
@@ -91,7 +91,7 @@ class Reading:
 
     @property
     def key_tokens(self) -> Tokens:
-        """The tokens that are looked at."""
+        """The key tokens: ``keys``, or the text's own tokens."""
         return self.tokens if self.keys is None else self.keys
 
     @property
@@ -101,24 +101,24 @@ class Reading:
 
     @property
     def title(self) -> str:
-        """The text."""
+        """The text, as the title of the reading."""
         return self.tokens.text
 
     @property
     def attentions(self) -> dict[str, Reading]:
-        """By kind: this one."""
+        """This reading, by its kind of attention."""
         return {ALONE if self.keys is None else ALIGNMENT: self}
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class PairReading:
-    """A sentence and its translation as one translator saw them.
+    """The attention of one translator over a sentence and its translation.
 
-    ``alignment`` is the target's look at the source: a row is named after the token that was written in its step.
-    ``alignment_layer`` is the number of its layer that alignments are read from, averaged over heads. ``source`` and
-    ``target`` look at themselves; None for a model that has no such layers. ``forced`` says that the target was given,
-    not found by the model.
+    ``alignment`` is the attention of the target to the source: a row is named after the token that its step wrote.
+    ``alignment_layer`` is the number of its layer whose average over heads gives the alignments. ``source`` and
+    ``target`` are self-attention; None for a model without such layers. ``forced`` is True if the target was passed in,
+    False if the model translated.
     """
 
     alignment: Reading
@@ -129,27 +129,27 @@ class PairReading:
 
     @property
     def title(self) -> str:
-        """Both texts."""
+        """Source and target, as the title of the reading."""
         return f"{self.alignment.key_tokens.text} → {self.alignment.tokens.text}"
 
     @property
     def attentions(self) -> dict[str, Reading]:
-        """By kind: the alignment first."""
-        found = {ALIGNMENT: self.alignment, SOURCE: self.source, TARGET: self.target}
-        return {kind: reading for kind, reading in found.items() if reading is not None}
+        """The readings by their kind of attention, the alignment first."""
+        readings = {ALIGNMENT: self.alignment, SOURCE: self.source, TARGET: self.target}
+        return {kind: reading for kind, reading in readings.items() if reading is not None}
 
 
 def _check_hidden(hidden: Float32[np.ndarray, "_layers _tokens _width"], tokens: int) -> None:
     if hidden.shape[1] != tokens:
         raise ShapeError(
-            "hidden states do not fit the tokens",
-            expected=f"{tokens} vectors a layer",
+            "hidden states do not match the tokens",
+            expected=f"{tokens} vectors per layer",
             got=f"{hidden.shape[1]}",
             do="cut padding from the hidden states too",
         )
     if not np.isfinite(hidden).all():
         raise DataError(
-            "hidden states hold numbers that are not finite",
+            "hidden states contain numbers that are not finite",
             expected="finite hidden states",
             got="NaN or Inf",
             do="check the model's weights",

@@ -1,10 +1,10 @@
-"""How far context moves a word: the cosine of its vectors in two texts, layer by layer, the embedding first.
+"""Effect of context on a word: the cosine of its vectors in two texts, layer by layer, the embedding first.
 
     cosine(a, b) = a . b / (|a| |b|)
 
-A word's vector is the mean of its pieces' vectors. Context is what makes the two differ, so the cosine falls
-where the layers mix it in (Ethayarajh 2019). Words that nearly every English text holds are left out, and so are
-words outside the vocabulary, which the model cannot tell apart.
+A word's vector is the mean of its pieces' vectors. Only the context differs between the two, so the cosine falls
+where the layers mix it in (Ethayarajh 2019). Function words, which occur in nearly every English text, are left out,
+and so are words outside the vocabulary, which the model cannot tell apart.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class SharedWord:
 
 
 def shared_words(readings: list[Reading]) -> tuple[SharedWord, ...]:
-    """Every word that two texts share, by its first occurrence in each, the furthest apart at the end first.
+    """Compare every word that two texts share, by its first occurrence in each; lowest final cosine first.
 
-    Texts whose hidden states were not kept share none.
+    Texts without recorded hidden states are skipped.
     """
     vectors: dict[str, dict[int, Float64[np.ndarray, "layers_and_embedding width"]]] = {}
     for number, reading in enumerate(readings):
@@ -64,15 +64,15 @@ def _first_occurrences(reading: Reading) -> dict[str, Word]:
 
 
 def _unit_vectors(reading: Reading, word: Word) -> Float64[np.ndarray, "layers_and_embedding width"]:
-    """The word's vectors, brought to length 1; a vector of zeros stays one."""
+    """The word's vectors, normalised to length 1; a vector of zeros stays zero."""
     assert reading.hidden is not None
-    found = reading.hidden[:, list(word.pieces)].astype(np.float64).mean(axis=1)
-    lengths = np.linalg.norm(found, axis=1, keepdims=True)
-    return np.asarray(np.divide(found, lengths, out=np.zeros_like(found), where=lengths > 0))
+    vectors = reading.hidden[:, list(word.pieces)].astype(np.float64).mean(axis=1)
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
 
 
 def _cosines(of_texts: Mapping[int, Float64[np.ndarray, "layers width"]]) -> dict[tuple[int, int], list[float]]:
-    """For each two of the texts the cosines, layer by layer: one product for all of them."""
+    """Cosines of each pair of texts, layer by layer, computed in one matrix product."""
     numbers = list(of_texts)
     if len(numbers) < 2:
         return {}

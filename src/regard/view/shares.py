@@ -1,7 +1,7 @@
-"""Weights as shares of attention, which statistics, findings and tables count.
+"""Weights as shares of attention, used by statistics, findings and tables.
 
-share_ij = w_ij                       where no weight is below 0
-         = |w_ij| / sum_k |w_ik|      where weights are signed: how much a key counts, for or against
+share_ij = w_ij                       if no weight is below 0
+         = |w_ij| / sum_k |w_ik|      if weights are signed: how much a key counts, for or against
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from jaxtyping import Float64
 
 from regard.view.attention_layer import AttentionLayer
 
-SIGNED_NOTE = "Weights may be below 0 here: a share is that of a weight's absolute size in the sum of all."
+SIGNED_NOTE = "Weights may be below 0 here: a share is a weight's absolute value, divided by the sum of all."
 
 
 def shares_of(layer: AttentionLayer) -> Float64[np.ndarray, "heads queries keys"]:
-    """The share that each key gets of each query's attention; a query that attends to nothing has a row of zeros."""
+    """Compute each key's share of each query's attention; a query that attends to nothing has a row of zeros."""
     weights = layer.weights()
     if not layer.is_signed:
         return weights

@@ -1,9 +1,9 @@
-"""Subwords of a translator to tokens that can be shown.
+"""Conversion of a translator's subwords to tokens that can be displayed.
 
     " De" "lete" " " placeholder 1   ->   De|lete ␣ <b>      text "Delete <b>"
 
-A placeholder becomes what it stands for. A byte of a character that is no piece keeps its name, such as <0xF0>, and the
-text has the character.
+A placeholder becomes the code that it replaces. A byte of a character outside the vocabulary keeps its name, such as
+<0xF0>, and the text has the character.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from regard.view.reading import Tokens
 
 _BYTE_BY_NAME = {name: bytes([byte]) for byte, name in enumerate(BYTE_TOKENS)}
 _SPACE = "␣"
-"""How a token is shown that is nothing but a space."""
+"""Display of a token that is a single space."""
 
 
 def ids_to_tokens(
     subwords: Subwords, ids: Sequence[int], kept: Sequence[str], *, start: str | None = None, end: str | None = None
 ) -> Tokens:
-    """The tokens of ``ids``, between the special tokens ``start`` and ``end``.
+    """Convert ``ids`` to tokens, between the special tokens ``start`` and ``end``.
 
-    ``kept`` is what placeholders stand for, as ``regard.text.placeholders.protect`` gives it.
+    ``kept`` is the codes that placeholders replace, as returned by ``regard.text.placeholders.protect``.
     """
     restored = _placeholder_table(kept)
     pieces = subwords.pieces_of(ids)
@@ -44,13 +44,13 @@ def ids_to_tokens(
 
 
 def _placeholder_table(kept: Sequence[str]) -> Mapping[int, str]:
-    """What is shown for each placeholder; for one that stands for nothing, its number."""
+    """Displayed text of each placeholder: its code, or its code point if it replaces none."""
     shown = {token: f"⟨U+{ord(token):04X}⟩" for token in TOKENS} | dict(zip(TOKENS, kept, strict=False))
     return {ord(token): string for token, string in shown.items()}
 
 
 def _join_pieces(names: Iterable[str], restored: Mapping[int, str]) -> tuple[str, list[tuple[int, int]]]:
-    """The text that pieces make up, and where each stands in it, its space left out; bytes stand nowhere."""
+    """Join pieces to a text, and find the span of each without its space; bytes have empty spans."""
     text = ""
     spans: list[tuple[int, int]] = []
     for are_bytes, group in groupby(names, key=_BYTE_BY_NAME.__contains__):
@@ -68,7 +68,7 @@ def _join_pieces(names: Iterable[str], restored: Mapping[int, str]) -> tuple[str
 
 
 def _group_words(pieces: Sequence[Piece], names: Sequence[str], first: int) -> Iterable[tuple[str, tuple[int, ...]]]:
-    """Each word and its tokens; a piece of no word is one alone."""
+    """Group the pieces into words with their tokens; a piece without a word is a group of its own."""
     for number, group in groupby(enumerate(pieces, start=first), key=lambda one: one[1].word):
         members = list(group)
         if number is None:

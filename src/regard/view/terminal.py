@@ -1,6 +1,6 @@
-"""The terminal view: for each word what it attends to most, the findings, and shared words layer by layer.
+"""Terminal view: the word that each word attends to most, the findings, and shared words layer by layer.
 
-More than ``MAX_TABLES`` texts get one line each, the strongest finding, since tables for all would flood the screen.
+More than ``MAX_TABLES`` texts get one line each, with the strongest finding, since tables would flood the screen.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from regard.view.terminal_words import format_pair, print_words
 from regard.view.words_from_tokens import is_mostly_unknown
 
 MAX_SHARED_WORDS = 8
-MAX_TITLE_CHARACTERS = 1000  # characters of a text above its table
-PAIR_WIDTH = 30  # characters of a pair of words where a text has one line
-MAX_TABLES = 10  # texts, up to which each has its tables
+MAX_TITLE_CHARACTERS = 1000  # maximum length of the text above its table
+PAIR_WIDTH = 30  # maximum width of a pair of words if each text has one line
+MAX_TABLES = 10  # maximum number of texts for which each has its tables
 
 
 def print_readings(readings: Sequence[Reading | PairReading], console: Console) -> None:
-    """Prints every text or translation, with tables where there are few, and the words that several texts share."""
+    """Print every text or translation, with tables up to ``MAX_TABLES`` texts, and the words that several share."""
     if len(readings) > MAX_TABLES:
         _print_lines(readings, console)
     else:
@@ -46,41 +46,41 @@ def _print_one(reading: Reading | PairReading, console: Console, *, number: int 
 
 
 def print_reading(reading: Reading, console: Console, *, number: int | None = None) -> None:
-    """Prints one text: its table of words and its findings. ``number``, from 1, names it among several."""
+    """Print one text: its table of words and its findings. ``number``, from 1, names it among several."""
     title = Text(f"{number}. " if number is not None else "", style="bold")
     console.print(title.append(_shorten(escape_text(reading.tokens.text)), style="bold"))
     if reading.dropped:
         console.print(
-            f"Cut: read the first {len(reading.tokens)} tokens, left out the last {reading.dropped}.", style="yellow"
+            f"Truncated: read the first {len(reading.tokens)} tokens, not the last {reading.dropped}.", style="yellow"
         )
     print_words(reading, console)
 
 
 def _shorten(text: str) -> str:
-    """The start of a text that would fill the screen, and how long it is."""
+    """Shorten a text that would fill the screen, and add its length."""
     return text if len(text) <= MAX_TITLE_CHARACTERS else f"{text[:MAX_TITLE_CHARACTERS]}… ({len(text):,} characters)"
 
 
 def print_shared_words(readings: Sequence[Reading], console: Console) -> None:
-    """Prints how far the contextual vectors of words in several texts are apart, by layer; nothing if none is."""
+    """Print the cosines of the vectors of words in several texts, by layer; nothing if no word is shared."""
     shared = shared_words(list(readings))
     if not shared:
         return
     console.print(Text("Words in several texts: cosine of their vectors, layer by layer", style="bold"))
     console.print(_shared_words_table(shared[:MAX_SHARED_WORDS]))
     if len(shared) > MAX_SHARED_WORDS:
-        console.print(f"… and {len(shared) - MAX_SHARED_WORDS} more pairs, closer at the end.", style="dim")
-    console.print("1 is the same direction; the lower, the more the texts use the word differently.", style="dim")
+        console.print(f"… and {len(shared) - MAX_SHARED_WORDS} more pairs, more similar at the end.", style="dim")
+    console.print("1 is the same direction; the lower, the more differently the texts use the word.", style="dim")
 
 
 def _print_lines(readings: Sequence[Reading | PairReading], console: Console) -> None:
-    """One line each: a text's strongest finding, then as much of the text as fits; a translation's alignment."""
+    """Print one line each: a text's strongest finding and as much of the text as fits; a translation's alignment."""
     texts = [(number, one) for number, one in enumerate(readings, start=1) if isinstance(one, Reading)]
     if texts:
         console.print(_lines_table(texts, console))
         console.print(
-            f"More than {MAX_TABLES} texts: each by what stands out most. Give a text alone to see all its words. "
-            "Layers and heads count from 0.\n",
+            f"More than {MAX_TABLES} texts: the strongest finding of each. View a text alone to see all its words. "
+            "Layers and heads are counted from 0.\n",
             style="dim",
         )
     pairs = [(number, one) for number, one in enumerate(readings, start=1) if isinstance(one, PairReading)]
@@ -90,7 +90,7 @@ def _print_lines(readings: Sequence[Reading | PairReading], console: Console) ->
         console.print(line)
     if pairs:
         console.print(
-            f"\nMore than {MAX_TABLES} translations: each word and what it looked at most. Give one alone to see more.",
+            f"\nMore than {MAX_TABLES} translations: each word and its largest share. View one alone to see more.",
             style="dim",
         )
 
@@ -102,7 +102,7 @@ def _lines_table(texts: Sequence[tuple[int, Reading]], console: Console) -> Tabl
     rows = [_strongest_finding_cells(reading, plain=console.options.ascii_only) for _, reading in texts]
     number_width = len(str(texts[-1][0]))
     pair_width = max(len("stands out"), *(pair.cell_len for pair, *_ in rows))
-    # What is left of the line beside the numbers (share 7, layer 5, head 4) and two spaces between columns.
+    # Width left of the line beside the numbers (share 7, layer 5, head 4) and two spaces between columns.
     room = max(4, console.width - number_width - pair_width - 7 - 5 - 4 - 5 * 2)
     for (number, reading), row in zip(texts, rows, strict=True):
         text = Text(escape_and_isolate(reading.tokens.text))
@@ -112,7 +112,7 @@ def _lines_table(texts: Sequence[tuple[int, Reading]], console: Console) -> Tabl
 
 
 def _strongest_finding_cells(reading: Reading, *, plain: bool) -> tuple[Text, str, str, str]:
-    """A text's first finding as cells: the pair, its share, layer and head."""
+    """Cells of a text's first finding: the pair, its share, layer and head."""
     pairs = word_pairs(reading)
     found = findings(pairs, limit=1)
     if not found:

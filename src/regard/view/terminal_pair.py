@@ -1,4 +1,4 @@
-"""A translation in the terminal: its alignment first, by words and by tokens, then each side as it looks at itself."""
+"""Terminal view of a translation: its alignment by words and by tokens, then the self-attention of each side."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from regard.view.terminal_words import MAX_WORDS, bar, print_omitted_count, prin
 from regard.view.words_from_tokens import Word, aggregate_by_word, words_of
 
 MIN_SHARE, MAX_OTHERS = 0.05, 2
-"""Of what a word looked at beside its first: the least share that is shown, and how many."""
+"""Further source words beside the first: their minimum share, and their maximum number."""
 
 
 def print_pair(pair: PairReading, console: Console, *, number: int | None = None) -> None:
-    """Prints source, target and all that looked. ``number``, from 1, names the pair among several."""
+    """Print source, target and all kinds of attention. ``number``, from 1, names the pair among several."""
     plain = console.options.ascii_only
     _print_title(pair, console, number)
     words, tokens = _words(pair.alignment), _tokens(pair.alignment)
@@ -30,8 +30,8 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
     console.print(_table("written", words, aggregate_by_word(weights, *words)[0], plain=plain))
     print_omitted_count(len(words[0]), "words", console)
     console.print(
-        f"What was written, and the part of the source that got most attention then: layer {pair.alignment_layer}, "
-        f"{'its one head' if heads == 1 else f'the mean of its {heads} heads'}. Layers count from 0."
+        f"Each target word, and the source words its step attended to most: layer {pair.alignment_layer}, "
+        f"{'its one head' if heads == 1 else f'the mean of its {heads} heads'}. Layers are counted from 0."
         f"{' ' + SIGNED_NOTE if layer.is_signed else ''}",
         style="dim",
     )
@@ -46,7 +46,7 @@ def print_pair(pair: PairReading, console: Console, *, number: int | None = None
 
 
 def pair_line(pair: PairReading, *, plain: bool) -> Text:
-    """Each word that was written, with what it looked at most."""
+    """Format each target word with the source word of its largest share."""
     asks, gets = _words(pair.alignment)
     weights = aggregate_by_word(
         shares_of(pair.alignment.layers[pair.alignment_layer]).mean(axis=0, keepdims=True), asks, gets
@@ -67,7 +67,7 @@ def _print_title(pair: PairReading, console: Console, number: int | None) -> Non
 
 
 def _words(reading: Reading) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
-    """The words of target and source, each end mark as one of its own."""
+    """Words of target and source, with each end mark as a word of its own."""
     return _words_and_special_tokens(reading.tokens), _words_and_special_tokens(reading.key_tokens)
 
 

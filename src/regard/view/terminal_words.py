@@ -1,4 +1,4 @@
-"""Tables of words in the terminal: what each attends to most, and what stands out."""
+"""Tables of words in the terminal: the word that each attends to most, and the findings."""
 
 from __future__ import annotations
 
@@ -15,44 +15,42 @@ from regard.view.reading import Reading
 from regard.view.shares import SIGNED_NOTE
 from regard.view.words_from_tokens import is_mostly_unknown, unknown_words_note
 
-BAR_WIDTH = 20  # characters of a share of 100 %
+BAR_WIDTH = 20  # width of a share of 100 %, in characters
 MAX_WORDS = 40
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
 def print_words(reading: Reading, console: Console) -> None:
-    """Prints how a text looks at itself: its table of words and its findings."""
+    """Print the self-attention of a text: its table of words and its findings."""
     pairs = word_pairs(reading)
-    gap = unknown_words_note(pairs.words)
-    if gap:
-        console.print(f"{gap} Such words are read as one unknown token, and left out here.", style="yellow")
+    note = unknown_words_note(pairs.words)
+    if note:
+        console.print(f"{note} Such words are read as one unknown token, and left out here.", style="yellow")
     if is_mostly_unknown(pairs.words):
-        console.print(
-            f"That is most of the text, so nothing is shown of the rest. {UNKNOWN_WORDS_ADVICE}", style="yellow"
-        )
+        console.print(f"That is most of the text, so the rest is not shown. {UNKNOWN_WORDS_ADVICE}", style="yellow")
         return
     looks = strongest_finding_per_word(pairs)
     if not looks:
-        console.print("There are no two words here that could look at each other.")
+        console.print("The text has no two words that could attend to each other.")
         return
     console.print(_words_table(looks[:MAX_WORDS], pairs, plain=console.options.ascii_only))
     print_omitted_count(len(looks), "words", console)
     console.print(
-        "The word it attends to most beyond what that head usually gives at that distance, and its share. Layers "
-        f"and heads count from 0.{' ' + SIGNED_NOTE if any(layer.is_signed for layer in reading.layers) else ''}",
+        "For each word, the one it attends to most beyond the head's usual weight at that distance. Layers and heads "
+        f"are counted from 0.{' ' + SIGNED_NOTE if any(layer.is_signed for layer in reading.layers) else ''}",
         style="dim",
     )
     _print_findings(findings(pairs), pairs, console)
 
 
 def print_omitted_count(count: int, name: str, console: Console) -> None:
-    """Says how many of ``count`` rows a table of words left out, if any."""
+    """Print how many of ``count`` rows a table of words omits, if any."""
     if count > MAX_WORDS:
         console.print(f"… and {count - MAX_WORDS} more {name}.", style="dim")
 
 
 def bar(share: float, *, plain: bool) -> Text:
-    """A bar of blocks, in eighths of a character; of # where the terminal has only ASCII."""
+    """Draw a bar of blocks, in eighths of a character, or of # for a terminal with only ASCII."""
     if plain:
         return Text("#" * round(share * BAR_WIDTH), style="cyan")
     eighths = round(share * BAR_WIDTH * 8)
@@ -60,7 +58,7 @@ def bar(share: float, *, plain: bool) -> Text:
 
 
 def format_pair(finding: Finding, pairs: WordPairs, *, plain: bool) -> Text:
-    """The two words of a finding."""
+    """Format the two words of a finding."""
     pair = Text(escape_and_isolate(pairs.query_words[finding.query_word].label), style="bold")
     return pair.append(" -> " if plain else " → ").append(escape_and_isolate(pairs.key_words[finding.key_word].label))
 
@@ -107,8 +105,8 @@ def _print_findings(found: Sequence[Finding], pairs: WordPairs, console: Console
         )
     console.print(table)
     console.print(
-        'Ranked by share less what that head usually gives at that distance ("usual"), averaged over the two '
-        'strongest heads (the second, layer·head, under "also"). "first in": how many heads choose this word first. '
+        'Ranked by the share minus the head\'s usual share at that distance ("usual"), averaged over the two '
+        'strongest heads (the second, layer·head, under "also"). "first in": how many heads prefer this word. '
         "Attention shows where a head looks, not why the model decides.",
         style="dim",
     )

@@ -1,9 +1,9 @@
-"""Word pieces to words: a word is a run of letters, digits and marks, joined by inner hyphens and apostrophes.
+"""Grouping of tokens into words: runs of letters, digits and marks, joined by inner hyphens and apostrophes.
 
-Words come from the text by Unicode category, not from the tokenizer's spelling ("##ing"), so any tokenizer
-with character spans will do, and an unknown token is still its word. Each Chinese character is a word, as in
-BERT's own tokenizer, since the script writes no spaces. What is no word (punctuation, symbols) is kept, marked.
-Tokens that come with their words, as those of a translator do, keep them.
+Words are found in the text by Unicode category, not by the tokenizer's spelling ("##ing"), so any tokenizer
+with character spans works, and an unknown token still belongs to its word. Each Chinese character is a word, as in
+BERT's own tokenizer, since the script has no spaces. Punctuation and symbols are included, but marked as no words.
+Tokens that come with their words, such as those of a translator, keep them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _IDEOGRAPHS = ("CJK UNIFIED IDEOGRAPH", "CJK COMPATIBILITY IDEOGRAPH")
 @final
 @dataclass(frozen=True)
 class Word:
-    """A word of a text and the tokens that make it up; ``is_word`` is False for punctuation and symbols.
+    """A word of a text and the numbers of its tokens; ``is_word`` is False for punctuation and symbols.
 
-    ``is_known`` is False where a token is not in the vocabulary. ``occurrence`` counts, from 1, a word that stands in
-    the text again in the same spelling, capitals aside in the counting; it is 0 for a word that needs no number.
+    ``is_known`` is False if a token is not in the vocabulary. ``occurrence`` numbers, from 1, a word whose spelling
+    occurs more than once in the text; it counts occurrences whatever their case. It is 0 for a unique spelling.
     """
 
     text: str
@@ -41,12 +41,12 @@ class Word:
 
     @property
     def label(self) -> str:
-        """The word, with its number where there are several: "the (3)"."""
+        """The word, with its occurrence if there are several: "the (3)"."""
         return f"{self.text} ({self.occurrence})" if self.occurrence else self.text
 
 
 def words_of(tokens: Tokens) -> tuple[Word, ...]:
-    """The words of the tokens in order, special tokens left out; every other token belongs to exactly one."""
+    """Group tokens into words, in order, without special tokens; every other token belongs to exactly one word."""
     if tokens.words is not None:
         return _number_occurrences([Word(text, pieces, any(map(_is_letter, text))) for text, pieces in tokens.words])
     owner = _char_to_word(tokens.text)
@@ -65,7 +65,7 @@ def words_of(tokens: Tokens) -> tuple[Word, ...]:
 def aggregate_by_word(
     weights: Float64[np.ndarray, "heads queries keys"], query_words: Sequence[Word], key_words: Sequence[Word]
 ) -> Float64[np.ndarray, "heads query_words key_words"]:
-    """Weights of words from those of their tokens: the mean over the tokens that look, the sum over those looked at."""
+    """Aggregate token weights to word weights: the mean over query tokens, the sum over key tokens."""
     rows, columns = _pieces(query_words), _pieces(key_words)
     total = np.add.reduceat(weights[:, :, columns], _starts(key_words), axis=2)
     mean = np.add.reduceat(total[:, rows], _starts(query_words), axis=1)
@@ -78,12 +78,12 @@ def _pieces(words: Sequence[Word]) -> list[int]:
 
 
 def _starts(words: Sequence[Word]) -> list[int]:
-    """Where each word begins in the list of all words' pieces."""
+    """Index of each word's first piece in the list of all words' pieces."""
     return [0, *accumulate(len(word.pieces) for word in words[:-1])]
 
 
 def unknown_words_note(words: Sequence[Word]) -> str:
-    """How many of the words the model's vocabulary does not hold, as a sentence; empty where it holds all."""
+    """Sentence with the number of words outside the model's vocabulary; empty if there are none."""
     proper = [word for word in words if word.is_word]
     unknown = sum(not word.is_known for word in proper)
     if not unknown:
@@ -92,7 +92,7 @@ def unknown_words_note(words: Sequence[Word]) -> str:
 
 
 def is_mostly_unknown(words: Sequence[Word]) -> bool:
-    """Whether the model's vocabulary lacks more than half of the words: what is left says little of the text."""
+    """Whether more than half of the words are outside the vocabulary: the rest then says little about the text."""
     proper = [word for word in words if word.is_word]
     return 2 * sum(not word.is_known for word in proper) > len(proper)
 
@@ -135,7 +135,7 @@ def _char_to_word(text: str) -> list[int | None]:
 
 
 def _is_letter(character: str) -> bool:
-    # L, N, M: letters, digits, and the marks that Arabic, Hebrew and Indic scripts put on letters.
+    # L, N, M: letters, digits, and the combining marks of Arabic, Hebrew and Indic scripts.
     return unicodedata.category(character)[0] in "LNM" or character == "_"
 
 

@@ -86,7 +86,7 @@ def test_a_long_text_is_cut_only_when_asked(run: Run, tmp_path: Path) -> None:
     assert "--truncate" in message
     result = run(long, "--truncate", "-o", "cut.html")
     assert result.exit_code == 0, result.exception
-    assert "left out the last 90" in result.output
+    assert "not the last 90" in result.output
     assert '"dropped":90' in (tmp_path / "cut.html").read_text("utf-8")
 
 

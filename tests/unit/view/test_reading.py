@@ -42,7 +42,7 @@ def test_what_does_not_fit_is_refused() -> None:
         Tokens("a b", ("a", "b"), ((0, 1),), (False, False))
     two = Tokens("a b", ("a", "b"), ((0, 1), (2, 3)), (False, False))
     layer = LayerReading("one", normal(2, 3, 5), normal(2, 3, 5), normal(2, 3, 7), 1.0)
-    with pytest.raises(ShapeError, match="one does not fit its tokens"):
+    with pytest.raises(ShapeError, match="one does not match its tokens"):
         Reading(two, (layer,), normal(2, 2, 11))
     with pytest.raises(ShapeError, match="hidden states"):
         Reading(two, (), normal(2, 3, 11))

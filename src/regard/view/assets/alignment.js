@@ -1,8 +1,8 @@
-// An alignment, word by word: what was written, and the source words that were looked at for it. Choosing one goes there.
+// The alignment, word by word: each target word with its source words. Clicking one selects it.
 
 const MIN_LINK_SHARE = 0.05;
 const MAX_LINKS = 3;
-const MANY_CARDS = 60; // cards from which they stand in a box that scrolls
+const MANY_CARDS = 60; // number of cards above which their box scrolls
 
 function showAlignment() {
   const text = shownText();

@@ -1,10 +1,10 @@
-// weights = softmax(scale * score + bias) * bell: computed here, one head at a time, from what the page carries.
-// score = query . key, query . (key + relative) or vector . tanh(query + key); bias and bell where the layer has them.
-// A layer without scores has its weights alone, which the page carries as they are. A head of null is the mean.
+// weights = softmax(scale * score + bias) * bell: computed here, one head at a time, from the data of the page.
+// score = query . key, query . (key + relative) or vector . tanh(query + key); bias and bell if the layer has them.
+// For a layer without scores, the page stores the weights themselves. A head of null is the mean of all heads.
 
 const decodedHeads = new Map();
 const computedWeights = new Map();
-const CACHE_SIZE = 24; // how many heads stay in memory; each is cheap to compute again
+const CACHE_SIZE = 24; // number of heads in memory; each is cheap to compute again
 
 function memoize(kept, name, compute) {
   if (!kept.has(name)) {
@@ -14,7 +14,7 @@ function memoize(kept, name, compute) {
   return kept.get(name);
 }
 
-// The tokens looked at: the text's own, or those of the other text.
+// The key tokens: the text's own, or those of the other text.
 function keysOf(text) {
   return text.key_tokens ?? text.tokens;
 }
@@ -28,24 +28,24 @@ function headsIn(text, layer) {
   return (weights ?? query).length;
 }
 
-// Whether a layer has nothing but its weights.
+// Whether a layer has only its weights.
 function isAlone(text, layer) {
   return Boolean(text.layers[layer].weights);
 }
 
-// Whether its weights may be below 0.
+// Whether the weights of a layer may be below 0.
 function isSigned(text, layer) {
   return text.layers[layer].weights_are === "signed";
 }
 
-// The weight of the strongest shade: 1 for shares of a whole, else the one in the text that is furthest from 0.
+// The weight with the strongest shade: 1 for a distribution, else the largest absolute weight in the text.
 function fullWeight(text, layer) {
   const hasAnySum = ({ weights_are: are }) => are === "signed" || are === "non-negative";
   if (!hasAnySum(text.layers[layer])) return 1;
   return Math.max(...text.layers.filter(hasAnySum).map((one) => one.largest)) || 1;
 }
 
-// Vectors of so many numbers, one after the other, in the encoding of the page.
+// Decodes vectors of ``width`` numbers, in the encoding of the page.
 function unpack(packed, width) {
   return data.letters ? fromFixed(packed, width, data.letters, data.alphabet) : fromFloat32(packed);
 }
@@ -85,12 +85,12 @@ function vectorOf(numbers, width, row) {
   return numbers.subarray(row * width, (row + 1) * width);
 }
 
-// The row of the vectors by distance, the last query standing on the last key.
+// The row of the relative vectors by distance; the last query is aligned with the last key.
 function relativeRowOf({ relative: { most }, queries, keys }, query, key) {
   return Math.max(0, Math.min(2 * most, key - query + queries - keys + most));
 }
 
-// A "key" or a "value" as a query finds it: with the vector of the distance between the two, where the layer has such.
+// The "key" or "value" vector for a query, plus the relative vector of their distance if the layer has any.
 function keyOrValueFor(seen, part, width, query, key) {
   const [own, added] = [vectorOf(seen[part], width, key), seen.relative?.[part]];
   if (!added) return own;
@@ -98,8 +98,8 @@ function keyOrValueFor(seen, part, width, query, key) {
   return own.map((value, c) => value + added[at + c]);
 }
 
-// query . key of one pair, and vector . tanh(query + key) by tanh(x) = 1 - 2 / (1 + e^2x), whose e^2x is a product of
-// what the query and the key make of it alone: one division a number instead of a tanh.
+// Scores of one pair: query . key, or vector . tanh(query + key) with tanh(x) = 1 - 2 / (1 + e^2x), where e^2x is the
+// product of a factor of the query and one of the key: one division per number instead of a tanh.
 function scorerOf(seen) {
   const { query, key, vector, width, relative } = seen;
   if (!vector) {
@@ -119,7 +119,7 @@ function scorerOf(seen) {
   };
 }
 
-// By the distance from query to key, the last query standing on the last key.
+// The bias by the distance from query to key; the last query is aligned with the last key.
 function biasOf({ bias, queries }, query, key) {
   return bias ? bias[key - query + queries - 1] : 0;
 }
@@ -128,8 +128,8 @@ function bellOf({ centre, deviation }, query, key) {
   return centre ? Math.exp(-((key - centre[query]) ** 2) / (2 * deviation ** 2)) : 1;
 }
 
-// One query's way through the head: scores, scaled scores, powers and their total, shares, heights of the bell curve,
-// weights. Masked keys weigh 0.
+// The steps of one query in a head: scores, scaled scores, exponentials and their sum, shares, heights of the bell
+// curve, weights. Masked keys get 0.
 function stepsOf(text, layerNumber, head, query) {
   const seen = headOf(text, layerNumber, head);
   seen.score ??= scorerOf(seen);
@@ -154,7 +154,7 @@ function stepsOf(text, layerNumber, head, query) {
   return { scores, scaled, powers, total, shares, heights, weights };
 }
 
-// All weights of a head, or the mean of all heads, queries x keys, row by row.
+// The weights of a head, or their mean over all heads, queries x keys, row by row.
 function weightsOf(text, layerNumber, head) {
   return memoize(computedWeights, `${text.number} ${layerNumber} ${head}`, () => {
     const [queries, keys] = [text.tokens.length, keysOf(text).length];
@@ -182,7 +182,7 @@ function contextOf(seen, query, weights) {
   return context;
 }
 
-// The places of the entries that are furthest from 0, the furthest first.
+// The indices of the entries with the largest absolute value, the largest first.
 function largest(numbers, count) {
   return Array.from(numbers.keys()).sort((a, b) => Math.abs(numbers[b]) - Math.abs(numbers[a])).slice(0, count);
 }

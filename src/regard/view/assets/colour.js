@@ -1,5 +1,5 @@
-// Shades for shares: one hue, lightness in even steps of OKLab, more share = further from the paper.
-// Shades for signed weights and numbers: blue below 0, orange above, readable without telling red from green.
+// Shades for shares: one hue, lightness in even steps of OKLab; larger shares contrast more with the background.
+// Shades for signed weights and numbers: blue below 0, orange above, readable with red-green colour blindness.
 
 function isDark() {
   return document.documentElement.dataset.theme === "dark";
@@ -43,12 +43,12 @@ function ramp(name) {
   return RAMPS[`${theme} ${name}`];
 }
 
-// Shade follows the square root of the share, so that 1 % can still be told from 0; the legend shows this scale.
+// The shade is proportional to the square root of the share, so that 1 % differs visibly from 0, as in the legend.
 function shade(share, name = "share") {
   return ramp(name)[Math.round(255 * Math.sqrt(Math.min(1, Math.max(0, share))))];
 }
 
-// What a weight of this layer is painted with.
+// The function from a weight of this layer to its colour.
 function shadesOf(text, layer) {
   const full = fullWeight(text, layer);
   if (!isSigned(text, layer)) return (weight) => shade(weight / full);
@@ -59,7 +59,7 @@ function paint([red, green, blue]) {
   return `rgb(${red} ${green} ${blue})`;
 }
 
-// Black or white, whichever has more contrast: at least 4.5 : 1 on any colour.
+// Black or white text, whichever has more contrast: at least 4.5 : 1 on any colour.
 function inkOn(colour) {
   const [red, green, blue] = colour.map((part) => (part / 255 <= 0.04045 ? part / 255 / 12.92 : ((part / 255 + 0.055) / 1.055) ** 2.4));
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#000" : "#fff";

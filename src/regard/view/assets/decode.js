@@ -1,4 +1,4 @@
-// Text back to numbers: the other half of pack.py, which gives the two encodings.
+// Decoding of numbers from text: the inverse of pack.py, which describes the two encodings.
 
 function bytesOf(base64) {
   return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
@@ -8,7 +8,7 @@ function fromFloat32(packed) {
   return new Float32Array(bytesOf(packed).buffer);
 }
 
-// Each vector: its scale u, then its numbers, some letters each; number = (integer - h) / h * 2^(u/64 - 64).
+// Each vector: its scale u, then its numbers, ``letters`` characters each; number = (integer - h) / h * 2^(u/64 - 64).
 function fromFixed(packed, width, letters, alphabet) {
   const place = new Uint8Array(128);
   for (let at = 0; at < alphabet.length; at += 1) place[alphabet.charCodeAt(at)] = at;
@@ -30,7 +30,7 @@ function fromFixed(packed, width, letters, alphabet) {
   return numbers;
 }
 
-// A mask's bits to a function: may this query attend to this key?
+// Decodes the bits of a mask to a function that says whether a query may attend to a key.
 function fromBits(packed, keys) {
   const bytes = bytesOf(packed);
   return (query, key) => {

@@ -1,4 +1,4 @@
-// Elements and words for them. Text is only ever set as text: nothing here or elsewhere parses HTML.
+// Creating elements and formatting their text. Text is only inserted as text: nothing here or elsewhere parses HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -27,7 +27,7 @@ function word(text) {
   return make("bdi", { class: "word" }, text);
 }
 
-// For places that take plain text only: a word in either direction keeps its place among others.
+// Bidirectional isolation for plain text, so that a word in either direction keeps its place among others.
 function isolate(text) {
   return `\u2068${text}\u2069`;
 }
@@ -45,7 +45,7 @@ function number(value, digits = 2) {
   return Number(text) === 0 ? text.replace("-", "") : text.replace("-", "−");
 }
 
-// Sizes a canvas in CSS pixels for this screen and gives its context, in CSS pixels.
+// Sizes a canvas in CSS pixels for this screen and returns its context, in CSS pixels.
 function resizeCanvas(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1;
   canvas.width = Math.round(width * ratio);
@@ -60,7 +60,7 @@ function colourOf(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// Scrolls a box, and nothing around it, so that a stretch of its content is seen.
+// Scrolls a box, and nothing around it, to make a part of its content visible.
 function keepInSight(box, top, height) {
   if (top < box.scrollTop || top + height > box.scrollTop + box.clientHeight) box.scrollTop = top - box.clientHeight / 2;
 }

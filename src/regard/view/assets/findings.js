@@ -1,4 +1,4 @@
-// The findings as sentences; choosing one goes there.
+// The findings as sentences; clicking one selects its head and token.
 
 function lookText({ layer, head, weight }) {
   return `${percent(weight)} in layer ${layer} head ${head}`;
@@ -8,9 +8,9 @@ function findingText(finding) {
   const [first, second] = finding.looks;
   const lines = [`layer ${first.layer} head ${first.head}; usual at that distance: ${percent(first.usual)}`];
   if (second) lines.push(`also ${lookText(second)}`);
-  lines.push(`the word it looks at most in ${finding.first_choice} of ${finding.heads} heads`);
-  const [asking, given] = finding.pieces;
-  if (asking > 1 || given > 1) lines.push(`tokens: mean of ${asking} looking, sum of ${given} looked at`);
+  lines.push(`its largest share in ${finding.first_choice} of ${finding.heads} heads`);
+  const [asks, gets] = finding.pieces;
+  if (asks > 1 || gets > 1) lines.push(`tokens: mean of ${asks} looking, sum of ${gets} looked at`);
   finding.elsewhere.forEach(({ text, weight }) => lines.push(`the same head in text ${text + 1}: ${percent(weight)}`));
   return lines;
 }
@@ -33,7 +33,7 @@ function showFindings() {
       ),
     );
   });
-  const why = text.advice ? "This model does not know most words of this text, so nothing is said of the rest." : "No pair of words stands out in this text. Longer sentences show more.";
+  const why = text.advice ? "This model does not know most words of this text, so nothing is listed." : "No pair of words stands out in this text. Longer sentences show more.";
   if (!items.length) items.push(make("li", {}, why));
   const list = byId("findings");
   const focused = [...list.querySelectorAll("button")].indexOf(document.activeElement);

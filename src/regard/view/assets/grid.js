@@ -1,6 +1,6 @@
-// All heads as thumbnails. They are computed a few at a time between frames, so that the page stays responsive;
-// of long texts a thumbnail shows the weight of each patch that is furthest from 0, so that a single strong look is not
-// lost.
+// All heads as thumbnails. They are computed a few at a time between frames, so that the page stays responsive.
+// For long texts a thumbnail shows the largest absolute weight of each patch, so that a single large weight stays
+// visible.
 
 const THUMBNAIL = 48;
 let thumbnails = [];
@@ -39,7 +39,7 @@ function keysMirrored(text) {
   return text.key_direction === "rtl";
 }
 
-// The heads of a layer, and their mean where there are several.
+// The heads of a layer, and their mean if there are several.
 function columnsIn(text, layer) {
   const heads = Array.from({ length: headsIn(text, layer) }, (_, head) => head);
   return heads.length > 1 ? [...heads, null] : heads;
@@ -80,7 +80,7 @@ function buildGrid() {
   paintGrid();
 }
 
-// Works for at most 12 ms at a time; a newer round (another text, another theme) ends the older one.
+// Paints for at most 12 ms at a time; a newer round (another text, another theme) ends the older one.
 function paintGrid() {
   round += 1;
   const [mine, text, waiting] = [round, shownText(), [...thumbnails]];

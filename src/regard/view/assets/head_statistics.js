@@ -1,9 +1,9 @@
-// Every head in numbers, sortable; the first six of the sorted column are ringed in the grid.
+// The statistics of all heads, sortable; the first six heads of the sorted column are ringed in the grid.
 
 const NUM_RINGED = 6;
 let order = { column: 0, falling: false };
 
-// The page carries a table; each row becomes an object by the names of its columns.
+// The page stores a table; each row becomes an object with the names of the columns.
 function headsOf({ columns, rows }) {
   return rows.map((row) => Object.fromEntries(columns.map((name, at) => [name, row[at]])));
 }

@@ -1,6 +1,6 @@
-// One head large: a row for each token or word that looks, a column for each one looked at.
+// Heat map of one head: a row for each query token or word, a column for each key token or word.
 
-let map = null; // where the cells lie, in CSS pixels
+let map = null; // layout of the cells, in CSS pixels
 
 function shorten(context, text, room) {
   if (context.measureText(text).width <= room) return text;
@@ -48,7 +48,7 @@ function shareAt(row, column) {
   return sharesOf(shownText(), state.layer, state.head)[row * keyPartsOf(shownText()).length + column];
 }
 
-// Cells are painted one pixel each, then enlarged without blur.
+// Paints each cell as one pixel, then enlarges without blur.
 function paintCells(context, text) {
   const { left, top, cell, rows, columns } = map;
   const small = document.createElement("canvas");
@@ -61,7 +61,7 @@ function paintCells(context, text) {
   context.strokeRect(left - 0.5, top - 0.5, columns * cell + 1, rows * cell + 1);
 }
 
-// Labels where there is room; the chosen row and column always have theirs.
+// Labels as many rows and columns as fit, and always the chosen ones.
 function labelMap(context, text) {
   const { left, top, cell } = map;
   const every = Math.max(1, Math.ceil(13 / cell));

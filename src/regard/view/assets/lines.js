@@ -1,5 +1,5 @@
-// Lines from what looks to what is looked at: thicker and stronger for a larger share, or a weight further from 0.
-// What looks stands where reading starts: on the left, or on the right for text written from right to left.
+// Lines from queries to keys: thicker and stronger for a larger share, or a weight further from 0.
+// The queries are on the side where reading starts: the left, or the right for text written from right to left.
 
 const LINE_ROW = 22;
 const MIN_LINE_SHARE = 0.02;
@@ -42,7 +42,7 @@ function drawLinesOf(context, width, query, row, strength, colour) {
   });
 }
 
-// Signed weights have the colour of their sign; of others the chosen row has its own where all are drawn.
+// Signed weights have the colour of their sign; otherwise the chosen row has another colour if all rows are drawn.
 function lineColour(isChosen) {
   const [link, accent] = [colourOf("--link"), colourOf("--accent")];
   if (isSigned(shownText(), state.layer)) return (weight) => (weight < 0 ? link : accent);
@@ -53,7 +53,7 @@ function howLinesAreDrawn(all) {
   const [signed, full] = [isSigned(shownText(), state.layer), fullWeight(shownText(), state.layer)];
   const [name, how, chosen] = signed
     ? ["Weights", "a weight: thicker is further from 0, blue is below it and orange above", "stronger"]
-    : ["Shares", "a look: thicker is a larger share", "in another colour"];
+    : ["Shares", "a share: thicker is larger", "in another colour"];
   return `Each line is ${how}. ${name} under ${100 * MIN_LINE_SHARE} % ${full === 1 ? "" : "of the largest "}are not drawn. ` +
     `Shown: ${all ? `every row, the chosen one ${chosen},` : "the chosen row"} in layer ${state.layer}, ${headName()}.`;
 }

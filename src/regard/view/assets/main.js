@@ -1,6 +1,6 @@
-// Puts the page together: tabs, place, theme, and the first view.
+// Sets up the page: tabs, selectors, theme, and the first view.
 
-const MANY_TEXTS = 12; // tabs from which they stand in a box that scrolls, so that the text stays in sight
+const MANY_TEXTS = 12; // number of tabs above which their box scrolls, so that the text stays visible
 
 function buildTabs() {
   const tabs = byId("texts");
@@ -26,7 +26,7 @@ function buildTabs() {
   });
 }
 
-// A few names of which one is chosen. Hidden where there is no choice.
+// A switch between a few names, hidden if there is only one.
 function showSwitch(place, names, chosen, choose) {
   place.hidden = names.length < 2;
   const focused = place.contains(document.activeElement);
@@ -74,15 +74,15 @@ function showAbout() {
   const size = `${plural(text.layers.length, "layer")}, ${plural(heads, "head")}`;
   const [model, own, other] = [data.model || "the model", plural(text.tokens.length, "token"), plural(keysOf(text).length, "token")];
   byId("about").textContent = isAcross(text) ? `How ${model} gets from ${other} to ${own}: ${size}.` : `How ${model} reads ${own}: ${size}.`;
-  byId("asking-name").textContent = data.texts[state.text].forced ? "Target, as it was given" : "Target, the model’s translation";
+  byId("asking-name").textContent = data.texts[state.text].forced ? "Target, as given" : "Target, the model’s translation";
   byId("cut").hidden = text.dropped === 0;
-  byId("cut").textContent = `Cut: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were left out, as asked.`;
+  byId("cut").textContent = `Truncated: the text is longer than the model's limit. Its last ${plural(text.dropped, "token")} were left out.`;
   byId("vocabulary").hidden = !text.vocabulary;
-  byId("vocabulary").textContent = `${text.vocabulary} Such words are read as one unknown token, and left out of what stands out. ${text.advice ?? ""}`;
+  byId("vocabulary").textContent = `${text.vocabulary} Such words are read as one unknown token, and left out of the findings. ${text.advice ?? ""}`;
   byId("foot").textContent = `${precision()} Layers and heads are counted from 0.`;
 }
 
-// What the numbers on this page are, and where weights come from.
+// Describes the precision of the stored numbers, and how the weights were computed.
 function precision() {
   const layers = data.texts.flatMap(({ attentions }) => attentions.flatMap((one) => one.layers));
   const [stepwise, alone] = [layers.some(({ query }) => query), layers.some(({ weights }) => weights)];

@@ -1,6 +1,6 @@
-// Where the reader is: text, kind of attention, words or tokens, layer, head, the token that looks (query) and the one
-// looked at (key). It lives in the address after the #, so a view can be linked.
-// A head of null means the mean of all heads, a key of null the strongest one.
+// The current view: text, kind of attention, words or tokens, layer, head, query token and key token.
+// It is stored in the address after the #, so a view can be linked.
+// A head of null means the mean of all heads, a key of null the one with the largest weight.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
@@ -9,10 +9,10 @@ data.texts.forEach((text, number) => text.attentions.forEach((one, kind) => {
 
 const state = { text: 0, kind: 0, words: false, layer: 0, head: 0, query: 0, key: null };
 const views = [];
-// Whether the reader has chosen a layer or a head: from then on another text is shown by the same one.
+// Whether the user has chosen a layer or a head: from then on other texts open with the same one.
 let chosen = false;
 
-// The text on show, as one kind of attention reads it.
+// The data of the displayed text and kind of attention.
 function shownText() {
   return data.texts[state.text].attentions[state.kind];
 }
@@ -27,7 +27,7 @@ function headName(head = state.head) {
   return head === null ? "all heads averaged" : `head ${head}`;
 }
 
-// A view is shown again when one of the named parts of the state changes.
+// Registers a function that redraws a view when one of the named parts of the state changes.
 function watch(parts, show) {
   views.push({ parts, show });
 }
@@ -36,7 +36,7 @@ function bounded(value, size) {
   return Number.isInteger(value) ? Math.min(Math.max(value, 0), size - 1) : 0;
 }
 
-// Another text opens at what stands out; an alignment at the layer and level that alignments are read from.
+// The first view of a text: its strongest finding; of an alignment: the layer and level that give the alignments.
 function openingPlace(text, kind) {
   const { aligning = 0, attentions } = data.texts[text];
   const one = attentions[kind];
@@ -47,14 +47,14 @@ function openingPlace(text, kind) {
   return { text, kind, words: false, ...place };
 }
 
-// What is kept in another text: layer, head and level, and the token, where the text has it too.
+// The parts of the state that another text takes over: layer, head and level, and the token if it occurs there.
 function carryOver(text, kind) {
   const { surface } = shownText().tokens[state.query];
   const query = data.texts[text].attentions[kind].tokens.findIndex((token) => token.surface === surface);
   return { layer: state.layer, head: state.head, words: state.words, ...(query < 0 ? {} : { query }) };
 }
 
-// Moves to another place, within what there is, without showing it.
+// Changes the state, within valid bounds, without redrawing.
 function move(change) {
   const text = bounded(change.text ?? state.text, data.texts.length);
   const kind = bounded(change.kind ?? state.kind, data.texts[text].attentions.length);
@@ -91,17 +91,17 @@ function address() {
 }
 
 function readAddress() {
-  const given = new URLSearchParams(location.hash.slice(1));
+  const query = new URLSearchParams(location.hash.slice(1));
   const names = { text: "text", layer: "layer", head: "head", token: "query", key: "key" };
   const change = {};
   for (const [name, field] of Object.entries(names)) {
-    const value = given.get(name);
+    const value = query.get(name);
     if (value !== null && /^\d{1,6}$/.test(value)) change[field] = Number(value);
   }
-  if (given.get("head") === "mean") change.head = null;
-  if (["words", "tokens"].includes(given.get("level"))) change.words = given.get("level") === "words";
+  if (query.get("head") === "mean") change.head = null;
+  if (["words", "tokens"].includes(query.get("level"))) change.words = query.get("level") === "words";
   const { attentions } = data.texts[bounded(change.text ?? state.text, data.texts.length)];
-  const kind = attentions.findIndex((one) => one.kind === given.get("kind"));
+  const kind = attentions.findIndex((one) => one.kind === query.get("kind"));
   return kind < 0 ? change : { ...change, kind };
 }
 

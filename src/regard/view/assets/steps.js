@@ -3,7 +3,7 @@
 const MAX_NUMBERS = 64;
 
 function vector(name, numbers) {
-  const largestNumber = numbers.reduce((found, value) => Math.max(found, Math.abs(value)), 0);
+  const largestNumber = numbers.reduce((most, value) => Math.max(most, Math.abs(value)), 0);
   if (numbers.length > MAX_NUMBERS) name.push(`, the first ${MAX_NUMBERS} of ${numbers.length} numbers`);
   const cells = Array.from(numbers.subarray(0, MAX_NUMBERS), (value, at) => {
     const cell = make("span", { title: `${at}: ${value}` }, number(value));
@@ -55,22 +55,22 @@ function headSteps(text, key) {
   const [q, k] = [vectorOf(seen.query, seen.width, query), keyOrValueFor(seen, "key", seen.width, query, key)];
   return [
     step(
-      isAcross(text) ? "Query: what the step asks for" : "Query: what the token asks for", `q: ${seen.width} numbers`,
+      isAcross(text) ? "Query: what the step looks for" : "Query: what the token looks for", `q: ${seen.width} numbers`,
       make("p", {}, ...(isAcross(text)
-        ? ["In the step that wrote ", word(asks), `, layer ${layer}, head ${head} makes of what was written before a vector that says what it is looking for.`]
-        : [`Layer ${layer}, head ${head} makes of `, word(asks), " a vector that says what it is looking for."])),
+        ? ["In the step that wrote ", word(asks), `, layer ${layer}, head ${head} computes from the earlier target tokens a vector of what it looks for.`]
+        : [`Layer ${layer}, head ${head} computes from `, word(asks), " a vector of what it looks for."])),
       ...vector(["q of ", word(asks)], q),
     ),
     step(
       "Key: what each token offers", `K: ${n} tokens × ${seen.width}`,
-      make("p", {}, "Every token gets a key, a vector that says what it has to offer. Here the key of ", word(gets), withDistance(seen.relative?.key)),
+      make("p", {}, "Every token has a key, a vector of what it offers. Here the key of ", word(gets), withDistance(seen.relative?.key)),
       ...vector(["k of ", word(gets)], k),
     ),
     seen.vector ? hiddenStep(seen, walked, q, k, key, n) : dotStep(walked, q, k, key, n),
     ...scalingStep(seen, walked, query, key, n),
     step(
       "Softmax: shares of attention", `${n} weights, together 1`,
-      make("p", {}, "Exponentials make every score positive; dividing by their sum makes them shares. The largest score is taken off first, which changes nothing but keeps the numbers small."),
+      make("p", {}, "Exponentials make every score positive; dividing by their sum makes them shares. The largest score is subtracted first, which keeps the numbers small and does not change the shares."),
       softmaxFormula(seen, walked, query, key),
       softmaxTable(text, walked, query, key, seen),
     ),
@@ -79,7 +79,7 @@ function headSteps(text, key) {
   ];
 }
 
-// Behind the name of a key or value.
+// The end of a sentence about a key or value.
 function withDistance(vectors) {
   return vectors ? ", plus a trained vector for its distance." : ".";
 }
@@ -97,7 +97,7 @@ function hiddenStep({ vector: v }, walked, q, k, key, n) {
   const hidden = Float64Array.from(q, (value, c) => Math.tanh(value + k[c]));
   return step(
     "Score: how well they match", `v · tanh(q + K): ${n} scores`,
-    make("p", {}, "A small network: add the two vectors, bend each sum by tanh, and weigh the results with the trained vector v."),
+    make("p", {}, "A small network: add the two vectors, apply tanh to each sum, and multiply by the trained vector v."),
     ...vector(["tanh(q + k)"], hidden),
     ...vector(["v"], v),
     formula("v · tanh(q + k) = ", upright(`${factor(v[0])} × ${factor(hidden[0])} + ${factor(v[1] ?? 0)} × ${factor(hidden[1] ?? 0)} + … = `), result(number(walked.scores[key], 4))),
@@ -108,11 +108,11 @@ function isScaled({ scale, bias }) {
   return scale !== 1 || Boolean(bias);
 }
 
-// Scores that are neither scaled nor biased have no such step.
+// The scaling step; none for scores that are neither scaled nor biased.
 function scalingStep(seen, walked, query, key, n) {
   if (!isScaled(seen)) return [];
   const bias = biasOf(seen, query, key);
-  const parts = [`Sums of ${seen.width} products grow with their number; scaling takes that growth away.`];
+  const parts = [`Sums of ${seen.width} products grow with their number; scaling compensates for that.`];
   if (seen.bias) parts.push(" This head also adds a number that depends on the distance of the two tokens.");
   return [
     step(
@@ -132,8 +132,8 @@ function bellStep(seen, walked, query, key) {
   const height = walked.heights[key];
   return [
     step(
-      "Bell curve: near the place that is predicted", `centre ${seen.centre[query].toFixed(2)}, deviation ${seen.deviation}`,
-      make("p", {}, `The model predicts where in the source to look, here at token ${seen.centre[query].toFixed(2)}. Shares count the less the further away they are, and nothing outside the window; so they sum to less than 1.`),
+      "Bell curve: near the predicted place", `centre ${seen.centre[query].toFixed(2)}, deviation ${seen.deviation}`,
+      make("p", {}, `The model predicts where in the source to look, here at token ${seen.centre[query].toFixed(2)}. Shares shrink with the distance from there, and are 0 outside the window; so they sum to less than 1.`),
       formula("w = share × e", make("sup", {}, "−(place − centre)² / 2 deviation²"), " = ", upright(`${walked.shares[key].toFixed(4)} × ${height.toFixed(4)} = `), result(walked.weights[key].toFixed(4))),
     ),
   ];
@@ -142,11 +142,11 @@ function bellStep(seen, walked, query, key) {
 function sumStep(text, seen, walked, query, key, asks, gets) {
   const context = contextOf(seen, query, walked.weights);
   const after = isAcross(text)
-    ? ["With this vector the step goes on to write ", word(asks), "."]
-    : ["The layer joins this vector with those of its other heads and adds the mixture to what it knows of ", word(asks), "."];
+    ? ["The step uses this vector to write ", word(asks), "."]
+    : ["The layer combines this vector with those of its other heads and adds the result to the vector of ", word(asks), "."];
   return step(
-    isAcross(text) ? "Weighted sum: what the step takes home" : "Weighted sum: what the token takes home", `c: ${seen.valueWidth} numbers`,
-    make("p", {}, "Every token also has a value, what it passes on", withDistance(seen.relative?.value), " The result is the mean of all values, weighted by the shares."),
+    isAcross(text) ? "Weighted sum: what the step receives" : "Weighted sum: what the token receives", `c: ${seen.valueWidth} numbers`,
+    make("p", {}, "Every token also has a value, which it passes on", withDistance(seen.relative?.value), " The result is the sum of all values, weighted by the shares."),
     ...vector(["v of ", word(gets), `, which counts with weight ${walked.weights[key].toFixed(4)}`], keyOrValueFor(seen, "value", seen.valueWidth, query, key)),
     formula("c = Σ ", ...subscript("w", "j"), " ", ...subscript("v", "j"), upright(` over ${keysOf(text).length} tokens`)),
     ...vector(["context c of ", word(asks)], context),
@@ -154,7 +154,7 @@ function sumStep(text, seen, walked, query, key, asks, gets) {
   );
 }
 
-// The mean of all heads has no vectors of its own: what each head gave, and their mean.
+// The mean of all heads has no vectors of its own: shows the weight of each head, and their mean.
 function meanSteps(text, key) {
   const { layer, query } = state;
   const at = query * keysOf(text).length + key;
@@ -168,7 +168,7 @@ function meanSteps(text, key) {
   return [
     step(
       "Mean of all heads", `${shares.length} heads`,
-      make("p", {}, "Each head weighs for itself; what is shown is the mean of their shares. What ", word(text.tokens[query].surface), " gives ", word(keysOf(text)[key].surface), isAlone(text, layer) ? " in each:" : " in each, and how it comes about: choose a head."),
+      make("p", {}, "Each head has its own weights; shown is their mean. The weight of ", word(text.tokens[query].surface), " on ", word(keysOf(text)[key].surface), isAlone(text, layer) ? " in each:" : " in each; choose a head to see its steps."),
       weightTable(["head", "weight w", ""], rows, foot),
       formula("w = 1/", String(shares.length), " Σ ", ...subscript("w", "head"), " = ", result(number(mean, 4))),
     ),
@@ -180,10 +180,10 @@ function scaleText({ scale, width }) {
   return `${scale.toFixed(5)}${usual ? ` (1/√${width})` : ""}`;
 }
 
-// Under a bell curve shares come before weights.
+// With a bell curve, the softmax gives shares, and weights come later.
 function softmaxFormula(seen, walked, query, key) {
   const name = seen.centre ? "share" : "w";
-  if (!seen.allowed(query, key)) return formula(`${name} = `, result("0"), upright(seen.centre ? ": outside the window" : ": the mask does not allow this look"));
+  if (!seen.allowed(query, key)) return formula(`${name} = `, result("0"), upright(seen.centre ? ": outside the window" : ": masked"));
   return formula(
     `${name} = e`, make("sup", {}, "s − max"), " / Σ e", make("sup", {}, "s − max"), " = ",
     upright(`${walked.powers[key].toFixed(4)} / ${walked.total.toFixed(4)} = `), result(walked.shares[key].toFixed(4)),

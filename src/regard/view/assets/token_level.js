@@ -1,5 +1,5 @@
-// What a row and a column stand for: a token, or a word with all its tokens. Words of one token have no number.
-// Shares of words: the mean over the tokens of the word that looks, the sum over the tokens of the word looked at.
+// Rows and columns: single tokens, or words with all their tokens. Words of one token have no number.
+// Shares of words: the mean over the tokens of the query word, the sum over the tokens of the key word.
 
 function partsOf(tokens, words, whole) {
   const parts = [];
@@ -21,12 +21,12 @@ function partsByLevel(text) {
   return text.parts[level];
 }
 
-// The rows: what looks.
+// The rows: query tokens or words.
 function queryPartsOf(text) {
   return partsByLevel(text).asks;
 }
 
-// The columns: what is looked at.
+// The columns: key tokens or words.
 function keyPartsOf(text) {
   return partsByLevel(text).gets;
 }
@@ -54,7 +54,7 @@ function sharesOf(text, layer, head) {
   });
 }
 
-// What is on show: its row, the shares of that row, and the column that is chosen, or else the strongest.
+// The current row, the shares of that row, and the chosen column, or else the one with the largest share.
 function shownRow() {
   return partWith(queryPartsOf(shownText()), state.query);
 }

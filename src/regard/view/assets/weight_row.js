@@ -1,6 +1,6 @@
-// One row of weights over what is looked at: each token or word tinted by its share, with the share below it.
+// One row of weights over the key tokens or words, each tinted by its share, with the share below it.
 
-const LONG_TEXT = 90; // tokens from which the text is set smaller, in a box that scrolls
+const LONG_TEXT = 90; // number of tokens above which the text is smaller, in a box that scrolls
 let chips = [];
 let askingChips = [];
 
@@ -26,7 +26,7 @@ function lineOf(place, tokens, direction, name, nodes) {
   return line;
 }
 
-// Arrow keys move in the direction they point to, also in text written from right to left.
+// Arrow keys move in the direction they point, also in text written from right to left.
 function moveByKey(event, direction, size, at, choose) {
   const forward = direction === "rtl" ? "ArrowLeft" : "ArrowRight";
   const backward = direction === "rtl" ? "ArrowRight" : "ArrowLeft";
@@ -62,7 +62,7 @@ function buildRow() {
   );
 }
 
-// The tokens of a part, in the vocabulary's spelling.
+// The tokens of a row or column, in the vocabulary's spelling.
 function piecesOf(tokens, part) {
   return part.tokens.map((at) => isolate(tokens[at].piece ?? tokens[at].surface)).join(" ");
 }
@@ -95,7 +95,7 @@ function showSentence(text, asks, gets, row, shares) {
   const place = hasOneHead(text) ? "" : `In layer ${state.layer}, ${headName()}, `;
   const parts = [place, isAcross(text) ? `${place ? "the" : "The"} step that wrote ` : "", word(asks[row].surface)];
   const signed = isSigned(text, state.layer);
-  if (shares[first] === 0) parts.push(isAlone(text, state.layer) ? " looks at nothing: all its weights are 0." : " may look at nothing: the mask hides every token.");
+  if (shares[first] === 0) parts.push(isAlone(text, state.layer) ? " looks at nothing: all its weights are 0." : " looks at nothing: the mask hides every token.");
   else {
     const name = (column) => (column === row && !isAcross(text) ? "itself" : word(gets[column].surface));
     const share = (column) => make("span", { class: "share" }, percent(shares[column]));
@@ -111,7 +111,7 @@ function showSentence(text, asks, gets, row, shares) {
   byId("sentence").replaceChildren(...parts);
 }
 
-// The scale of the layer on show, from 0 or, where weights are signed, from the same distance below 0.
+// The colour scale of the current layer, from 0 or, for signed weights, symmetric around 0.
 function showLegend() {
   const [text, canvas] = [shownText(), byId("scale")];
   const [full, signed, shades] = [fullWeight(text, state.layer), isSigned(text, state.layer), shadesOf(text, state.layer)];
@@ -137,10 +137,10 @@ function showMarks() {
   const tokens = [...text.tokens, ...keysOf(text)];
   const names = [...new Set(tokens.filter(({ special }) => special).map(({ surface }) => surface))];
   const notes = [];
-  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; many heads rest there when they find nothing, as far as is known.`);
-  if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted: not in the model’s vocabulary, read as one and the same unknown token.");
+  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; many heads seem to attend there when they find nothing.`);
+  if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted: not in the model’s vocabulary, read as the same unknown token.");
   if (keyPartsOf(text).length > LONG_TEXT) notes.push(`The box holds all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll in it.`);
-  if (text.layers.some(({ bell }) => bell)) notes.push("The model looks through a window around a predicted place, under a bell curve: shares sum to less than 100 %.");
+  if (text.layers.some(({ bell }) => bell)) notes.push("The model attends within a window around a predicted place, under a bell curve: shares sum to less than 100 %.");
   byId("marks").textContent = notes.join(" ");
 }
 

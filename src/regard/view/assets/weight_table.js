@@ -1,4 +1,4 @@
-// Tables of the steps: a row for each token looked at or each head, with numbers and a bar for its weight.
+// Tables of the steps: a row for each key token or each head, with numbers and a bar for its weight.
 
 const MAX_KEYS = 16;
 let everyKey = false;
@@ -8,7 +8,7 @@ function weightTable(titles, rows, foot) {
   return make("div", { class: "sum" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows), make("tfoot", {}, foot)));
 }
 
-// From the left; of signed weights from the middle, to the left below 0.
+// A bar from the left; for signed weights from the middle, to the left below 0.
 function barOf(text, weight) {
   const bar = make("span", {});
   const length = Math.min(1, Math.abs(weight) / fullWeight(text, state.layer));
@@ -18,8 +18,8 @@ function barOf(text, weight) {
   return make("td", { class: `bar${signed ? (weight < 0 ? " below" : " above") : ""}` }, bar);
 }
 
-// The strongest keys and the chosen one, or all. Titles and cells are of the columns before the weight, sums of the last
-// of these.
+// A table of the strongest keys and the chosen one, or of all. ``titles`` and ``cellsOf`` define the columns before the
+// weight, ``sums`` the sums of the last of these.
 function keyTable(text, key, weights, { titles = [], cellsOf = () => [], sums = [] } = {}) {
   const keys = keysOf(text);
   const few = keys.length > MAX_KEYS + 4 && !everyKey;
