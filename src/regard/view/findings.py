@@ -181,7 +181,7 @@ def _usual_weights(
     query_words: tuple[Word, ...],
     key_words: tuple[Word, ...],
 ) -> Float64[np.ndarray, "heads queries keys"]:
-    """Mean weight at the same distance from other words' tokens; an even share 1/keys where there is no other."""
+    """Mean weight at the same distance from other words' tokens; the uniform share 1/keys if there is none."""
     heads, queries, keys = weights.shape
     owner = np.full(queries, -1)
     for number, word in enumerate(query_words):
