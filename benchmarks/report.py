@@ -137,7 +137,7 @@ def _render_refusals(family: dict[str, Any]) -> Iterator[str]:
 
 
 def _alt_text(family: dict[str, Any]) -> str:
-    return f"{family['title']}: time of a call against length, one line an implementation; the table has the numbers"
+    return f"{family['title']}: time of a call against length, one line per implementation; the table has the numbers"
 
 
 def _plot_file_name(report: dict[str, Any], name: str, scheme: str) -> str:
