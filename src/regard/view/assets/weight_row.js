@@ -137,7 +137,7 @@ function showMarks() {
   const tokens = [...text.tokens, ...keysOf(text)];
   const names = [...new Set(tokens.filter(({ special }) => special).map(({ surface }) => surface))];
   const notes = [];
-  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; many heads seem to attend there when they find nothing.`);
+  if (names.length) notes.push(`${names.join(" and ")} ${names.length > 1 ? "are marks" : "is a mark"} that the model adds; many heads seem to attend there when they find nothing relevant.`);
   if (tokens.some(({ unknown }) => unknown)) notes.push("Dotted: not in the model’s vocabulary, read as the same unknown token.");
   if (keyPartsOf(text).length > LONG_TEXT) notes.push(`The box holds all ${keyPartsOf(text).length} ${state.words ? "words" : "tokens"}: scroll in it.`);
   if (text.layers.some(({ bell }) => bell)) notes.push("The model attends within a window around a predicted place, under a bell curve: shares sum to less than 100 %.");
