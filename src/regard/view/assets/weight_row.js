@@ -43,7 +43,7 @@ function buildRow() {
   const [asks, gets] = [queryPartsOf(text), keyPartsOf(text)];
   const choose = (query) => go({ query });
   chips = chipsOf(gets, isAcross(text) ? (key) => go({ key }) : choose);
-  const line = lineOf(byId("row"), gets, text.key_direction, "Tokens looked at", chips);
+  const line = lineOf(byId("row"), gets, text.key_direction, "Key tokens", chips);
   for (const name of ["asking", "asking-name", "row-name"]) byId(name).hidden = !isAcross(text);
   byId("asking-name").dir = text.direction;
   byId("row-name").dir = text.key_direction;
@@ -51,9 +51,9 @@ function buildRow() {
   let asking = line;
   if (isAcross(text)) {
     askingChips = chipsOf(asks, choose);
-    asking = lineOf(byId("asking"), asks, text.direction, "Tokens that look", askingChips);
+    asking = lineOf(byId("asking"), asks, text.direction, "Query tokens", askingChips);
   }
-  asking.setAttribute("aria-label", "Tokens: choose the one that looks");
+  asking.setAttribute("aria-label", "Tokens: choose the query");
   asking.addEventListener("keydown", (event) =>
     moveByKey(event, text.direction, askingChips.length, shownRow(), (row) => {
       choose(asks[row].tokens[0]);
