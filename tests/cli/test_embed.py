@@ -240,7 +240,7 @@ class TestBadLines:
     def test_skipped_and_said(self, embed, bad):
         options, _ = bad
         done = embed(*options, "-o", "out.jsonl", "--skip-bad")
-        assert "left out: 1 line, line 2" in done.stderr
+        assert "skipped: 1 line, line 2" in done.stderr
         assert len(read_rows("out.jsonl")) == 2
         (skipped,) = read_rows("out.jsonl.skipped.jsonl")
         assert skipped["line"] == 2
@@ -259,7 +259,7 @@ class TestBadLines:
 
     def test_cut_when_asked_and_said(self, embed):
         done = embed("--truncate", "-o", "out.npy", data="short\n" + "word " * 31)
-        assert "cut at the model's limit: 1 text, line 2" in done.stderr
+        assert "truncated at the model's limit: 1 text, line 2" in done.stderr
 
     def test_a_line_without_end(self, embed, monkeypatch):
         monkeypatch.setattr("regard.text.line_reader.MAX_LINE_BYTES", 100)
@@ -329,7 +329,7 @@ class TestBadOutput:
             (("-o", "out.csv"), r"pandas\.read_json"),
             (("-o", "out.pt"), r"numpy\.load"),
             (("-o", "out.json"), "an object a line"),
-            (("-o", "out"), "choose such a name"),
+            (("-o", "out"), "rename the output"),
         ],
     )
     def test_formats_that_are_not_written_say_which_serve(self, embed, options, advice):
@@ -476,7 +476,7 @@ class TestResume:
         resumed = ["embed", "--model", tiny_model, "--data", "in.txt", "-o", "out.npy", "--resume"]
         result = CliRunner().invoke(app, [*resumed, *options])
         assert isinstance(result.exception, RegardError), result.output
-        assert "goes on from there" not in result.stderr
+        assert "--resume to continue" not in result.stderr
         assert Shards(Path("out.npy")).has_earlier_run
 
     def test_after_a_bad_line_the_same_command_is_not_advised(self, tiny_model, small_chunks, tmp_path, monkeypatch):
@@ -484,7 +484,7 @@ class TestResume:
         write([*LINES, "x" * 99])
         result = CliRunner().invoke(app, ["embed", "--model", tiny_model, "--data", "in.txt", "-o", "out.npy"])
         assert isinstance(result.exception, DataError)
-        assert "mend the line, or leave it out by --skip-bad, and --resume goes on" in result.stderr
+        assert "correct the line, or skip it with --skip-bad, and continue with --resume" in result.stderr
         assert "same command" not in result.stderr
 
     def test_damaged_parts(self, interrupted):

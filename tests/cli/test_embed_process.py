@@ -163,7 +163,7 @@ def test_memory_does_not_grow_with_the_input(tiny_model, many):
         (("a" * 40,), 3, "got:      42 tokens"),
         ((), 3, "standard input is empty"),
         (("a", "--model", "/nowhere"), 4, "no model '/nowhere'"),
-        (("a", "-o", "in.txt", "--format", "npy"), 5, "in.txt exists already"),
+        (("a", "-o", "in.txt", "--format", "npy"), 5, "in.txt already exists"),
     ],
 )
 def test_exit_codes(embed, many, arguments, code, message):

@@ -33,8 +33,8 @@ def refusal_message(*arguments):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["text", "--data", "a.txt"], "texts come from arguments or from a file"),
-        (["text", "--field", "text"], "--field is about lines of JSON"),
+        (["text", "--data", "a.txt"], "texts are given as arguments and as a file"),
+        (["text", "--field", "text"], "--field only applies to JSON lines"),
         (["--data", "a.txt", "--data", "b.txt"], "--data is given twice"),
         (["--data=a.txt", "--data", "b.txt", "--data", "a.txt"], "--data is given 3 times"),
     ],
@@ -57,7 +57,7 @@ def test_what_may_come_again_does():
 
 
 def test_a_word_without_an_option():
-    assert "no option takes spare" in refusal_message("list", "spare")
+    assert "unexpected argument spare" in refusal_message("list", "spare")
     assert "--data train.de --data train.en" in refusal_message("train", "translate", "--data", "a", "b", "--out", "m")
 
 

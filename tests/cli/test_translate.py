@@ -41,7 +41,7 @@ def translate(*arguments, **options):
         (["--beam", "1", "--length-penalty", "nan"], "wrong length_penalty"),
         (["--beam", "1", "--coverage-penalty", "-1"], "wrong coverage_penalty"),
         (["--patience", "0"], "wrong patience"),
-        (["--best", "3"], "--format text has one translation a line"),
+        (["--best", "3"], "--format text has one translation per line"),
     ],
 )
 def test_options_without_effect_are_refused(arguments, words):
@@ -113,7 +113,7 @@ class TestAFileThatIsWritten:
         assert "line 1025 of in.de" in str(result.exception)
         assert not (folder / "out.en").exists()
         assert (folder / "out.en.partial").read_text(encoding="utf-8").count("\n") == 1024
-        assert "out.en.partial: 1,024 lines, as far as it came" in result.stderr
+        assert "out.en.partial: the 1,024 lines that were finished" in result.stderr
 
     def test_what_is_good_before_a_bad_line_is_translated(self, folder):
         for bad in (b"\xff\xfe", b"Der Hund." * 2000):
@@ -158,7 +158,7 @@ def test_a_translation_that_was_cut_is_told(folder):
         model.output.bias[model.end_id] = -1e4
     (cut,) = Translator(model).translate([SENTENCE], search=Greedy())
     assert remarks(cut.renderings[0]) == [
-        f"was cut after {len(cut.renderings[0].ids)} subwords, where the model had not ended it"
+        f"was cut after {len(cut.renderings[0].ids)} subwords, before the model ended it"
     ]
 
 
@@ -174,5 +174,5 @@ def test_a_terminal_of_another_encoding_ends_no_conversation(monkeypatch, capsys
     monkeypatch.setattr("builtins.input", answer)
     run_interactive(transformer(), Greedy())
     shown = capsys.readouterr().out
-    assert "what was typed is not utf-8" in shown
+    assert "the input is not utf-8" in shown
     assert transformer().translate(["Zwei Hunde."], search=Greedy())[0].text.split()[0] in shown

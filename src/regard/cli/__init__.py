@@ -1,1 +1,1 @@
-"""The shell: one file a verb, put together in ``app``."""
+"""The command line: one file per verb, assembled in ``app``."""

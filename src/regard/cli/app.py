@@ -1,8 +1,7 @@
 """``regard``: the command, its verbs, and how errors reach a shell user.
 
-Exit codes: 0 done; 1 a defect of regard; 2 a wrong option or argument; 3 input that cannot be used;
-4 a model that cannot be used; 5 the output exists or cannot be written; 6 an optional package is missing;
-130 interrupted.
+Exit codes: 0 success; 1 bug in regard; 2 wrong option or argument; 3 unusable input; 4 unusable model;
+5 the output exists or cannot be written; 6 an optional package is missing; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from regard.errors import OutputError, RefusedError, RegardError, write_error
 
 @final
 class VerbGroup(TyperGroup):
-    """The verbs; each ends quietly when the reader of its output leaves, and with a word when interrupted."""
+    """Group of all verbs: exits quietly on a broken pipe, and with a message on an interruption."""
 
     def get_params(self, ctx: Any) -> Any:
-        """The options before the verb."""
+        """Return the options that precede the verb."""
         found = super().get_params(ctx)
         hide_flag_types(found)
         return found
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the verb that was asked for."""
+        """Run the verb; handle broken pipes and Ctrl-C."""
         try:
             result = super().invoke(ctx)
             sys.stdout.flush()
@@ -52,8 +51,9 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    epilog="Exit codes: 0 done · 1 defect · 2 wrong option · 3 bad input · 4 bad model · "
-    "5 output exists or unwritable · 6 package missing · 130 interrupted",
+    epilog='Start with: regard view "I ate an apple." · For options and examples: regard COMMAND --help\n\n'
+    "Exit codes: 0 success · 1 bug in regard · 2 wrong option · 3 unusable input · 4 unusable model · "
+    "5 output exists or cannot be written · 6 package missing · 130 interrupted",
 )
 
 
@@ -69,11 +69,11 @@ def _print_version(wanted: bool) -> bool:
 @app.callback()
 def global_options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """What may stand before the verb."""
-    del version  # _say_version has seen to it
+    """Options that precede the verb."""
+    del version  # handled by the callback _print_version
 
 
 view.register(app)
@@ -86,7 +86,7 @@ list_verb.register(app)
 
 
 def main() -> None:
-    """Entry point of the ``regard`` command: runs a verb, and turns errors into messages and exit codes."""
+    """Entry point of the ``regard`` command: run a verb, and turn errors into messages and exit codes."""
     try:
         _prepare_streams()
         _run()
@@ -103,7 +103,10 @@ def main() -> None:
 
 
 def _prepare_streams() -> None:
-    """A stream that the shell closed is None in Python, and its number would go to the next file opened."""
+    """Replace a closed standard error, refuse a closed standard output, and set encodings.
+
+    Python sets a stream that the shell closed to None, and the next file opened would get its descriptor.
+    """
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123
     if sys.stdout is None:
@@ -111,19 +114,19 @@ def _prepare_streams() -> None:
             "standard output is closed",
             expected="an open standard output",
             got="none",
-            do="leave it open, or send it to a file, such as > out.txt",
+            do="do not close it, or redirect it to a file: > out.txt",
         )
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a terminal that cannot show a character gets a ?, not a crash
+        if isinstance(stream, io.TextIOWrapper):  # print ? for a character that the encoding lacks
             stream.reconfigure(errors="replace")
-    chosen = "PYTHONIOENCODING" in os.environ
-    if isinstance(sys.stdout, io.TextIOWrapper) and not (chosen or sys.stdout.isatty()):
-        # What goes into a file or a pipe is what -o would write.
+    user_encoding = "PYTHONIOENCODING" in os.environ
+    if isinstance(sys.stdout, io.TextIOWrapper) and not (user_encoding or sys.stdout.isatty()):
+        # A file or a pipe gets the same bytes as -o FILE.
         sys.stdout.reconfigure(encoding="utf-8", newline="\n")
 
 
 def _run() -> None:
-    """The verb, and its last output: what waits in the buffer would fail after ``main``, beyond our reach."""
+    """Run the verb and flush its output here: a flush after ``main`` could fail where no error is caught."""
     try:
         app()
     except SystemExit:
@@ -132,7 +135,7 @@ def _run() -> None:
 
 
 def _exit_with_error(error: RegardError) -> NoReturn:
-    """Say what is wrong, and leave with the error's exit code."""
+    """Print the error and exit with its exit code."""
     with contextlib.suppress(OSError):
         print(f"regard: {_escape_error(error)}", file=sys.stderr, flush=True)
     for stream in (sys.stdout, sys.stderr):
@@ -146,7 +149,7 @@ def _exit_interrupted() -> NoReturn:
 
 
 def _flush_or_discard(stream: TextIO | None) -> None:
-    """Write what is left; what cannot be written is given up, or Python would complain of it at its exit."""
+    """Flush a stream. If that fails, discard its buffer, or Python would print an error at exit."""
     if stream is None:
         return
     try:
@@ -156,7 +159,7 @@ def _flush_or_discard(stream: TextIO | None) -> None:
 
 
 def _escape_error(error: RegardError) -> RegardError:
-    """The error with what would act on a terminal written out: names of files and models come from anyone."""
+    """Escape terminal control characters in the error: names of files and models are untrusted."""
     from regard.view.escape_text import escape_text
 
     return RegardError(
@@ -168,22 +171,22 @@ def _escape_error(error: RegardError) -> RegardError:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """Whether memory was refused. torch has a class of errors for a GPU's, and only words for the CPU's."""
+    """Whether an allocation failed. torch has an error class for GPU memory, but only a message for CPU memory."""
     names = {one.__name__ for one in type(error).__mro__}
     return bool(names & {"MemoryError", "OutOfMemoryError"}) or "DefaultCPUAllocator" in str(error)
 
 
 def _out_of_memory_error(error: Exception) -> RefusedError:
-    first, *_ = str(error).strip().splitlines() or ["the system gave no more"]
+    first, *_ = str(error).strip().splitlines() or ["the allocation failed"]
     return RefusedError(
         "there is not enough memory",
-        expected="room for what is computed at a time",
+        expected="memory for one batch",
         got=first[:200],
-        do="take a smaller --batch-tokens, in training with --accumulate instead; or less text, or a smaller model",
+        do="lower --batch-tokens (in training, raise --accumulate to match), or use less text or a smaller model",
     )
 
 
 def _output_error(error: OSError) -> OutputError:
-    """Our words for a refusal of the system; one without the name of a file is about standard output."""
+    """Convert a system error; one without a file name is about standard output."""
     name = "standard output" if error.filename is None else str(error.filename)
     return write_error(f"{name} cannot be written", error)

@@ -1,4 +1,4 @@
-"""Standard output whose reader leaves early (``regard ... | head``): no error, and nothing to say."""
+"""Broken pipes: when the reader of standard output exits early (``regard ... | head``), exit without an error."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from rich.console import Console
 
 
 def exit_quietly() -> NoReturn:
-    """End with exit code 0, and without the complaint of Python's own flush at exit."""
+    """Exit with code 0 and suppress the error of Python's own flush at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(0)
 
 
 @final
 class PipedConsole(Console):
-    """rich's console, which would leave with exit code 1 where the reader has left."""
+    """Console of rich that exits with code 0 on a broken pipe, where rich itself exits with code 1."""
 
     def on_broken_pipe(self) -> None:
-        """Nobody reads on: done."""
+        """Exit with code 0."""
         exit_quietly()

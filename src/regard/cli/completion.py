@@ -1,4 +1,4 @@
-"""Shell completion of values: names of models, formats and the like. Without a completer, a shell offers files."""
+"""Shell completion of option values, such as models and formats. Without a completer, a shell offers files."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 
 Completer = Callable[[str], list[str]]
-"""The values that begin with what was typed."""
+"""Maps the text typed so far to the values that begin with it."""
 
 
 def choice_completer(names: Iterable[str]) -> Completer:
-    """Completes to one of these names."""
+    """Make a completer of these names."""
     known = list(names)
 
     def complete(incomplete: str) -> list[str]:
@@ -21,14 +21,14 @@ def choice_completer(names: Iterable[str]) -> Completer:
 
 
 def complete_mechanism(incomplete: str) -> list[str]:
-    """Completes to a mechanism of the catalogue, or to "none"."""
+    """Complete the name of a mechanism in the catalogue, or "none"."""
     from regard.catalogue import catalogue
 
     return choice_completer([*(row.name for row in catalogue()), "none"])(incomplete)
 
 
 def model_completer(names: Iterable[str] = ()) -> Completer:
-    """Completes to one of these names, or to a folder that holds a model."""
+    """Make a completer of these names and of folders that hold a model."""
     named = choice_completer(names)
 
     def complete(incomplete: str) -> list[str]:
@@ -38,7 +38,7 @@ def model_completer(names: Iterable[str] = ()) -> Completer:
 
 
 def _model_folders(incomplete: str) -> list[str]:
-    """Folders whose names begin so, and that have a model's config.json; none where nothing can be read."""
+    """Folders that match the text and hold a config.json; none if the parent folder cannot be read."""
     typed, _, start = incomplete.rpartition("/")
     within = f"{typed}/" if "/" in incomplete else ""
     with suppress(OSError, ValueError, RuntimeError):

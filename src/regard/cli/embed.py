@@ -1,4 +1,4 @@
-"""``regard embed``: text to vectors, for any amount of text."""
+"""``regard embed``: texts to vectors, for inputs of any size."""
 
 from __future__ import annotations
 
@@ -41,20 +41,21 @@ if TYPE_CHECKING:
 FORMATS = ("npy", "jsonl", "parquet")
 
 NOTES = """
-[bold]Rows.[/bold] One row a text, in the order of the input. A blank line is an empty text and keeps its row, so row \
-numbers match line numbers; in JSON lines a blank line is an error. With --skip-bad, lines that cannot be used have no \
-row, and OUT.skipped.jsonl lists them.
+[bold]Rows.[/bold] One row per text, in input order. A blank line counts as an empty text and keeps its row, so row \
+numbers match line numbers; in JSON lines a blank line is an error. With --skip-bad, unusable lines get no row, and \
+OUT.skipped.jsonl lists them.
 
-[bold]Files.[/bold] .npy: float32 (rows, width); with --tokens (all tokens, width), and OUT.offsets.npy: row r has the \
-tokens offsets\\[r] to offsets\\[r+1]-1. .jsonl: text and vector, or text, tokens and vectors. .parquet: the same \
-columns.
+[bold]Files.[/bold] .npy: a float32 array (rows, width); with --tokens (all tokens, width), and OUT.offsets.npy, where \
+row r has the tokens offsets\\[r] to offsets\\[r+1]-1. .jsonl: text and vector; with --tokens text, tokens and \
+vectors. .parquet: the same columns.
 
-[bold]Vectors.[/bold] Of a text: as the model's folder says, for MiniLM the mean over its tokens, brought to length 1. \
-Of a token (--tokens): the last layer, \\[CLS] and \\[SEP] included. A text may fill the model's positions (MiniLM: \
-512 tokens); sentence-transformers cuts the same model at 256, so longer texts differ from it. With --dtype bfloat16 \
-the model computes with 8 significant bits; what is written is float32 all the same.
+[bold]Vectors.[/bold] A text's vector is pooled as the model's folder specifies; for MiniLM it is the mean over the \
+tokens, normalised to length 1. Token vectors (--tokens) are the last layer's hidden states, \\[CLS] and \\[SEP] \
+included. A text may be as long as the model allows (MiniLM: 512 tokens); sentence-transformers truncates the same \
+model at 256 tokens, so its vectors of longer texts differ. With --dtype bfloat16 the model computes with 8 \
+significant bits; the output is float32 all the same.
 
-[bold]Interrupted?[/bold] What is done lies in OUT.parts; the same command with --resume goes on from there.
+[bold]Interrupted?[/bold] Finished parts are kept in OUT.parts; repeat the command with --resume to continue.
 
 [bold]Examples[/bold]
 
@@ -69,7 +70,7 @@ the model computes with 8 significant bits; what is written is float32 all the s
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
+    """Add the verb to the command."""
     app.command("embed", cls=Verb, epilog=NOTES)(embed)
 
 
@@ -83,7 +84,7 @@ def embed(
             "--out",
             "-o",
             metavar="FILE",
-            help="Where to write; without it, JSON lines to standard output.",
+            help="Output file. Default: JSON lines on standard output.",
             show_default=False,
         ),
     ] = None,
@@ -92,23 +93,23 @@ def embed(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="npy, jsonl or parquet; without it, by the suffix of --out.",
+            help="npy, jsonl or parquet. Default: the suffix of --out.",
             show_default=False,
             autocompletion=choice_completer(FORMATS),
         ),
     ] = None,
     model: ModelName = None,
     dtype: Dtype = "float32",
-    tokens: Annotated[bool, typer.Option("--tokens", help="A vector for each token instead of each text.")] = False,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Texts a batch.")] = 32,
-    truncate: Truncate = False,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out lines that cannot be used, and say which.")
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Write one vector per token instead of one per text.")
     ] = False,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Texts per batch.")] = 32,
+    truncate: Truncate = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip unusable lines and report them.")] = False,
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Turn texts into vectors: one for each text, or with --tokens one for each token in its context."""
+    """Turn texts into vectors: one per text, or with --tokens one contextual vector per token."""
     from regard.text.embedding_job import EmbeddingOptions, format_count
 
     texts, model = texts or [], DEFAULT_MODEL if model is None else model
@@ -120,7 +121,7 @@ def embed(
     parts = None if out is None else _open_parts(out, name, options, data, resume=resume, overwrite=overwrite)
     if out is None and (resume or overwrite):
         raise OptionError(
-            "--resume and --overwrite are about a file",
+            "--resume and --overwrite need an output file",
             expected="--out FILE",
             got="no --out",
             do="name the file, such as -o vectors.npy",
@@ -141,14 +142,14 @@ def embed(
 
 
 def _choose_format(form: str | None, out: Path | None) -> str:
-    """The format that was named, or that the output's suffix names. Raises OptionError for an unknown one."""
+    """Choose the format by ``--format``, else by the suffix of the output. Raises OptionError for an unknown format."""
     from regard.text.vector_files import ALTERNATIVE_FORMATS, find_format
 
     if form is not None:
         find_format(form)
     if out is None and form not in (None, "jsonl"):
         raise OptionError(
-            f"{form} is not written to standard output",
+            f"{form} cannot be written to standard output",
             expected="--out FILE",
             got="no --out",
             do=f"add -o vectors.{form}",
@@ -167,7 +168,7 @@ def _choose_format(form: str | None, out: Path | None) -> str:
             f"the name {out.name!r} does not say which format to write",
             expected="a name ending in .npy, .jsonl or .parquet",
             got=f"the suffix {out.suffix!r}" if suffix else "no suffix",
-            do=ALTERNATIVE_FORMATS.get(suffix, "choose such a name, or add --format"),
+            do=ALTERNATIVE_FORMATS.get(suffix, "rename the output, or add --format"),
         )
     name = form or suffix or "jsonl"
     find_format(name).check_installed()
@@ -177,14 +178,17 @@ def _choose_format(form: str | None, out: Path | None) -> str:
 def _open_parts(
     out: Path, name: str, options: EmbeddingOptions, data: str | None, *, resume: bool, overwrite: bool
 ) -> Shards:
-    """The parts of the output. Raises OutputExistsError where something is there that nobody said to replace."""
+    """Open the output's shards. Raises OutputExistsError if the output exists and neither flag allows for it."""
     from regard.text.embedding_job import skipped_path
     from regard.text.resumable_shards import Shards
     from regard.text.vector_files import find_format
 
     if not out.absolute().parent.is_dir():
         raise OptionError(
-            f"there is no folder {out.parent}", expected="an existing folder", got=str(out), do="make the folder first"
+            f"there is no folder {out.parent}",
+            expected="an existing folder",
+            got=str(out),
+            do="create the folder first",
         )
     if data not in (None, "-") and out.exists() and out.samefile(str(data)):
         raise OptionError(
@@ -199,17 +203,17 @@ def _open_parts(
     parts = Shards(out)
     if parts.has_earlier_run and not (resume or overwrite):
         raise OutputExistsError(
-            f"{parts.folder} holds the parts of an interrupted run",
+            f"{parts.folder} holds the output of an interrupted run",
             expected="--resume or --overwrite",
             got="neither",
-            do="add --resume to go on from there, or --overwrite to start again",
+            do="add --resume to continue that run, or --overwrite to start again",
         )
-    there = [path for path in (written if options.skip_bad else written[:-1]) if os.path.lexists(path)]
-    if there and not overwrite and not parts.has_earlier_run:
+    existing = [path for path in (written if options.skip_bad else written[:-1]) if os.path.lexists(path)]
+    if existing and not overwrite and not parts.has_earlier_run:
         raise OutputExistsError(
-            f"{there[0]} exists already",
+            f"{existing[0]} already exists",
             expected="a new file",
-            got="an existing one" + (", and no parts to resume: it is complete" if resume else ""),
+            got="an existing file" + (", which is complete: there is nothing to resume" if resume else ""),
             do="choose another name, or add --overwrite",
         )
     return parts
@@ -233,7 +237,7 @@ def _load_embedder(model: str, dtype: str, name: str, options: EmbeddingOptions)
 def _run_settings(
     name: str, field: str | None, dtype: str, embedder: Embedder, options: EmbeddingOptions
 ) -> dict[str, object]:
-    """What a resumed run must have in common with the first."""
+    """Settings that a resumed run must share with the interrupted one."""
     from dataclasses import asdict
 
     from regard.text.embedding_job import fingerprint
@@ -242,12 +246,12 @@ def _run_settings(
     return {"format": name, "field": field, **of_model, **asdict(options)}
 
 
-def _start_or_resume(parts: Shards, asked: dict[str, object], *, resume: bool) -> ShardRecord | None:
-    """Begin, or take up: the record of the last part that is complete."""
+def _start_or_resume(parts: Shards, settings: dict[str, object], *, resume: bool) -> ShardRecord | None:
+    """Start a run, or resume one and return the record of its last complete shard (None: start at line 1)."""
     if not (resume and parts.has_earlier_run):
-        parts.start(asked)
+        parts.start(settings)
         return None
-    after = parts.resume(asked)
+    after = parts.resume(settings)
     if after is not None:
         say(f"resuming after line {after.lines:,}")
     return after
@@ -286,41 +290,41 @@ def _print_vectors(
 
 @contextmanager
 def _explain_early_end(parts: Shards) -> Iterator[None]:
-    """Whatever ends the run early: say what is kept and how to go on; leave no empty folder behind."""
+    """If the run ends early, report what is kept and how to continue; remove the folder if it is empty."""
     try:
         yield
     except KeyboardInterrupt:
         kept = _describe_kept_parts(parts)
-        say("regard: interrupted" + (f"; {kept}: the same command with --resume goes on from there" if kept else ""))
+        say("regard: interrupted" + (f"; {kept}: repeat the command with --resume to continue" if kept else ""))
         sys.exit(130)
-    except DataError:  # with the same line, the same command would stop there again
+    except DataError:  # the same command would stop at the same line again
         kept = _describe_kept_parts(parts)
         if kept:
-            say(f"{kept}: mend the line, or leave it out by --skip-bad, and --resume goes on from there")
+            say(f"{kept}: correct the line, or skip it with --skip-bad, and continue with --resume")
         raise
     except RegardError:
-        raise  # it says itself what to do
+        raise  # its message already says what to do
     except OSError as error:
         kept = _describe_kept_parts(parts)
-        then = "the same command with --resume goes on from there" if kept else "run the command again"
+        then = "repeat the command with --resume to continue" if kept else "run the command again"
         raise write_error("the output cannot be written", error, then=f"{kept}: {then}" if kept else then) from error
 
 
 def _describe_kept_parts(parts: Shards) -> str:
-    """What is kept; where no part is complete there is nothing to keep, and no folder is left behind."""
+    """Say where finished shards are kept; without a complete shard, remove the folder and return ""."""
     if parts.is_empty:
         parts.remove()
         return ""
-    return f"what is done is kept in {parts.folder}"
+    return f"finished parts are kept in {parts.folder}"
 
 
 def _report(summary: EmbeddingSummary, out: Path | None) -> None:
-    """Nothing was left out or cut in silence."""
+    """Report truncated texts, texts of unknown words, and skipped lines."""
     from regard.text.embedding_job import format_count, skipped_path
 
     if summary.truncated:
         say(
-            f"cut at the model's limit: {format_count(summary.truncated, 'text')}, "
+            f"truncated at the model's limit: {format_count(summary.truncated, 'text')}, "
             + _format_line_numbers(summary.first_truncated, summary.truncated)
         )
     if summary.unknown:
@@ -330,11 +334,11 @@ def _report(summary: EmbeddingSummary, out: Path | None) -> None:
         say(f"{lacks}. {UNKNOWN_WORDS_ADVICE}")
     if summary.skipped:
         first = [skipped.line for skipped in summary.first_skipped]
-        say(f"left out: {format_count(summary.skipped, 'line')}, {_format_line_numbers(first, summary.skipped)}")
+        say(f"skipped: {format_count(summary.skipped, 'line')}, {_format_line_numbers(first, summary.skipped)}")
         for skipped in summary.first_skipped[:3]:
             say("  " + skipped.problem.splitlines()[0])
         if out is not None:
-            say(f"  all of them: {skipped_path(out)}")
+            say(f"  full list: {skipped_path(out)}")
 
 
 def _format_line_numbers(first: list[int], count: int) -> str:

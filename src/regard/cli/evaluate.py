@@ -1,4 +1,4 @@
-"""``regard evaluate``: how good a model is, on data of its task. One command a task."""
+"""``regard evaluate``: measure a model on data of its task. One command per task."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
     from regard.translation import Translator
 
 NOTES = """
-[bold]BLEU and chrF[/bold] are sacrebleu's, with their signatures. Words are found by 13a, for Chinese by zh, for \
-Japanese and other scripts without spaces by characters: by --target, or what the references look like. --tokenize \
-none is for tokens with spaces between.
+[bold]BLEU and chrF[/bold] are computed by sacrebleu and printed with its signatures. The BLEU tokenizer follows the \
+target language (of --target or the model, else the script of the references): zh for Chinese, char for Japanese and \
+other scripts without spaces, 13a for the rest. Use --tokenize none for text that is already tokenized.
 
-[bold]Alignments.[/bold] With --gold the model aligns each source with its reference, and its links are compared with \
-those of the file: i-j sure, ipj possible (Talp), or lines of sentence, source, target (NAACL). Words are what white \
-space parts.
+[bold]Alignments.[/bold] With --gold the model aligns each source with its reference, and the alignment error rate \
+(AER) compares its links with the gold links: i-j sure, ipj possible (Talp), or lines of sentence, source, target \
+(NAACL). Words are separated by white space.
 
 [bold]Examples[/bold]
 
@@ -54,7 +54,7 @@ space parts.
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
+    """Add the verb to the command."""
     evaluate = typer.Typer(
         name="evaluate",
         cls=TaskGroup,
@@ -73,50 +73,89 @@ def _group_callback() -> None:
 
 def translate(
     data: Annotated[
-        list[Path], typer.Option("--data", help="Sources and references, as for training.", show_default=False)
+        list[Path],
+        typer.Option(
+            "--data",
+            metavar="PATH",
+            help="Sources and references, in any format of the training data. Two text files: the source first.",
+            show_default=False,
+        ),
     ],
     model: Annotated[
         str | None,
         typer.Option(
-            "--model", metavar="FOLDER", help="A model's folder.", show_default=False, autocompletion=model_completer()
+            "--model",
+            metavar="FOLDER",
+            help="Folder of the translator to measure.",
+            show_default=False,
+            autocompletion=model_completer(),
         ),
     ] = None,
     hypotheses: Annotated[
         Path | None,
-        typer.Option("--hypotheses", help="Translations by any software, a line each, instead.", show_default=False),
+        typer.Option(
+            "--hypotheses",
+            metavar="FILE",
+            help="Measure these translations instead of a model: one per line, by any software.",
+            show_default=False,
+        ),
     ] = None,
-    source: Annotated[str | None, typer.Option("--source", help="Language of the source.", show_default=False)] = None,
-    target: Annotated[str | None, typer.Option("--target", help="Language of the target.", show_default=False)] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="LANGUAGE", help="Source language, such as de.", show_default=False),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option("--target", metavar="LANGUAGE", help="Target language, such as en.", show_default=False),
+    ] = None,
     columns: Columns = None,
     fields: Fields = None,
     beam: BeamWidth = None,
     length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
     tokenize: Annotated[
-        str | None, typer.Option("--tokenize", help="How BLEU finds words; else by the language.", show_default=False)
+        str | None,
+        typer.Option(
+            "--tokenize",
+            metavar="NAME",
+            help="BLEU tokenizer: 13a, zh, char, intl, ja-mecab, ko-mecab or none. Default: by language.",
+            show_default=False,
+        ),
     ] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Make capital letters small first.")] = False,
+    lowercase: Annotated[
+        bool, typer.Option("--lowercase", help="Lowercase translations and references before scoring.")
+    ] = False,
     gold: Annotated[
-        Path | None, typer.Option("--gold", help="Gold alignments of these pairs.", show_default=False)
+        Path | None,
+        typer.Option("--gold", metavar="FILE", help="File of gold word alignments of these pairs.", show_default=False),
     ] = None,
     gold_format: Annotated[
         str | None,
         typer.Option(
             "--gold-format",
-            help="pharaoh, talp or naacl; else seen.",
+            metavar="FORMAT",
+            help="Format of --gold: pharaoh, talp or naacl. Default: detected.",
             show_default=False,
             autocompletion=choice_completer(("pharaoh", "talp", "naacl")),
         ),
     ] = None,
     gold_first: Annotated[
-        int | None, typer.Option("--gold-first", help="Number of its first word: 0 or 1.", show_default=False)
+        int | None,
+        typer.Option(
+            "--gold-first",
+            help="Number of the first word in --gold: 0 or 1. Default: 0 for pharaoh, else 1.",
+            show_default=False,
+        ),
     ] = None,
     form: Annotated[
-        str, typer.Option("--format", help="text or json.", autocompletion=choice_completer(("text", "json")))
+        str,
+        typer.Option(
+            "--format", help="Output format: text or json.", autocompletion=choice_completer(("text", "json"))
+        ),
     ] = "text",
     device: Device = None,
 ) -> None:
-    """BLEU and chrF of translations, and the error rate of alignments."""
+    """Measure translations by BLEU and chrF, and word alignments by their error rate (AER)."""
     from regard.text.pairs import Pair, PairFormat
     from regard.text.pairs.read_and_report import read_and_report
     from regard.train.allocator import keep_freed_memory
@@ -135,7 +174,7 @@ def translate(
     where = PairFormat(source, target, columns=parse_columns(columns), fields=parse_fields(fields))
     found = read_and_report(data, where, say)
     pairs = [one for one in found if isinstance(one, Pair)]
-    # What is wrong with the rest is said before anything is translated, which may take hours.
+    # Check everything before translating, which may take hours.
     scorer = Scorer([pair.target for pair in pairs], language=target, tokenize=tokenize, lowercase=lowercase)
     wanted = None
     if translator is not None:
@@ -151,14 +190,17 @@ def translate(
 def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: str) -> None:
     if (model is None) == (hypotheses is None):
         raise OptionError(
-            "either a model translates, or translations are given",
+            "expected either a model or translations to measure",
             expected="--model FOLDER or --hypotheses FILE",
             got="both" if model else "neither",
-            do="give one of them",
+            do="give one of the two",
         )
     if gold is not None and model is None:
         raise OptionError(
-            "alignments are a model's", expected="--model FOLDER with --gold", got="no --model", do="name the model"
+            "--gold measures the alignments of a model",
+            expected="--model FOLDER with --gold",
+            got="no --model",
+            do="add --model",
         )
     if form not in ("text", "json"):
         raise OptionError("unknown format", expected="text or json", got=form, do="choose one of them")
@@ -167,7 +209,7 @@ def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: 
 def _check_unused_options(
     model: str | None, gold: Path | None, of_search: dict[str, Any], of_model: dict[str, Any], of_gold: dict[str, Any]
 ) -> None:
-    """Raise OptionError for options of a model where none translates, and of gold links where none are read."""
+    """Raise OptionError for model options without ``--model``, and gold file options without ``--gold``."""
     names = {"device": "--device", "tokens": "--batch-tokens", "form": "--gold-format", "first": "--gold-first"}
     without_model = [*drop_none(of_search), *(names[name] for name in of_model)] if model is None else []
     without_gold = [names[name] for name in of_gold] if gold is None else []
@@ -175,7 +217,7 @@ def _check_unused_options(
         if idle:
             raise OptionError(
                 f"{', '.join(idle)} has no effect without {needed}",
-                expected=f"{needed}, or options of what is given",
+                expected=f"{needed}, or none of its options",
                 got=", ".join(idle),
                 do=f"leave out {', '.join(idle)}",
             )
@@ -196,9 +238,9 @@ def _translate_pairs(translator: Translator, pairs: Sequence[Pair], search: Sear
 def _read_gold_alignments(
     translator: Translator, found: Sequence[PairOrSkipped], gold: Path, options: dict[str, Any]
 ) -> list[tuple[Pair, Alignment]]:
-    """The pairs that people aligned, and how, from a file with an alignment for each pair, left out or not.
+    """Read the gold alignments, one for each of ``found``; return the aligned pairs with their gold links.
 
-    Raises what would be wrong with them before the model is asked.
+    Raises every error of the file and of the pairs before the model runs.
     """
     from regard.text.alignments import read_alignments
     from regard.text.pairs import Pair
@@ -207,10 +249,10 @@ def _read_gold_alignments(
     lengths = [(len(one.source.split()), len(one.target.split())) if isinstance(one, Pair) else None for one in found]
     read = read_alignments(gold, **options, lengths=lengths)
     if read.null_links:
-        say(f"left out {read.null_links:,} links to no word")
+        say(f"ignored {read.null_links:,} links to word 0, which means no translation")
     if read.unnamed:
         say(
-            f"{len(read.unnamed):,} of {len(found):,} pairs are left out of AER: {gold} names none of their words; "
+            f"{len(read.unnamed):,} of {len(found):,} pairs do not count for AER: {gold} has no line for them; "
             f"the first is pair {min(read.unnamed) + 1:,}"
         )
     kept = [
@@ -221,8 +263,8 @@ def _read_gold_alignments(
     if not kept:
         raise DataError(
             f"{gold} aligns none of the pairs",
-            expected="links of pairs that are measured",
-            got=f"{len(found):,} pairs, of which it names none, or those alone that were left out",
+            expected="gold links of at least one measured pair",
+            got=f"{len(found):,} pairs, each without a line in the file or skipped as unusable",
             do="check that the file belongs to these pairs",
         )
     translator.check_pairs([(one.source, one.target) for one, _ in kept], [one.place for one, _ in kept])
@@ -230,7 +272,7 @@ def _read_gold_alignments(
 
 
 def _score_alignments(translator: Translator, wanted: Sequence[tuple[Pair, Alignment]]) -> AlignmentScores:
-    """How near the model's links are to those of people."""
+    """Compare the model's links with the gold links."""
     from regard.text.alignments import alignment_scores
     from regard.text.words import token_spans
 
@@ -239,23 +281,23 @@ def _score_alignments(translator: Translator, wanted: Sequence[tuple[Pair, Align
 
 
 def _read_hypotheses(path: Path | None, found: Sequence[PairOrSkipped]) -> list[str]:
-    """The translations of the pairs, from a file with a line for each, or for each that was not left out."""
+    """Read the translations from a file with one line for each of ``found``, or for each usable pair of it."""
     from regard.text.pairs import Pair
 
     texts, kept = _read_lines(path), [isinstance(one, Pair) for one in found]
     if len(texts) not in (len(found), sum(kept)):
-        left_out = f", or {sum(kept):,} for those that were not left out" if sum(kept) < len(found) else ""
+        usable = f", or {sum(kept):,} for those that were not skipped" if sum(kept) < len(found) else ""
         raise DataError(
-            f"{path} has not as many lines as there are pairs",
-            expected=f"{len(found):,} lines, one for each pair{left_out}",
+            f"{path} does not have one line per pair",
+            expected=f"{len(found):,} lines, one for each pair{usable}",
             got=f"{len(texts):,}",
-            do="check that both are of the same sentences, in the same order",
+            do="check that both hold the same sentences in the same order",
         )
     return texts if len(texts) < len(found) else [text for text, one in zip(texts, kept, strict=True) if one]
 
 
 def _read_lines(path: Path | None) -> list[str]:
-    """The lines of a file of translations. Raises DataError for one that cannot be read."""
+    """Read the lines of a file of translations. Raises DataError for a line that cannot be read."""
     from regard.text.line_reader import LineReader
 
     texts = []
@@ -271,7 +313,7 @@ def _format_scores(found: dict[str, Any]) -> str:
     lines = [
         f"BLEU {found['bleu']:.2f}   {found['bleu_signature']}",
         f"chrF {found['chrf']:.2f}   {found['chrf_signature']}",
-        f"{found['sentences']:,} sentences; {found['length_ratio']:.3f} times as many words as the references",
+        f"{found['sentences']:,} sentences; length ratio {found['length_ratio']:.3f} (words / words of the references)",
     ]
     if "alignment" in found:
         aligned = found["alignment"]

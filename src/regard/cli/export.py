@@ -1,4 +1,4 @@
-"""``regard export``: a trained translator for programs that are not regard."""
+"""``regard export``: write a trained translator for other programs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from regard.cli.verb import Verb
 from regard.errors import check_choice
 
 NOTES = """
-[bold]Formats.[/bold] ctranslate2: for CTranslate2, which translates fast on CPUs and GPUs. marian: MarianMTModel of \
-transformers, for models with norms after the sublayers, as small, base and big are. pegasus: its \
-PegasusForConditionalGeneration, for those with norm=pre, as tiny is. What a format has no place for is refused.
+[bold]Formats.[/bold] ctranslate2: CTranslate2, a fast inference engine for CPUs and GPUs. marian: MarianMTModel of \
+transformers, for models with norm=post (small, base and big). pegasus: PegasusForConditionalGeneration of \
+transformers, for models with norm=pre (tiny). A model that the format cannot represent is refused.
 
 [bold]Examples[/bold]
 
@@ -26,7 +26,7 @@ PegasusForConditionalGeneration, for those with norm=pre, as tiny is. What a for
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
+    """Add the verb to the command."""
     app.command("export", cls=Verb, epilog=NOTES)(export)
 
 
@@ -34,7 +34,7 @@ def export(
     model: Annotated[
         str,
         typer.Argument(
-            metavar="MODEL", help="A folder that `regard train translate` wrote.", autocompletion=model_completer()
+            metavar="MODEL", help="Folder that `regard train translate` wrote.", autocompletion=model_completer()
         ),
     ],
     form: Annotated[
@@ -42,23 +42,23 @@ def export(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="ctranslate2, marian or pegasus.",
+            help="Target format: ctranslate2, marian or pegasus.",
             show_default=False,
             autocompletion=choice_completer(("ctranslate2", "marian", "pegasus")),
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="The folder to write, a new one.", show_default=False)
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="New folder to write.", show_default=False)
     ],
 ) -> None:
-    """Write a trained translator in the form that another program reads, to compute what it did."""
+    """Export a trained translator to the format of another program, which then gives the same outputs."""
     from regard.models.checkpoint_writer import check_not_exists
     from regard.translation import Translator
     from regard.translation.export import FORMS
     from regard.translation.export import export as exported
 
     check_choice("form of export", form, FORMS)
-    check_not_exists(out.expanduser())  # before a model is loaded, which may take long
+    check_not_exists(out.expanduser())  # before loading the model, which may take long
     translator = Translator.load(model)
     exported(translator.model, (translator.source, translator.target), out, form=form)
-    say(f"{out}: written for {form}")
+    say(f"{out}: exported for {form}")

@@ -1,4 +1,4 @@
-"""A conversation on a terminal: a sentence is typed, its translation comes, and what each word was found by."""
+"""Interactive translation on a terminal: read a sentence, print its translation and its word alignment."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 
 def check_interactive_options(out: Path | None, form: str, field: str | None, *, skip_bad: bool) -> None:
-    """Raise OptionError for what is of files and pipes."""
+    """Raise OptionError for options that only apply to files and pipes."""
     options = {
         "--out": out is not None,
         "--format": form != "text",
         "--field": field is not None,
         "--skip-bad": skip_bad,
     }
-    names = ", ".join(name for name, said in options.items() if said)
+    names = ", ".join(name for name, is_set in options.items() if is_set)
     if names:
         raise OptionError(
-            f"a conversation has no {names}",
-            expected="sentences to translate, or a terminal alone",
+            f"{names} has no effect in interactive mode",
+            expected="sentences to translate, or none of these options",
             got=f"{names}, and no sentence",
-            do="give sentences as arguments, by --data FILE, or from a pipe",
+            do="give sentences as arguments, with --data FILE, or through a pipe",
         )
 
 
 def run_interactive(translator: Translator, search: Search) -> None:
-    """Sentence by sentence, until the input ends."""
+    """Read and translate sentences until an empty line or the end of the input."""
     from rich.console import Console
 
     from regard.view.escape_text import escape_text
 
-    with contextlib.suppress(ImportError):  # Windows has none
-        import readline  # noqa: F401 - from now on input() knows arrow keys and what was typed before
+    with contextlib.suppress(ImportError):  # not on Windows
+        import readline  # noqa: F401 - gives input() line editing and history
     console = Console(highlight=False, markup=False)
-    console.print("Type a sentence; an empty line or Ctrl-D ends.", style="dim")
+    console.print("Type a sentence; an empty line or Ctrl-D exits.", style="dim")
     while True:
         try:
             text = input("> ")
@@ -50,9 +50,7 @@ def run_interactive(translator: Translator, search: Search) -> None:
             console.print()
             return
         except UnicodeDecodeError:
-            console.print(
-                f"what was typed is not {sys.stdin.encoding}, which the terminal is said to have", style="red"
-            )
+            console.print(f"the input is not {sys.stdin.encoding}, the encoding set for this terminal", style="red")
             continue
         if not text.strip():
             return
@@ -65,14 +63,14 @@ def run_interactive(translator: Translator, search: Search) -> None:
         for one in found.renderings:
             console.print(escape_text(one.text), style="bold", soft_wrap=True)
             for remark in remarks(one):
-                console.print(escape_text(f"it {remark}"), style="red", soft_wrap=True)
+                console.print(escape_text(f"the translation {remark}"), style="red", soft_wrap=True)
         if translator.model.has_attention:
             aligned = translator.aligned(found.source, found.renderings[0])
             console.print(_format_alignment(aligned, plain=console.options.ascii_only), style="dim", soft_wrap=True)
 
 
 def _format_alignment(aligned: Aligned, *, plain: bool) -> str:
-    """Each target word with the source word that it was found by most."""
+    """Pair each target word with the source word it attends to most."""
     from regard.view.escape_text import escape_and_isolate
 
     heaviest = aligned.weights.argmax(dim=1).tolist() if aligned.weights.numel() else []

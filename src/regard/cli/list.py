@@ -1,4 +1,4 @@
-"""``regard list``: every mechanism there is, and which code computes here."""
+"""``regard list``: all attention mechanisms, and the implementations available on this machine."""
 
 from __future__ import annotations
 
@@ -11,16 +11,24 @@ from regard.cli.verb import Verb
 
 Row = Mapping[str, Any]
 
+EXAMPLES = """
+[bold]Examples[/bold]
+
+  regard list
+
+  regard list --json > mechanisms.json
+"""
+
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
-    app.command("list", cls=Verb)(list_mechanisms)
+    """Add the verb to the command."""
+    app.command("list", cls=Verb, epilog=EXAMPLES)(list_mechanisms)
 
 
 def list_mechanisms(
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
-    """List the attention mechanisms (equation, paper, cost, masks), and the implementations on this machine."""
+    """List the attention mechanisms (equation, paper, cost, masks) and the implementations on this machine."""
     mechanisms, implementations = _mechanism_rows(), _implementation_rows()
     if as_json:
         import json
@@ -35,7 +43,7 @@ def list_mechanisms(
 
 
 def _mechanism_rows() -> list[Row]:
-    """A row for each mechanism of the catalogue."""
+    """Build one row per mechanism of the catalogue."""
     from regard.catalogue import catalogue
 
     return [
@@ -54,7 +62,7 @@ def _mechanism_rows() -> list[Row]:
 
 
 def _implementation_rows() -> list[Row]:
-    """A row for each implementation; ``details`` says what it computes with, or why it is missing."""
+    """Build one row per implementation; ``details`` says what it computes with, or why it is unavailable."""
     from regard.kernels.select import BACKENDS
 
     rows: list[Row] = []

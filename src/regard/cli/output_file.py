@@ -1,7 +1,7 @@
-"""Where lines go: standard output, or a file that has its name once it is complete.
+"""Output of lines: standard output, or a file that gets its final name once it is complete.
 
-What ends early, by a line that cannot be used, an interruption or a full disk, leaves what was written so far beside
-the output, and says how many lines that is.
+A run that ends early (an unusable line, an interruption, a full disk) leaves the lines written so far in
+``OUT.partial`` and reports their number.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from regard.errors import OutputError, OutputExistsError, RegardError, write_err
 
 
 def check_output_file(out: Path | None, *, overwrite: bool) -> None:
-    """Raise OutputExistsError for a file that nobody said to replace, OutputError for a folder."""
+    """Raise OutputExistsError for an existing file unless ``overwrite``, OutputError for a folder."""
     if out is None or not os.path.lexists(out):
         return
     if out.is_dir():
         raise OutputError(f"{out} is a folder", expected="the name of a file", got="a folder", do="name a file in it")
     if not overwrite and not _is_device(out):
         raise OutputExistsError(
-            f"{out} exists already", expected="a new file", got="an existing one", do="add --overwrite"
+            f"{out} already exists", expected="a new file", got="an existing file", do="add --overwrite"
         )
 
 
 @contextmanager
 def open_output_file(out: Path | None) -> Iterator[TextIO]:
-    """A file to write to. Raises OutputError where that is refused."""
+    """Open the output for writing; None is standard output. Raises OutputError if it cannot be written."""
     if out is None:
         yield sys.stdout
     elif _is_device(out):
@@ -42,7 +42,7 @@ def open_output_file(out: Path | None) -> Iterator[TextIO]:
 
 
 def _is_device(out: Path) -> bool:
-    """Whether it is something else than a file, such as /dev/null or a named pipe, which must not be replaced."""
+    """Whether the path is no regular file, such as /dev/null or a named pipe, and so must not be replaced."""
     return out.exists() and not out.is_file()
 
 
@@ -67,12 +67,12 @@ def _open_partial_file(out: Path) -> Iterator[TextIO]:
 
 
 def _report_partial_file(aside: Path) -> None:
-    """Say what is kept; nothing is, where nothing was written."""
+    """Report the number of lines in the partial file, or delete it if it has none."""
     if not aside.is_file():
         return
     with aside.open("rb") as file:
         lines = sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
     if lines:
-        say(f"{aside}: {lines:,} lines, as far as it came")
+        say(f"{aside}: the {lines:,} lines that were finished")
     else:
         aside.unlink()

@@ -1,4 +1,4 @@
-"""Bars on standard error, if that is a terminal."""
+"""Progress bars on standard error, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def line_progress(lines: LineReader | list[Line]) -> Iterator[Callable[[int], None]]:
-    """A bar for lines that are read: by bytes of a file, by lines where the size is not known.
+    """Show progress over lines of input: by bytes if the file size is known, else by lines.
 
-    What it gives is called with the number of lines that are done.
+    Call the yielded function with the number of lines done.
     """
     source = None if isinstance(lines, list) else lines
     with _progress_bar("lines", len(lines) if isinstance(lines, list) else lines.size) as update:
@@ -27,14 +27,14 @@ def line_progress(lines: LineReader | list[Line]) -> Iterator[Callable[[int], No
 
 @contextmanager
 def count_progress(total: int, things: str) -> Iterator[Callable[[int], None]]:
-    """A bar for so many things. What it gives is called with the number that is done."""
+    """Show progress over ``total`` things. Call the yielded function with the number done."""
     with _progress_bar(things, total) as update:
         yield lambda done: update(done, done)
 
 
 @contextmanager
 def indeterminate_progress(what: str) -> Iterator[None]:
-    """A progress bar without a count, for work whose parts cannot be counted."""
+    """Show that work goes on, without a count."""
     with _progress_bar("", None, what=what):
         yield
 

@@ -1,4 +1,4 @@
-"""Options that several verbs share, each declared once, and the checks and parsers of their values."""
+"""Options shared by several verbs, each declared once, and the checks and parsers of their values."""
 
 from __future__ import annotations
 
@@ -13,48 +13,51 @@ if TYPE_CHECKING:
     from regard.search import Search
 
 DEFAULT_MODEL = "minilm"
-"""The model that reads texts where none is named."""
+"""Text encoder used without ``--model``."""
 PRECISIONS = ("float32", "bfloat16")
 
 Texts = Annotated[
     list[str] | None,
-    typer.Argument(metavar="TEXT", help="One or more texts; quote each.", show_default=False),
+    typer.Argument(metavar="TEXT", help="One or more texts, each in quotes.", show_default=False),
 ]
 Data = Annotated[
     str | None,
     typer.Option(
         "--data",
         metavar="FILE",
-        help="A file, one text a line, also gzipped; - is standard input, which is also read where it is a pipe.",
+        help="Input file, one text per line, plain or gzip; - is standard input. A pipe is read without --data.",
         show_default=False,
     ),
 ]
 Field = Annotated[
     str | None,
-    typer.Option("--field", metavar="NAME", help="Lines are JSON; the text is in this field.", show_default=False),
+    typer.Option("--field", metavar="NAME", help="Read JSON lines, with the text in this field.", show_default=False),
 ]
 ModelName = Annotated[
     str | None,
     typer.Option(
         "--model",
         metavar="MODEL",
-        help="A model's folder or name; else minilm.",
+        help="Folder or name of the model. Default: minilm.",
         show_default=False,
         autocompletion=model_completer(["minilm"]),
     ),
 ]
 Truncate = Annotated[
-    bool, typer.Option("--truncate", help="Cut texts at the model's limit, and say so; else a longer text is refused.")
+    bool,
+    typer.Option(
+        "--truncate", help="Truncate texts at the model's limit and report it. Without it, longer texts are refused."
+    ),
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the output if it exists.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run.")]
 
 Dtype = Annotated[
     str,
     typer.Option(
         "--dtype",
         metavar="DTYPE",
-        help="Precision to compute in: float32, or bfloat16, faster on processors that multiply it.",
+        help="Precision to compute in: float32 or bfloat16 (faster on processors with bfloat16 instructions).",
         autocompletion=choice_completer(PRECISIONS),
     ),
 ]
@@ -63,35 +66,51 @@ Columns = Annotated[
     str | None,
     typer.Option(
         "--columns",
-        help="Of a table: source,target, counted from 1; else as its heading says, or 1,2.",
+        metavar="I,J",
+        help="For TSV: numbers of the source and target columns, from 1. Default: by the header, else 1,2.",
         show_default=False,
     ),
 ]
-Fields = Annotated[str | None, typer.Option("--fields", help="Of JSON: source,target.", show_default=False)]
+Fields = Annotated[
+    str | None,
+    typer.Option(
+        "--fields",
+        metavar="NAME,NAME",
+        help="For JSON lines: names of the source and target fields, such as de,en. Default: detected.",
+        show_default=False,
+    ),
+]
 
 BeamWidth = Annotated[
-    int | None, typer.Option("--beam", min=1, help="Width of the search, else 5; 1 is greedy.", show_default=False)
+    int | None, typer.Option("--beam", min=1, help="Beam width; 1 is greedy search. Default: 5.", show_default=False)
 ]
 LengthPenalty = Annotated[
     float | None,
     typer.Option(
-        "--length-penalty", help="alpha of Wu et al. 2016, else 0.6; more favours longer ones.", show_default=False
+        "--length-penalty",
+        help="Length penalty: alpha of Wu et al. 2016; higher favours longer translations. Default: 0.6.",
+        show_default=False,
     ),
 ]
-Device = Annotated[str | None, typer.Option("--device", help="Such as cuda; else the CPU.", show_default=False)]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device", metavar="DEVICE", help="Device to compute on, such as cuda. Default: cpu.", show_default=False
+    ),
+]
 BatchTokens = Annotated[
     int | None,
     typer.Option(
         "--batch-tokens",
         min=1,
-        help="Subwords of sources that are read together, else 2048; fewer take less memory.",
+        help="Source subwords per batch; lower it to save memory. Default: 2048.",
         show_default=False,
     ),
 ]
 
 
 def check_resume(*, resume: bool, overwrite: bool) -> None:
-    """Raise OptionError where a run is to go on and to begin anew."""
+    """Raise OptionError for ``--resume`` with ``--overwrite``."""
     if resume and overwrite:
         raise OptionError(
             "--resume and --overwrite contradict each other", expected="one of them", got="both", do="leave out one"
@@ -99,12 +118,12 @@ def check_resume(*, resume: bool, overwrite: bool) -> None:
 
 
 def drop_none(options: dict[str, Any]) -> dict[str, Any]:
-    """Those that were said."""
+    """Keep the options that were set."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def make_search(options: dict[str, Any], *, best: int = 1) -> Search:
-    """The search that options of ``Beam`` describe, as wide as ``best`` at least. Raises OptionError as it does."""
+    """Make a search from options of ``Beam``, at least ``best`` wide. Raises OptionError as ``Beam`` does."""
     from regard.search import Beam, Greedy
 
     if options == {"width": 1} and best == 1:
@@ -113,22 +132,24 @@ def make_search(options: dict[str, Any], *, best: int = 1) -> Search:
 
 
 def parse_columns(text: str | None) -> tuple[int, int] | None:
-    """Two columns of a table. Raises OptionError for anything else."""
+    """Parse two column numbers. Raises OptionError for anything else."""
     if text is None:
         return None
     first, second = _split_two("columns", text)
     if not (first.isdecimal() and second.isdecimal() and int(first) and int(second)):
-        raise OptionError("wrong --columns", expected="two numbers from 1", got=text, do="such as --columns 1,2")
+        raise OptionError("wrong --columns", expected="two numbers from 1", got=text, do="for example --columns 1,2")
     return int(first), int(second)
 
 
 def parse_fields(text: str | None) -> tuple[str, str] | None:
-    """Two fields of JSON. Raises OptionError for anything else."""
+    """Parse two field names. Raises OptionError for anything else."""
     return None if text is None else _split_two("fields", text)
 
 
 def _split_two(name: str, text: str) -> tuple[str, str]:
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 2 or not all(parts):
-        raise OptionError(f"wrong --{name}", expected="two, with a comma between", got=text, do=f"such as --{name} a,b")
+        raise OptionError(
+            f"wrong --{name}", expected="two, separated by a comma", got=text, do=f"for example --{name} a,b"
+        )
     return parts[0], parts[1]

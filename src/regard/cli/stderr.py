@@ -1,4 +1,4 @@
-"""A line for people, on standard error: what goes on, beside what is written."""
+"""Messages for the user on standard error, apart from the output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def say(message: str) -> None:
-    """The message, with whatever would act on a terminal written out."""
+    """Print a message, with terminal control characters escaped."""
     from regard.view.escape_text import escape_text
 
     print(escape_text(message), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Where the texts of a verb come from: arguments, ``--data FILE``, or standard input. The same rules for every verb."""
+"""Text input of a verb: arguments, ``--data FILE`` or standard input, by the same rules for every verb."""
 
 from __future__ import annotations
 
@@ -14,32 +14,35 @@ if TYPE_CHECKING:
 
 
 def check_text_options(texts: list[str], data: str | None, field: str | None) -> None:
-    """Raise OptionError for options that contradict each other, or where there is nothing to read."""
+    """Raise OptionError for contradictory options, or if there is no text to read."""
     if texts and data is not None:
         raise OptionError(
-            "texts come from arguments or from a file", expected="one of them", got="both", do="leave out one"
+            "texts are given as arguments and as a file", expected="one of them", got="both", do="leave out one"
         )
     if texts and field is not None:
         raise OptionError(
-            "--field is about lines of JSON", expected="--data FILE", got="texts as arguments", do="leave out --field"
+            "--field only applies to JSON lines",
+            expected="--data FILE",
+            got="texts as arguments",
+            do="leave out --field",
         )
     if not texts and data is None and is_stdin_terminal():
         raise OptionError(
             "there is no text",
-            expected="texts, --data FILE, or standard input from a pipe",
+            expected="texts, --data FILE, or a pipe to standard input",
             got="nothing",
             do='give a text in quotes, such as "I ate an apple."',
         )
 
 
 def is_stdin_terminal() -> bool:
-    """Whether standard input is a terminal, so that nothing comes from it unless a person types."""
+    """Whether standard input is a terminal, not a file or a pipe."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 
 @contextmanager
 def open_texts(texts: list[str], data: str | None, field: str | None) -> Iterator[LineReader | list[Line]]:
-    """The lines. Raises what ``check_text_options`` does, and DataError for a file that cannot be read or is empty."""
+    """Open the lines. Raises what ``check_text_options`` does, and DataError for an unreadable or empty file."""
     from regard.text.line_reader import LineReader, lines_from_arguments
 
     check_text_options(texts, data, field)

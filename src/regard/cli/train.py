@@ -1,4 +1,4 @@
-"""``regard train``: models from data. One command a task."""
+"""``regard train``: train a model from data. One command per task."""
 
 from __future__ import annotations
 
@@ -25,22 +25,23 @@ from regard.cli.verb import TaskGroup, Verb
 from regard.errors import OptionError
 
 NOTES = """
-[bold]Data.[/bold] FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, and several of these; or \
-two text files with --data twice, the source first. Each may be gzipped. What cannot be used is left out, and said.
+[bold]Data.[/bold] FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or several of these with \
+--data before each; or two text files, --data twice, the source first. Each may be gzipped. Unusable pairs are skipped \
+and reported.
 
-[bold]What comes out.[/bold] OUT, a folder with all that `regard translate` needs, written whenever the model is the \
-best so far; and OUT.run with checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
+[bold]Output.[/bold] The folder OUT has all that `regard translate` needs; it is rewritten whenever the validation \
+score improves. The folder OUT.run has checkpoints, metrics.jsonl, tensorboard/ and samples.txt.
 
-[bold]How long.[/bold] Until BLEU on held-out pairs has not risen in --patience validations, or --minutes, --epochs or \
---steps are over.
+[bold]Duration.[/bold] Training stops when BLEU on held-out pairs has not improved for --patience validations, or at \
+the limit of --minutes, --epochs or --steps.
 
-[bold]Interrupted?[/bold] The same command with --resume goes on from the last checkpoint, to the same weights that a \
-run without a break would have. With more --minutes, or more of what ended it (--patience), it goes on from a run that \
-ended.
+[bold]Interrupted?[/bold] Repeat the command with --resume: it continues from the last checkpoint and reaches the same \
+weights as an uninterrupted run. To extend a finished run, raise the limit that ended it, such as --minutes or \
+--patience.
 
-[bold]Many processes:[/bold] accelerate launch --multi_gpu -m regard train translate ... on GPUs, as `accelerate \
-config` says (DDP or FSDP, one machine or many that share a disk); torchrun --nproc-per-node 2 -m regard train \
-translate ... on CPUs.
+[bold]Several processes.[/bold] On GPUs: accelerate launch --multi_gpu -m regard train translate ... with the settings \
+of `accelerate config` (DDP or FSDP, one machine or several that share a disk). On CPUs: torchrun --nproc-per-node 2 \
+-m regard train translate ...
 
 [bold]Examples[/bold]
 
@@ -55,11 +56,11 @@ translate ... on CPUs.
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
+    """Add the verb to the command."""
     train = typer.Typer(
         name="train", cls=TaskGroup, help="Train a model from your data.", no_args_is_help=True, rich_markup_mode="rich"
     )
-    train.callback()(_group_callback)  # with one command alone, typer would leave out its name
+    train.callback()(_group_callback)  # with a single command, typer would drop its name
     train.command("translate", cls=Verb, epilog=NOTES)(translate)
     app.add_typer(train)
 
@@ -72,20 +73,36 @@ def translate(
     data: Annotated[
         list[Path],
         typer.Option(
-            "--data", help="Pairs: files and folders, --data for each; or two text files.", show_default=False
+            "--data",
+            metavar="PATH",
+            help="Training pairs: a file or folder; repeat for more. Two text files: the source first.",
+            show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the model to.", show_default=False)],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Folder to write the model to.", show_default=False)
+    ],
     valid: Annotated[
         list[Path] | None,
-        typer.Option("--valid", help="Validation pairs; else 5 % of the data are held out.", show_default=False),
+        typer.Option(
+            "--valid",
+            metavar="PATH",
+            help="Validation pairs. Default: 5 % of the data are held out.",
+            show_default=False,
+        ),
     ] = None,
     source: Annotated[
-        str | None, typer.Option("--source", help="Language of the source, such as en.", show_default=False)
+        str | None,
+        typer.Option("--source", metavar="LANGUAGE", help="Source language, such as en.", show_default=False),
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option("--target", help="Language of the target; catalogues in others are left out.", show_default=False),
+        typer.Option(
+            "--target",
+            metavar="LANGUAGE",
+            help="Target language, such as fr; gettext files in other languages are skipped.",
+            show_default=False,
+        ),
     ] = None,
     columns: Columns = None,
     fields: Fields = None,
@@ -93,8 +110,9 @@ def translate(
         str | None,
         typer.Option(
             "--model",
-            help="tiny, small, base or big (Transformers), gru or lstm, or a model's folder to go on from; else what "
-            "suits the data.",
+            metavar="MODEL",
+            help="tiny, small, base or big (Transformers), gru or lstm, or the folder of a model to fine-tune. "
+            "Default: chosen by the size of the data.",
             show_default=False,
             autocompletion=model_completer(("tiny", "small", "base", "big", "gru", "lstm")),
         ),
@@ -103,8 +121,9 @@ def translate(
         str | None,
         typer.Option(
             "--attention",
-            help="The attention mechanism, as `regard list` names them. Transformers: dot_product unless set; gru and "
-            "lstm: additive, luong_dot, luong_general, luong_concat, local_p or none, additive unless set.",
+            metavar="NAME",
+            help="Attention mechanism. Transformers: a name from `regard list`, default dot_product. gru and lstm: "
+            "additive (default), luong_dot, luong_general, luong_concat, local_p or none.",
             show_default=False,
             autocompletion=complete_mechanism,
         ),
@@ -113,6 +132,7 @@ def translate(
         list[str] | None,
         typer.Option(
             "--set",
+            metavar="NAME=VALUE",
             help="Override a model setting, for example layers=4, norm=pre or "
             "mechanism_options.projected=64; repeat for more.",
             show_default=False,
@@ -120,13 +140,19 @@ def translate(
     ] = None,
     vocabulary: Annotated[
         int | None,
-        typer.Option("--vocabulary", min=1, help="Number of subwords; else chosen by the data.", show_default=False),
+        typer.Option(
+            "--vocabulary",
+            min=1,
+            help="Number of subwords. Default: chosen by the size of the data.",
+            show_default=False,
+        ),
     ] = None,
     algorithm: Annotated[
         str | None,
         typer.Option(
             "--subwords",
-            help="Subword algorithm: bpe or unigram; else bpe.",
+            metavar="NAME",
+            help="Subword algorithm: bpe or unigram. Default: bpe.",
             show_default=False,
             autocompletion=choice_completer(("bpe", "unigram")),
         ),
@@ -135,38 +161,40 @@ def translate(
         str | None,
         typer.Option(
             "--sharing",
-            help="Vocabulary of both languages: joint, separate or auto; else auto.",
+            metavar="NAME",
+            help="Vocabulary of both languages: joint, separate, or auto (by their letters). Default: auto.",
             show_default=False,
             autocompletion=choice_completer(("joint", "separate", "auto")),
         ),
     ] = None,
     most_tokens: Annotated[
-        int, typer.Option("--most-tokens", min=1, help="Maximum tokens of a side; longer pairs are left out.")
+        int, typer.Option("--most-tokens", min=1, help="Maximum tokens per side; longer pairs are skipped.")
     ] = 250,
     tokens: Annotated[
         int | None,
         typer.Option(
-            "--batch-tokens", min=1, help="Tokens in a batch; else chosen by the model size.", show_default=False
+            "--batch-tokens", min=1, help="Tokens per batch. Default: chosen by the model size.", show_default=False
         ),
     ] = None,
     accumulate: Annotated[
-        int, typer.Option("--accumulate", min=1, help="Gradient accumulation: batches in a step.")
+        int, typer.Option("--accumulate", min=1, help="Gradient accumulation: batches per step.")
     ] = 1,
     schedule: Annotated[
         str,
         typer.Option(
             "--schedule",
+            metavar="NAME",
             help="Learning rate schedule: inverse_sqrt, cosine or constant.",
             autocompletion=choice_completer(("inverse_sqrt", "cosine", "constant")),
         ),
     ] = "inverse_sqrt",
     rate: Annotated[
         float | None,
-        typer.Option("--rate", help="Peak learning rate; else chosen by the model size.", show_default=False),
+        typer.Option("--rate", help="Peak learning rate. Default: chosen by the model size.", show_default=False),
     ] = None,
     warmup: Annotated[
         int | None,
-        typer.Option("--warmup", min=0, help="Warm-up steps; else chosen by the model size.", show_default=False),
+        typer.Option("--warmup", min=0, help="Warm-up steps. Default: chosen by the model size.", show_default=False),
     ] = None,
     smoothing: Annotated[float, typer.Option("--smoothing", min=0.0, max=0.99, help="Label smoothing factor.")] = 0.1,
     clip: Annotated[float, typer.Option("--clip", min=0.0, help="Maximum gradient norm; 0 disables clipping.")] = 1.0,
@@ -175,7 +203,8 @@ def translate(
         str,
         typer.Option(
             "--dtype",
-            help="Precision to compute in: float32, bfloat16, or auto, the one that is faster here.",
+            metavar="DTYPE",
+            help="Precision to compute in: float32, bfloat16, or auto (the faster one on this machine).",
             autocompletion=choice_completer((*PRECISIONS, "auto")),
         ),
     ] = "auto",
@@ -192,7 +221,7 @@ def translate(
         typer.Option(
             "--validate-every",
             min=1,
-            help="Steps between validations; else an epoch, but 200 to 2,000.",
+            help="Steps between validations. Default: one epoch, but at least 200 and at most 2,000.",
             show_default=False,
         ),
     ] = None,
@@ -203,15 +232,21 @@ def translate(
         float, typer.Option("--save-seconds", min=0.0, help="Seconds between checkpoints.")
     ] = 120.0,
     device: Annotated[
-        str | None, typer.Option("--device", help="cpu; else a GPU where there is one.", show_default=False)
+        str | None,
+        typer.Option(
+            "--device",
+            metavar="DEVICE",
+            help="cpu to train on the CPU. Default: a GPU if there is one.",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, help="Random seed of data order, dropout and first weights.")
+        int, typer.Option("--seed", min=0, help="Random seed of data order, dropout and initial weights.")
     ] = 1,
     resume: Resume = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Train a translator from pairs of sentences."""
+    """Train a translator from sentence pairs."""
     from regard.tasks.translation import TranslationRecipe, TranslationTask
     from regard.text.pairs import PairFormat
     from regard.train import Schedule, Settings, run
@@ -257,15 +292,15 @@ def translate(
         say(f'try: regard translate --model {done.out} "..."')
 
 
-def _parse_hyperparameters(given: list[str]) -> dict[str, Any]:
-    """What --set says: name=value, as JSON where that can be read, else as text."""
-    found: dict[str, Any] = {}
-    for one in given:
+def _parse_hyperparameters(assignments: list[str]) -> dict[str, Any]:
+    """Parse the name=value of each --set; a value that is not JSON is a string."""
+    hyperparameters: dict[str, Any] = {}
+    for one in assignments:
         name, equals, value = one.partition("=")
         if not (name and equals and value):
-            raise OptionError("wrong --set", expected="name=value", got=one, do="such as --set layers=4")
+            raise OptionError("wrong --set", expected="name=value", got=one, do="for example --set layers=4")
         try:
-            found[name] = json.loads(value)
+            hyperparameters[name] = json.loads(value)
         except ValueError:
-            found[name] = value
-    return found
+            hyperparameters[name] = value
+    return hyperparameters

@@ -1,4 +1,4 @@
-"""``regard translate``: sentences into another language, from arguments, files, a pipe or a conversation."""
+"""``regard translate``: translate sentences from arguments, a file, a pipe or an interactive session."""
 
 from __future__ import annotations
 
@@ -37,24 +37,25 @@ if TYPE_CHECKING:
     from regard.translation import Aligned, Translation, Translator
 
 _ALIGNMENT_BATCH = 64
-"""Translations whose words are found at a time."""
+"""Translations per batch of word alignment."""
 _DEFAULT_SEED = 1
-"""Decides what is drawn where no --seed is given."""
+"""Seed of sampling without --seed."""
 _MAX_REMARKS = 20
-"""Remarks on translations that are said one by one."""
+"""Remarks on translations that are printed one by one."""
 
 NOTES = """
-[bold]Formats.[/bold] text: a translation a line. tsv: number of the line, score, translation; with --best several. \
-jsonl: source, translations with score and log-probability, and for each target word the source words it was found by, \
-with weights. pharaoh: for each line the links i-j, source word i to target word j, counted from 0.
+[bold]Formats.[/bold] text: one translation per line. tsv: line number, score, translation; several rows per line with \
+--best. jsonl: source, translations with score and log-probability, and for each target word the source words it \
+attended to most, with weights. pharaoh: word alignment of each line as links i-j, source word i to target word j, \
+from 0.
 
-[bold]Lines.[/bold] As many come out as go in, in their order; an empty line stays empty. Files of any length need the \
-same memory. Lines of a pipe are translated as they come, so another program can talk to this one. With \
---skip-bad a line that cannot be used becomes an empty one, and is said. What ends early leaves its lines in \
-OUT.partial.
+[bold]Lines.[/bold] The output has one line per input line, in the same order; an empty line stays empty. Memory does \
+not grow with the length of the input. Lines from a pipe are translated as they arrive, so another program can wait \
+for each answer. With --skip-bad an unusable line gives an empty line and a message. A run that ends early leaves the \
+finished lines in OUT.partial.
 
-[bold]Interactive.[/bold] On a terminal, without text and --data: type a sentence, see its translation and what each \
-word was found by.
+[bold]Interactive.[/bold] On a terminal, without TEXT and --data: type a sentence, and see its translation and the \
+source word that each word attended to most.
 
 [bold]Examples[/bold]
 
@@ -69,7 +70,7 @@ word was found by.
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
+    """Add the verb to the command."""
     app.command("translate", cls=Verb, epilog=NOTES)(translate)
 
 
@@ -80,7 +81,7 @@ def translate(
         typer.Option(
             "--model",
             metavar="FOLDER",
-            help="A folder that `regard train translate` wrote.",
+            help="Folder that `regard train translate` wrote; required.",
             show_default=False,
             autocompletion=model_completer(),
         ),
@@ -88,12 +89,15 @@ def translate(
     data: Data = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="Where to write; else standard output.", show_default=False),
+        typer.Option("--out", "-o", metavar="FILE", help="Output file. Default: standard output.", show_default=False),
     ] = None,
     form: Annotated[
         str,
         typer.Option(
-            "--format", metavar="FORMAT", help="text, tsv, jsonl or pharaoh.", autocompletion=choice_completer(FORMATS)
+            "--format",
+            metavar="FORMAT",
+            help="Output format: text, tsv, jsonl or pharaoh.",
+            autocompletion=choice_completer(FORMATS),
         ),
     ] = "text",
     field: Field = None,
@@ -102,44 +106,58 @@ def translate(
     coverage_penalty: Annotated[
         float | None,
         typer.Option(
-            "--coverage-penalty", help="beta of Wu et al. 2016, else 0; more leaves less out.", show_default=False
+            "--coverage-penalty",
+            help="Coverage penalty: beta of Wu et al. 2016; higher omits less of the source. Default: 0.",
+            show_default=False,
         ),
     ] = None,
     patience: Annotated[
         float | None,
         typer.Option(
             "--patience",
-            help="Beam widths that have to end before a sentence is done, else 1; inf: certain.",
+            help="Stop a sentence once this many beam widths of hypotheses have ended; inf searches on until the best "
+            "is certain. Default: 1.",
             show_default=False,
         ),
     ] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw translations instead of searching.")] = False,
+    sample: Annotated[
+        bool, typer.Option("--sample", help="Sample translations instead of searching for the best.")
+    ] = False,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Of drawing, else 1.", show_default=False)
+        float | None, typer.Option("--temperature", help="Temperature of sampling. Default: 1.", show_default=False)
     ] = None,
     top_k: Annotated[
-        int | None, typer.Option("--top-k", min=0, help="Draw among so many; else all.", show_default=False)
+        int | None,
+        typer.Option(
+            "--top-k", min=0, help="Sample from the k most probable tokens. Default: all.", show_default=False
+        ),
     ] = None,
     top_p: Annotated[
         float | None,
-        typer.Option("--top-p", help="Draw among the likeliest of this weight; else all.", show_default=False),
+        typer.Option(
+            "--top-p",
+            help="Sample from the most probable tokens that together have this probability. Default: 1.",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="Decides what is drawn; else 1.", show_default=False)
+        int | None, typer.Option("--seed", help="Random seed of sampling. Default: 1.", show_default=False)
     ] = None,
     best: Annotated[
-        int, typer.Option("--best", min=1, help="Translations of each sentence; a beam is as wide at least.")
+        int, typer.Option("--best", min=1, help="Translations per sentence; the beam is at least as wide.")
     ] = 1,
     batch_tokens: BatchTokens = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave lines that cannot be used empty.")] = False,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Write an empty line for an unusable line and report it.")
+    ] = False,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Translate sentences."""
+    """Translate sentences with a trained model."""
     texts = texts or []
     _check(form, best, model, out, overwrite=overwrite)
-    converses = not texts and data is None and is_stdin_terminal()
-    if converses:
+    interactive = not texts and data is None and is_stdin_terminal()
+    if interactive:
         check_interactive_options(out, form, field, skip_bad=skip_bad)
     else:
         _check_sentences(texts, data, field)
@@ -155,7 +173,7 @@ def translate(
     translator = Translator.load(model, device=device, **drop_none({"tokens": batch_tokens}))
     if form == "pharaoh":
         translator.check_attention()
-    if converses:
+    if interactive:
         run_interactive(translator, search)
         return
     with open_texts(texts, data, field) as lines, open_output_file(out) as file:
@@ -168,9 +186,9 @@ def translate(
                     remarked += 1
                     if remarked <= _MAX_REMARKS:
                         say(f"translation {number} {remark}")
-            file.flush()  # whoever wrote these lines may wait for their translations before the next
+            file.flush()  # a program at the other end of the pipe may wait for these translations
     if remarked > _MAX_REMARKS:
-        say(f"{remarked - _MAX_REMARKS:,} more remarks of this kind; --format jsonl has them all")
+        say(f"{remarked - _MAX_REMARKS:,} more remarks of this kind; --format jsonl lists them all")
     if out is not None:
         say(f"{out}: written")
 
@@ -179,14 +197,14 @@ def _check(form: str, best: int, model: str, out: Path | None, *, overwrite: boo
     check_choice("format of translations", form, FORMATS)
     if not model:
         raise OptionError(
-            "it is not said which model is to translate",
+            "no model was given to translate with",
             expected="--model FOLDER",
             got="no --model",
             do="train one: regard train translate --data pairs.tsv --out model/",
         )
     if best > 1 and form in ("text", "pharaoh"):
         raise OptionError(
-            f"--format {form} has one translation a line",
+            f"--format {form} has one translation per line",
             expected="--format tsv or jsonl for several",
             got=f"--best {best}",
             do="add --format tsv",
@@ -195,7 +213,7 @@ def _check(form: str, best: int, model: str, out: Path | None, *, overwrite: boo
 
 
 def _choose_search(searching: dict[str, Any], drawing: dict[str, Any], *, sample: bool, best: int) -> Search:
-    """The strategy that options describe. Raises OptionError for one of another strategy."""
+    """Choose the search strategy. Raises OptionError for an option of another strategy."""
     from regard.search import Sampling
 
     other = searching if sample else drawing
@@ -203,7 +221,7 @@ def _choose_search(searching: dict[str, Any], drawing: dict[str, Any], *, sample
         names = ", ".join("--beam" if name == "width" else f"--{name.replace('_', '-')}" for name in other)
         raise OptionError(
             f"{names} has no effect {'with' if sample else 'without'} --sample",
-            expected="options of a search, or --sample and options of drawing",
+            expected="options of beam search, or --sample with options of sampling",
             got=names,
             do=f"leave out {names}" if sample else f"add --sample, or leave out {names}",
         )
@@ -213,7 +231,7 @@ def _choose_search(searching: dict[str, Any], drawing: dict[str, Any], *, sample
 
 
 def _check_sentences(texts: list[str], data: str | None, field: str | None) -> None:
-    """Raise OptionError as ``check_text_options``, and for a file whose lines are no sentences, as its name tells."""
+    """Raise OptionError as ``check_text_options`` does, and for a file whose suffix is not one of plain sentences."""
     from regard.text.pairs.read import check_lines
 
     check_text_options(texts, data, field)
@@ -224,7 +242,7 @@ def _check_sentences(texts: list[str], data: str | None, field: str | None) -> N
 def _translate_lines(
     translator: Translator, lines: LineReader | list[Line], search: Search, form: str, *, skip_bad: bool
 ) -> Iterator[Iterator[tuple[Translation, Aligned | None]]]:
-    """The translations of the lines that have come, and so on, behind a bar that shows how far the file is read."""
+    """Translate the lines chunk by chunk, as they arrive, with a progress bar over the file."""
     from regard.text.line_reader import chunk_lines
     from regard.translation.translator import CHUNK_SENTENCES
 
@@ -242,7 +260,7 @@ def _translate_lines(
 def _usable_texts(
     translator: Translator, lines: Iterable[Line], *, skip_bad: bool
 ) -> tuple[list[str], DataError | None]:
-    """The texts of lines, up to one that cannot be used, and what is wrong with it; or nothing as its text."""
+    """Return the texts up to the first unusable line, and its error; with ``skip_bad`` such a line is an empty text."""
     texts: list[str] = []
     for line in lines:
         try:
@@ -262,14 +280,14 @@ def _usable_texts(
 def _add_alignments(
     translator: Translator, translated: Iterable[Translation], form: str
 ) -> Iterator[tuple[Translation, Aligned | None]]:
-    """Each translation, with the words that its words were found by where the format tells them, some at a time."""
+    """Pair each translation with its word alignment, batch by batch, or with None if the format has no alignment."""
     from regard.text.words import token_spans, word_spans
 
     split = token_spans if form == "pharaoh" else word_spans
-    tells = form == "pharaoh" or (form == "jsonl" and translator.model.has_attention)
+    wanted = form == "pharaoh" or (form == "jsonl" and translator.model.has_attention)
     rest = iter(translated)
     while some := list(islice(rest, _ALIGNMENT_BATCH)):
-        told = [one for one in some if tells and one.renderings[0].ids]
-        aligned = iter(translator.aligned_all([(one.source, one.renderings[0]) for one in told], split=split))
+        to_align = [one for one in some if wanted and one.renderings[0].ids]
+        aligned = iter(translator.aligned_all([(one.source, one.renderings[0]) for one in to_align], split=split))
         for one in some:
-            yield one, next(aligned) if tells and one.renderings[0].ids else None
+            yield one, next(aligned) if wanted and one.renderings[0].ids else None

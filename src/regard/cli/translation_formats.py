@@ -1,4 +1,4 @@
-"""How a translation is written: a line of text, rows of a table, links of words, or a line of JSON with all of it."""
+"""Output formats of translations: plain text, TSV rows, Pharaoh word alignments, or JSON lines."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 FORMATS = ("text", "tsv", "jsonl", "pharaoh")
 _MIN_WEIGHT, _MAX_SOURCE_WORDS = 0.05, 5
-"""Of the source words that a word was found by: the least weight that is told, and how many at most."""
+"""Source words listed for a target word: their minimum attention weight and maximum number."""
 
 
 def format_translation(found: Translation, words: Aligned | None, number: int, form: str) -> str:
-    """What is written of a translation, line ends included."""
+    """Format a translation in one of ``FORMATS``, line endings included."""
     if form == "text":
         return to_one_line(found.text) + "\n"
     if form == "tsv":
@@ -26,22 +26,22 @@ def format_translation(found: Translation, words: Aligned | None, number: int, f
 
 
 def remarks(rendering: Rendering) -> list[str]:
-    """What is wrong with a translation, to be said behind its name."""
+    """Problems of a translation, each worded as a predicate: "lacks ...", "was cut after ..."."""
     found = [f"lacks {' '.join(rendering.missing)}"] if rendering.missing else []
     if not rendering.finished:
-        found.append(f"was cut after {len(rendering.ids)} subwords, where the model had not ended it")
+        found.append(f"was cut after {len(rendering.ids)} subwords, before the model ended it")
     return found
 
 
 def to_one_line(text: str) -> str:
-    """The text with each tab and each line's end a space: what a placeholder stands for may have them."""
+    """Replace tabs and line separators by spaces; the strings restored for placeholders may contain them."""
     from regard.text.line_separators import LINE_SEPARATORS
 
     return re.sub(f"[{LINE_SEPARATORS}]", " ", text)
 
 
 def _to_json_fields(found: Translation, words: Aligned | None) -> dict[str, Any]:
-    """All that is known of a translation."""
+    """Collect the JSON fields of a translation."""
     renderings = [
         {
             "text": one.text,
@@ -57,7 +57,7 @@ def _to_json_fields(found: Translation, words: Aligned | None) -> dict[str, Any]
 
 
 def _source_words_by_weight(aligned: Aligned) -> list[dict[str, Any]]:
-    """Each target word, and the source words it was found by, the heaviest first."""
+    """List for each target word the source words it attends to most, by descending weight."""
     rows = []
     for word, weights in zip(aligned.target_words, aligned.weights, strict=True):
         heaviest, order = weights.sort(descending=True)

@@ -1,4 +1,4 @@
-"""``regard view``: what a model attends to in your text, in the terminal and as a page."""
+"""``regard view``: show what a model attends to in a text, in the terminal and as an HTML page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from regard.view.reading import PairReading, Reading
 
 MAX_TEXTS = 200
-"""Texts that are shown at most: a page holds every head of each of them, some 250 kB a sentence."""
+"""Maximum number of texts: the page holds every head of each text, about 250 kB per sentence."""
 
 EXAMPLES = """
 [bold]Examples[/bold]
@@ -41,7 +41,7 @@ EXAMPLES = """
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the verb to the command."""
+    """Add the verb to the command."""
     app.command("view", cls=Verb, epilog=EXAMPLES)(view)
 
 
@@ -49,18 +49,23 @@ def view(
     texts: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="TEXT", help="One or more texts; quote each. With --source: the model's folder.", show_default=False
+            metavar="TEXT",
+            help="One or more texts, each in quotes. With --source: the translator's folder.",
+            show_default=False,
         ),
     ] = None,
     source: Annotated[
         list[str] | None,
-        typer.Option("--source", help="A sentence for a translator; again for more.", show_default=False),
+        typer.Option(
+            "--source", metavar="TEXT", help="Sentence to show a translator on; repeat for more.", show_default=False
+        ),
     ] = None,
     target: Annotated[
         list[str] | None,
         typer.Option(
             "--target",
-            help="Its translation, one for each --source; without it the model translates.",
+            metavar="TEXT",
+            help="Translation of each --source, in order. Default: the model translates.",
             show_default=False,
         ),
     ] = None,
@@ -72,7 +77,7 @@ def view(
             "--out",
             "-o",
             metavar="FILE",
-            help="Write a page to look into, such as attention.html.",
+            help="Write an interactive page to this file, such as attention.html.",
             show_default=False,
         ),
     ] = None,
@@ -80,12 +85,13 @@ def view(
     truncate: Truncate = False,
     overwrite: Overwrite = False,
     open_page: Annotated[
-        bool, typer.Option("--open", help="Open the page in your browser; writes attention.html without --out.")
+        bool,
+        typer.Option("--open", help="Open the page in your browser. Without --out it is written to attention.html."),
     ] = False,
 ) -> None:
-    """Show what every head of a model attends to: a summary here, and with --out a page to explore.
+    """Show what every head of a model attends to: a summary in the terminal, and with --out an interactive page.
 
-    With --source the model is a translator, and shown is which source words each word of the translation looked at.
+    With --source the model is a translator, and the output shows which source words each target word attends to.
 
     The page is one HTML file that loads nothing from the network, so it can be kept, sent and opened anywhere.
     """
@@ -109,7 +115,7 @@ def view(
 def _show(
     readings: Sequence[Reading | PairReading], model: str, path: Path | None, *, overwrite: bool, open_page: bool
 ) -> None:
-    """The page first: the reader of our output may leave before its end (``| head``), and the page is to be there."""
+    """Write the page, then print the summary: a broken pipe (``| head``) must not prevent the page."""
     from regard.cli.broken_pipe import PipedConsole
     from regard.view.escape_text import escape_text
     from regard.view.page import write_page
@@ -157,18 +163,18 @@ def _read_pairs(model: str, sources: list[str], targets: list[str]) -> list[Pair
     loaded = load(resolve_folder(model, TRANSLATOR))
     if not isinstance(loaded, EncoderDecoder):
         raise OptionError(
-            f"{model} reads texts and does not translate, so it has no --source",
+            f"{model} is not a translator, so it cannot be used with --source",
             expected="a folder that `regard train translate` wrote",
             got=f"a {type(loaded).__name__}",
             do=f'give the text alone: regard view "..." --model {model}',
         )
     translator = Translator(loaded)
     translator.check_attention()
-    given: Sequence[str | None] = targets or [None] * len(sources)
+    translations: Sequence[str | None] = targets or [None] * len(sources)
     names = ["the source", "the target"] if len(sources) == 1 else ["source {}", "target {}"]
     readings = []
     with count_progress(len(sources), "translations") as advance:
-        for number, (source, target) in enumerate(zip(sources, given, strict=True), start=1):
+        for number, (source, target) in enumerate(zip(sources, translations, strict=True), start=1):
             named = {"source_name": names[0].format(number), "target_name": names[1].format(number)}
             readings.append(read_pair(translator, source, target, **named))
             advance(number)
@@ -176,11 +182,11 @@ def _read_pairs(model: str, sources: list[str], targets: list[str]) -> list[Pair
 
 
 def _choose_translator(arguments: list[str], model: str | None) -> str:
-    """The translator's folder: the argument or ``--model``. Raises OptionError unless exactly one was given."""
+    """Return the translator's folder: the argument or ``--model``. Raises OptionError unless exactly one was given."""
     named = [*arguments, *([] if model is None else [model])]
     if len(named) != 1:
         raise OptionError(
-            "--source goes with one model",
+            "--source needs exactly one model",
             expected="the folder of one translator",
             got=", ".join(map(repr, named)) if named else "none",
             do='regard view model/ --source "..."; quote a sentence of several words',
@@ -189,29 +195,29 @@ def _choose_translator(arguments: list[str], model: str | None) -> str:
 
 
 def _check_pairs(sources: list[str], targets: list[str]) -> None:
-    """Raises OptionError unless there are no targets or as many as sources, DataError for a text that is empty."""
+    """Raise OptionError unless there are no targets or one per source, DataError for an empty text."""
     if targets and len(targets) != len(sources):
         raise OptionError(
-            "sources and targets do not go together",
+            "the numbers of sources and targets differ",
             expected="a --target for each --source, or none",
             got=f"{len(sources)} of --source, {len(targets)} of --target",
-            do="leave --target out, and the model translates" if sources else 'add --source "..."',
+            do="leave out --target to let the model translate" if sources else 'add --source "..."',
         )
-    for option, given in (("source", sources), ("target", targets)):
-        for text in given:
+    for option, sentences in (("source", sources), ("target", targets)):
+        for text in sentences:
             if not text.strip():
                 raise DataError(
-                    f"--{option} is empty", expected="some words", got=repr(text), do="give a sentence in quotes"
+                    f"--{option} is empty", expected="a sentence", got=repr(text), do="give a sentence in quotes"
                 )
 
 
 def _check_no_text_options(data: str | None, field: str | None, *, truncate: bool) -> None:
-    given = {"--data": data is not None, "--field": field is not None, "--truncate": truncate}
-    named = [option for option, is_given in given.items() if is_given]
+    options = {"--data": data is not None, "--field": field is not None, "--truncate": truncate}
+    named = [option for option, is_set in options.items() if is_set]
     if named:
         raise OptionError(
-            f"{named[0]} does not go with --source",
-            expected="texts for a BERT, or --source for a translator",
+            f"{named[0]} cannot be used with --source",
+            expected="texts for an encoder such as BERT, or --source for a translator",
             got="both",
             do="give --source once for each sentence",
         )
@@ -219,33 +225,33 @@ def _check_no_text_options(data: str | None, field: str | None, *, truncate: boo
 
 def _missing_source_error(model: str) -> OptionError:
     return OptionError(
-        f"{model} translates, and there is no --source",
-        expected="--source, and --target where the translation is given",
+        f"{model} is a translator, and --source is missing",
+        expected="--source, and optionally --target",
         got="a text alone",
         do=f'regard view {model} --source "..."',
     )
 
 
 def _collect_texts(arguments: list[str], data: str | None, field: str | None) -> list[tuple[str, str]]:
-    """The name and text of each argument, or of each line that is not blank.
+    """Collect the name and text of each argument, or of each line that is not blank.
 
-    Raises DataError where an argument is empty, a line cannot be read, or there is no text at all; OptionError for
-    more texts than can be shown.
+    Raises DataError for an empty argument, an unreadable line, or no text at all; OptionError for more than
+    ``MAX_TEXTS`` texts.
     """
     check_text_options(arguments, data, field)
     if len(arguments) == 1 and _is_model_folder(arguments[0]):
         raise OptionError(
-            f"{arguments[0]} is a model's folder, and there is no text",
+            f"{arguments[0]} is a model's folder, and the text is missing",
             expected="a text, or --source for a translator",
             got="a folder alone",
             do=f'regard view {arguments[0]} --source "...", or regard view "..." --model {arguments[0]}',
         )
     with open_texts(arguments, data, field) as lines:
-        given = map(_name_and_text, lines)
-        found = list(islice((one for one in given if arguments or one[1].strip()), MAX_TEXTS + 1))
+        named = map(_name_and_text, lines)
+        found = list(islice((one for one in named if arguments or one[1].strip()), MAX_TEXTS + 1))
     for name, text in found:
         if not text.strip():
-            raise DataError(f"{name} is empty", expected="some words", got=repr(text), do="give a text in quotes")
+            raise DataError(f"{name} is empty", expected="a text", got=repr(text), do="give a text in quotes")
     if not found:
         raise DataError(
             "there is no text to view",
@@ -256,10 +262,10 @@ def _collect_texts(arguments: list[str], data: str | None, field: str | None) ->
     if len(found) > MAX_TEXTS:
         file = "FILE" if data in (None, "-") else data
         raise OptionError(
-            "there are too many texts to look at",
+            "there are too many texts to view",
             expected=f"at most {MAX_TEXTS}",
             got=f"more than {MAX_TEXTS}",
-            do=f"view some of them: head -n 20 {file} | regard view; vectors of any number: regard embed --data {file}",
+            do=f"view some of them: head -n 20 {file} | regard view; or embed them all: regard embed --data {file}",
         )
     return found
 
@@ -267,12 +273,12 @@ def _collect_texts(arguments: list[str], data: str | None, field: str | None) ->
 def _is_model_folder(text: str) -> bool:
     try:
         return (Path(text) / "config.json").is_file()
-    except (OSError, ValueError):  # a text that is no path at all
+    except (OSError, ValueError):  # not a valid path
         return False
 
 
 def _hint_at_quotes(texts: list[str]) -> None:
-    """A sentence without quotes reaches us as many words; languages without spaces are not meant."""
+    """Hint at missing quotes if all texts are single ASCII words (scripts without spaces are not ASCII)."""
     if len(texts) > 1 and all(text.isascii() and len(text.split()) == 1 for text in texts):
         from regard.view.escape_text import escape_text
 

@@ -211,7 +211,7 @@ def test_what_goes_wrong_with_a_translator_says_what_to_do(run: Run, translators
     assert 'add --source "..."' in refused(run, OptionError, whole, "--target", TARGET)
     assert "the folder of one translator" in refused(run, OptionError, "--source", SOURCE)
     assert "quote a sentence" in refused(run, OptionError, whole, "--source", "Ein", "Hund")
-    assert "--data does not go with --source" in refused(run, OptionError, whole, "--source", "a", "--data", "b.txt")
+    assert "--data cannot be used with --source" in refused(run, OptionError, whole, "--source", "a", "--data", "b.txt")
 
 
 def test_what_a_translator_cannot_show_is_refused(run: Run, translators: Path) -> None:
