@@ -328,7 +328,7 @@ class TestBadOutput:
             (("--format", "csv"), r"pandas\.read_json"),
             (("-o", "out.csv"), r"pandas\.read_json"),
             (("-o", "out.pt"), r"numpy\.load"),
-            (("-o", "out.json"), "an object a line"),
+            (("-o", "out.json"), "one object per line"),
             (("-o", "out"), "rename the output"),
         ],
     )
@@ -489,7 +489,7 @@ class TestResume:
 
     def test_damaged_parts(self, interrupted):
         write(["{"], "out.npy.parts/00000001.json")
-        with pytest.raises(OutputExistsError, match="start again with --overwrite"):
+        with pytest.raises(OutputExistsError, match=r"start again \(--overwrite\)"):
             interrupted("--data", "in.txt", "-o", "out.npy", "--resume")
 
     def test_a_full_disk(self, embed, monkeypatch, small_chunks):

@@ -175,7 +175,7 @@ def test_evaluate_says_what_is_wrong_before_it_translates(folder, monkeypatch):
     monkeypatch.setattr(Translator, "stream", lambda *_, **__: pytest.fail("it translates"))
     with_model = ["evaluate", "translate", "--data", "test.tsv", "--model", "m"]
     assert "tokenization" in error_message(OptionError, *with_model, "--tokenize", "chars")
-    assert "link 7-7 points to a word that is not there" in error_message(DataError, *with_model, "--gold", "gold")
+    assert "link 7-7 points to a word that does not exist" in error_message(DataError, *with_model, "--gold", "gold")
     blind = ["evaluate", "translate", "--data", "test.tsv", "--model", "blind", "--gold", "gold"]
     assert "without attention" in error_message(RefusedError, *blind)
     (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\n" * 2000 + "Zwei Hunde " * 3000 + "\tTwo\n")

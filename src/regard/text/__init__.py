@@ -1,4 +1,4 @@
-"""Text in, tokens and vectors out."""
+"""Text processing: tokenizers, subwords, text embedding, sentence pairs and word alignments."""
 
 from regard.text.embedding import Embedder
 from regard.text.pooling import Pooling

@@ -1,11 +1,11 @@
-"""Text to vectors: one a sentence, or one a token.
+"""Text embedding: one vector per sentence, or one per token.
 
     hidden = model(ids, mask)                       (batch, length, width)
     sentence vector = pooling(hidden)               (width,)            ``regard.text.pooling``
     token vectors   = hidden without padding        (tokens, width)     contextual, not normalised
 
-Texts are read in batches of similar length, so that little is padded; vectors come back in the order of the texts, in
-float32 whatever the model computes in.
+Texts are batched by length, to save padding. Vectors come back in the order of the texts, in float32 whatever the dtype
+of the model.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from regard.text.tokenizer import TokenBatch, TokenizedText, Tokenizer
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE, is_mostly_unknown, unknown_words_warning
 
 MAX_BATCH_TOKENS = 8192
-"""Tokens a batch may hold, padding included: bounds memory where texts are long."""
+"""Maximum tokens per batch, padding included: bounds memory for long texts."""
 MAX_BATCH_PADDING = 128
-"""Padded tokens a batch may hold on a CPU: about where another call of a small model costs less than they do."""
+"""Maximum padding tokens per batch on a CPU: beyond it, one more call of a small model costs less."""
 
 
 @runtime_checkable
 class TextEncoder(Protocol):
-    """What an embedder needs of a model: ``model(ids, mask=...)`` with ``.hidden`` (batch, length, width)."""
+    """Model interface of ``Embedder``: ``model(ids, mask=...)`` returns ``.hidden``, (batch, length, width)."""
 
     tokenizer: Tokenizer | None
     pooling: Pooling | None
@@ -40,26 +40,26 @@ class TextEncoder(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where the model computes."""
+        """Device of the model."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """The weights."""
+        """Weights by name."""
         ...
 
     def __call__(self, ids: Tensor, **options: Any) -> Any:
-        """The output, with ``.hidden``."""
+        """Compute the output for ids (batch, length); its ``.hidden`` is (batch, length, width)."""
         ...
 
 
 @final
 @explain_arguments
 class Embedder:
-    """Vectors of texts by ``model``, which ``regard.load`` gave.
+    """Embeds texts with ``model``, as loaded by ``regard.load``.
 
-    ``pooling`` None is what the model's folder says, and where it says nothing the mean over the tokens, normalised. A
-    text may have as many tokens as the model has positions (MiniLM: 512; sentence-transformers cuts the same model
-    at 256 without a word). Raises CheckpointError for a model without tokenizer.
+    ``pooling`` None takes the pooling of the model's folder, or if it has none the normalised mean over the tokens. A
+    text may have as many tokens as the model has positions (MiniLM: 512; sentence-transformers silently truncates the
+    same model at 256). Raises CheckpointError for a model without tokenizer.
     """
 
     def __init__(self, model: TextEncoder, *, pooling: Pooling | None = None) -> None:
@@ -80,9 +80,10 @@ class Embedder:
     def sentences(
         self, texts: str | Iterable[str], *, batch: int = 32, truncate: bool = False
     ) -> Float[Tensor, "texts width"]:
-        """One vector a text. Raises DataError for a text that is too long, unless ``truncate``.
+        """Embed each text as one vector, ``batch`` texts at a time.
 
-        Warns (``UnknownWordsWarning``) of texts of which the model's vocabulary lacks most words.
+        Raises DataError for a text that is too long, unless ``truncate``. Warns (``UnknownWordsWarning``) if the
+        model's vocabulary lacks most words of a text.
         """
         return self.pooled(self._tokenize(texts, truncate), batch=batch)
 
@@ -90,11 +91,11 @@ class Embedder:
     def tokens(
         self, texts: str | Iterable[str], *, batch: int = 32, truncate: bool = False
     ) -> tuple[Float[Tensor, "_ width"], ...]:
-        """For each text its tokens' contextual vectors, (tokens, width), [CLS] and [SEP] included."""
+        """Embed each text as contextual token vectors, (tokens, width), [CLS] and [SEP] included."""
         return self.contextual(self._tokenize(texts, truncate), batch=batch)
 
     def pooled(self, texts: Sequence[TokenizedText], *, batch: int = 32) -> Float[Tensor, "texts width"]:
-        """One vector a tokenized text."""
+        """Embed each tokenized text as one vector. Raises RefusedError for an unsupported pooling."""
         self.pooling.check()
 
         def pool(hidden: Tensor, read: TokenBatch) -> Sequence[Tensor]:
@@ -105,7 +106,7 @@ class Embedder:
         return torch.stack(vectors) if vectors else torch.empty(0, self.model.config.width)
 
     def contextual(self, texts: Sequence[TokenizedText], *, batch: int = 32) -> tuple[Float[Tensor, "_ width"], ...]:
-        """The token vectors of each tokenized text."""
+        """Embed each tokenized text as contextual token vectors, (tokens, width)."""
 
         def cut(hidden: Tensor, read: TokenBatch) -> Sequence[Tensor]:
             return [row[:length] for row, length in zip(hidden, read.lengths, strict=True)]
@@ -143,17 +144,17 @@ class Embedder:
 def batches_by_length(
     lengths: Sequence[int], size: int, *, most_tokens: int = MAX_BATCH_TOKENS, most_padding: int | None = None
 ) -> Iterator[list[int]]:
-    """Indices of texts in batches of similar length.
+    """Group texts into batches of similar length; yield the indices of each batch.
 
-    A batch has at most ``size`` texts, ``most_tokens`` tokens, padding included, and ``most_padding`` of padding; None
-    is as much as comes.
+    A batch has at most ``size`` texts, ``most_tokens`` tokens, padding included, and ``most_padding`` padding tokens
+    (None: no limit).
     """
     check_count("batch", size)
     most_padding = most_tokens if most_padding is None else most_padding
     batch: list[int] = []
     tokens = 0
     for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        # Lengths rise, so the newest text is the one that all are padded to.
+        # Lengths ascend, so all texts of the batch are padded to the newest one.
         padded = (len(batch) + 1) * lengths[row]
         padding = padded - tokens - lengths[row]
         if batch and (len(batch) == size or padded > most_tokens or padding > most_padding):

@@ -1,9 +1,9 @@
-"""Vectors of an input of any size, in constant memory: lines in chunks, chunks in batches of similar length.
+"""Embed an input of any size in constant memory: lines in chunks, chunks in batches of similar length.
 
-    lines -> chunk of at most 512 lines -> tokens -> batches sorted by length -> vectors in the order of lines -> part
+    lines -> chunk of at most 512 lines -> tokens -> batches sorted by length -> vectors in the order of lines -> shard
 
-Where a chunk ends depends on the lines alone, so a run that was interrupted and resumed computes the same chunks as
-one that was not, and its output is the same to the bit.
+The ends of chunks depend on the lines alone, so an interrupted and resumed run computes the same chunks as an
+uninterrupted one, and its output is the same to the bit.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from regard.text.vector_files import VectorFormat, Vectors, check_finite
 
 CHUNK_LINES = 512
 CHUNK_CHARACTERS = {False: 2**18, True: 2**15}
-"""By whether every token's vector is kept; a token is seldom less than a character."""
+"""Characters per chunk without and with a vector per token; a token rarely has less than a character."""
 MAX_NAMED_LINES = 10
-"""Line numbers that a summary names; a file has them all."""
+"""Maximum line numbers in a summary; the file of skipped lines has all of them."""
 
 
 @final
 @dataclass(frozen=True)
 class EmbeddingOptions:
-    """How to embed: each token or each text, texts a batch, and what to do with a text that is too long or no text."""
+    """Embedding options: vectors per token or per text, texts per batch, and what to do with long or unusable texts."""
 
     tokens: bool = False
     batch: int = 32
@@ -49,7 +49,7 @@ class EmbeddingOptions:
 @final
 @dataclass(frozen=True)
 class Chunk:
-    """Some rows, and the record of the lines they came from."""
+    """Rows of a chunk, and the record of their lines."""
 
     texts: tuple[TokenizedText, ...]
     vectors: Vectors
@@ -59,7 +59,7 @@ class Chunk:
 @final
 @dataclass
 class EmbeddingSummary:
-    """What was done: rows and vectors written; lines left out, cut or of unknown words, and the first of each."""
+    """Counts of rows and vectors written, and of lines skipped, truncated or of unknown words, with the first ones."""
 
     rows: int = 0
     vectors: int = 0
@@ -71,7 +71,7 @@ class EmbeddingSummary:
     first_unknown: list[int] = field(default_factory=list)
 
     def add(self, record: ShardRecord) -> None:
-        """Count one more part."""
+        """Add the counts of one more shard."""
         self.rows += len(record.lengths)
         self.vectors += sum(record.lengths)
         self.skipped += len(record.skipped)
@@ -82,32 +82,32 @@ class EmbeddingSummary:
         self.first_unknown += record.unknown[: MAX_NAMED_LINES - len(self.first_unknown)]
 
     def check(self) -> None:
-        """Raise DataError where nothing was written."""
+        """Raise DataError if no row was written."""
         if not self.rows:
-            got = "no line at all"
+            got = "no line"
             if self.first_skipped:
                 first = self.first_skipped[0].problem.splitlines()[0]
-                got = f"{format_count(self.skipped, 'line')} left out; the first: {first}"
+                got = f"{format_count(self.skipped, 'line')} skipped; the first: {first}"
             raise DataError(
                 "no line could be used",
                 expected="at least one text",
                 got=got,
-                do="check the file and --field",
+                do="check the file and its field (--field)",
             )
 
 
 def format_count(number: int, thing: str) -> str:
-    """A number of things: "1 line", "1,000 lines"."""
+    """Format a count with its noun: "1 line", "1,000 lines"."""
     return f"{number:,} {thing}" + ("" if number == 1 else "s")
 
 
 def embed_chunks(
     lines: Iterable[Line], embedder: Embedder, options: EmbeddingOptions, after: ShardRecord | None = None
 ) -> Iterator[Chunk]:
-    """The vectors of the lines, chunk by chunk, from the line after the record ``after``.
+    """Embed the lines chunk by chunk, starting after the lines of the record ``after``.
 
-    Raises DataError for a line that cannot be used unless ``skip_bad``, OutputExistsError where the lines before are
-    not those of the record.
+    Raises DataError for an unusable line unless ``skip_bad``, and OutputExistsError if the lines before are not those
+    of the record.
     """
     digest = hashlib.sha256()
     taken: list[Line] = []
@@ -115,7 +115,7 @@ def embed_chunks(
     for line in _skip_finished_lines(lines, digest, after):
         taken.append(line)
         size += len(line.text)
-        ends_here = line.problem is not None and not options.skip_bad  # nothing behind it need be read
+        ends_here = line.problem is not None and not options.skip_bad  # no need to read beyond it
         if ends_here or len(taken) == CHUNK_LINES or size >= CHUNK_CHARACTERS[options.tokens]:
             yield _embed_chunk(taken, digest.hexdigest(), embedder, options)
             taken, size = [], 0
@@ -126,9 +126,9 @@ def embed_chunks(
 def write_output(
     parts: Shards, found: Iterable[Chunk], form: VectorFormat, progress: Callable[[int], None]
 ) -> EmbeddingSummary:
-    """Write chunks as parts, then join all parts into the output.
+    """Write each chunk as a shard, then join all shards into the output and return the summary.
 
-    ``progress`` is called with the number of lines done.
+    ``progress`` is called with the number of lines done. Raises DataError if no row was written.
     """
     for chunk in found:
         parts.add(chunk.record, partial(form.write, texts=chunk.texts, vectors=chunk.vectors))
@@ -144,12 +144,12 @@ def write_output(
 
 
 def skipped_path(out: Path) -> Path:
-    """Where the lines that were left out are listed."""
+    """Path of the file that lists the skipped lines."""
     return out.with_name(f"{out.name}.skipped.jsonl")
 
 
 def fingerprint(embedder: Embedder) -> str:
-    """A hash of all that decides the vectors: weights, tokenizer and pooling."""
+    """SHA-256 of everything that determines the vectors: config, weights, tokenizer and pooling."""
     digest = hashlib.sha256(f"{embedder.pooling} {embedder.model.config}".encode())
     digest.update(embedder.tokenizer.to_json().encode())
     for name, tensor in embedder.model.state_dict().items():
@@ -159,17 +159,17 @@ def fingerprint(embedder: Embedder) -> str:
 
 
 def _skip_finished_lines(lines: Iterable[Line], digest: Any, after: ShardRecord | None) -> Iterator[Line]:
-    """The lines behind the record ``after``, once those before prove to be the same; all go into the hash."""
+    """Yield the lines after the record ``after``, once the lines before match its hash; hash every line read."""
     rest = iter(lines)
     if after is not None:
         for line in islice(rest, after.lines):
             digest.update(line.raw)
         if digest.hexdigest() != after.digest:
             raise OutputExistsError(
-                "the input is not the one that the earlier run read",
+                "the input differs from that of the interrupted run",
                 expected=f"the same first {format_count(after.lines, 'line')}, to resume",
                 got="other text, or fewer lines",
-                do="give the same input with --resume, or start again with --overwrite",
+                do="resume with the same input, or start again (--overwrite)",
             )
     for line in rest:
         digest.update(line.raw)
@@ -195,7 +195,7 @@ def _embed_chunk(lines: list[Line], digest: str, embedder: Embedder, options: Em
 def _tokenize_lines(
     lines: list[Line], embedder: Embedder, options: EmbeddingOptions
 ) -> tuple[list[tuple[Line, TokenizedText]], list[SkippedLine]]:
-    """The lines that can be read, as tokens, and those left out. Raises the first problem unless ``skip_bad``."""
+    """Tokenize the usable lines and collect the others. Raises the first problem unless ``skip_bad``."""
     tokenizer = embedder.tokenizer
     read = iter(tokenizer.tokenize([line.text for line in lines if not line.problem], truncate=options.truncate))
     good, skipped = [], []
@@ -220,7 +220,7 @@ def _compute_vectors(texts: tuple[TokenizedText, ...], embedder: Embedder, optio
 
 
 def _join_shards(parts: Shards, form: VectorFormat) -> None:
-    """Parts to output, aside and then renamed; the output itself last, since with it the run is done."""
+    """Join the shards beside the output, then rename; the output itself last, since its presence completes the run."""
     out, data = parts.out, parts.data_files()
     aside = parts.folder / f"joined{out.suffix}"
     form.join(data, lambda: (length for record in parts.records() for length in record.lengths), aside)

@@ -1,4 +1,4 @@
-"""The bytes of a file, unpacked where it is gzip, which its first bytes tell."""
+"""Open files that may be gzip, which is recognised by the first bytes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import final
 from regard.errors import DataError
 
 GZIP_MAGIC = b"\x1f\x8b"
-"""What a compressed file begins with."""
+"""First bytes of a gzip file."""
 
 
 def inner_suffix(path: Path) -> str:
-    """What the file inside is called by, such as ".po" of ``fr.PO.gz``."""
+    """Suffix in lower case, without .gz: ".po" for ``fr.PO.gz``."""
     return Path(path.name.lower().removesuffix(".gz")).suffix
 
 
 def open_raw(path: Path) -> io.BufferedReader:
-    """The file as it is, to be closed by the caller. Raises DataError where it cannot be read."""
+    """Open a file for reading its raw bytes; the caller closes it. Raises DataError if it cannot be opened."""
     try:
         return path.open("rb")
     except OSError as error:
@@ -29,20 +29,20 @@ def open_raw(path: Path) -> io.BufferedReader:
 
 
 def open_decompressed(path: Path) -> io.BufferedIOBase:
-    """What the file holds, unpacked; to be closed by the caller. Raises DataError where it cannot be read."""
+    """Open a file, decompressed if it is gzip; the caller closes it. Raises DataError if it cannot be opened."""
     file = open_raw(path)
     return _GzipReader(file) if file.peek(2)[:2] == GZIP_MAGIC else file
 
 
 @final
 class _GzipReader(gzip.GzipFile):
-    """Closes the file under it, which GzipFile leaves open."""
+    """GzipFile that also closes the underlying file."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         super().__init__(fileobj=file)
         self._compressed_file = file
 
     def close(self) -> None:
-        """Close both."""
+        """Close the stream and the underlying file."""
         super().close()
         self._compressed_file.close()

@@ -1,7 +1,7 @@
-"""Texts from arguments, a file or a stream, one line at a time, however long the input is.
+"""Read texts from arguments, a file or a stream, one line at a time, for inputs of any length.
 
-A line is a text, or a JSON object with the text in a named field. What is wrong with a line is kept with it, so that
-the reader of the lines decides whether to stop there or to leave the line out.
+A line is a text, or a JSON object with the text in a named field. A line with a problem is returned with its error, so
+the caller decides whether to stop or to skip the line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from regard.text.pipe_reader import PipeReader
 from regard.text.tokenizer import is_unicode
 
 MAX_LINE_BYTES = 2**24
-"""Bytes of a line that are read at most: a longer one is no text but a file of another kind."""
+"""Maximum bytes per line: a longer one is taken for a file of another kind."""
 
 _JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 _STANDARD_INPUT = "standard input"
@@ -33,7 +33,7 @@ _STANDARD_INPUT = "standard input"
 @final
 @dataclass(frozen=True)
 class Line:
-    """One line: its ``name`` in messages, its ``number`` from 1, its bytes, and its text or what is wrong with it."""
+    """One line: ``number`` from 1, ``name`` for messages, ``raw`` bytes, and its ``text`` or its ``problem``."""
 
     number: int
     name: str
@@ -44,17 +44,17 @@ class Line:
 
 @final
 class LineReader:
-    """A file (``-`` is standard input) to be read line by line; gzip is recognised by its first bytes.
+    """Reads a file (``-`` is standard input) line by line; gzip is recognised by its first bytes.
 
-    ``field`` names the text in lines of JSON; None takes each line as a text, a blank one as an empty text. Raises
-    DataError for a file that cannot be read or is empty.
+    ``field`` names the field that holds the text in JSON lines; with None each line is a text, a blank one an empty
+    text. Raises DataError for a file that cannot be read or is empty.
     """
 
     def __init__(self, path: Path | str, *, field: str | None = None) -> None:
         self.name = _STANDARD_INPUT if str(path) == "-" else str(path)
         self.field = field
         self._file = _open_standard_input() if str(path) == "-" else open_raw(Path(path))
-        # A file is all there. Of a pipe it has to be known how much has come.
+        # A file is complete. For a pipe, ``PipeReader`` tracks how much has arrived.
         self._pipe = None if self._file.seekable() else PipeReader(self._file)
         self._raw = self._file if self._pipe is None else self._pipe.buffered
         self._stream: io.BufferedIOBase = self._raw
@@ -66,33 +66,33 @@ class LineReader:
             raise
 
     def _detect_format(self) -> None:
-        """Look at the first bytes: is there text, and in which form."""
+        """Check the first bytes: refuse an empty file and UTF-16, recognise gzip."""
         start = self._raw.peek(2)[:2]
         if not start:
-            do = "give a text in quotes, or --data FILE" if self.name == _STANDARD_INPUT else "check the path"
-            raise DataError(f"{self.name} is empty", expected="one text a line", got="0 bytes", do=do)
+            do = "give a text in quotes, or a file (--data FILE)" if self.name == _STANDARD_INPUT else "check the path"
+            raise DataError(f"{self.name} is empty", expected="one text per line", got="0 bytes", do=do)
         if start in (b"\xff\xfe", b"\xfe\xff"):
             raise DataError(
                 f"{self.name} is not UTF-8",
                 expected="text in UTF-8",
-                got="the mark of UTF-16 at its start",
+                got="a UTF-16 byte order mark",
                 do="convert it: iconv -f UTF-16 -t UTF-8",
             )
         if start == GZIP_MAGIC:
             self._stream = gzip.GzipFile(fileobj=self._raw)
 
     def check_field(self) -> None:
-        """Raise OptionError for a file of JSON lines without ``field``, before its lines are taken for texts."""
+        """Raise OptionError if the file has a JSON suffix and ``field`` is None."""
         if self.field is None and self.name.removesuffix(".gz").endswith(_JSON_SUFFIXES):
             raise OptionError(
-                f"{self.name} holds JSON, and it is not said where the text is",
-                expected="--field NAME",
-                got=f"no --field; the first line has {_describe_fields(self._first_line())}",
+                f"{self.name} holds JSON, and the field of the text is not named",
+                expected='field="..." (--field NAME)',
+                got=f"no field; the first line has {_describe_fields(self._first_line())}",
                 do="name the field that holds the text",
             )
 
     def close(self) -> None:
-        """Close the file; standard input stays open."""
+        """Close the file; leave standard input open."""
         if self._stream is not self._raw:
             self._stream.close()
         if self.name != _STANDARD_INPUT:
@@ -101,21 +101,21 @@ class LineReader:
 
     @property
     def position(self) -> int:
-        """Bytes of the file read so far."""
+        """Bytes of the file read so far, compressed bytes for gzip; 0 for a stream."""
         return self._raw.tell() if self._raw.seekable() else 0
 
     @property
     def size(self) -> int | None:
-        """Bytes of the whole file; None for a stream."""
+        """Size of the file in bytes; None for a stream."""
         try:
             status = os.fstat(self._raw.fileno())
-        except OSError:  # a stream that is no file of the system
+        except OSError:  # a stream without a file descriptor
             return None
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     @property
     def would_block(self) -> bool:
-        """Whether the next line has not come yet; of a file it has, and of a compressed stream it is not known."""
+        """Whether reading the next line would wait for a pipe; always False for files and compressed streams."""
         return self._pipe is not None and self._stream is self._raw and self._pipe.would_block(self._bytes_read)
 
     def __iter__(self) -> Iterator[Line]:
@@ -130,7 +130,9 @@ class LineReader:
             name = f"line {number} of {self.name}"
             if len(raw) > MAX_LINE_BYTES:
                 yield Line(number, name, raw, problem=_too_long_error(name))
-                self._skip_rest_of_line(raw, number)  # only where the reader goes on: the line may have no end
+                self._skip_rest_of_line(
+                    raw, number
+                )  # after the yield, so only if the caller goes on: the line may be endless
                 continue
             try:
                 yield Line(number, name, raw, text=_decode_line(_strip_line_ending(raw), name, self.field))
@@ -138,22 +140,22 @@ class LineReader:
                 yield Line(number, name, raw, problem=problem)
 
     def _read_line(self, number: int) -> bytes:
-        """The next line with its ending; of one that is too long, its start."""
+        """Read the next line with its ending; only the start of a line that is too long."""
         return self._read_bytes(MAX_LINE_BYTES + 1, number)
 
     def _skip_rest_of_line(self, raw: bytes, number: int) -> None:
-        """Read on to the end of the line that begins with ``raw``, keeping nothing."""
+        """Read to the end of the line that begins with ``raw``, and discard it."""
         while raw and not raw.endswith(b"\n"):
             raw = self._read_bytes(MAX_LINE_BYTES, number)
 
     def _read_bytes(self, most: int, number: int) -> bytes:
-        """To the line's end, or ``most`` bytes. Raises DataError for a file that breaks off."""
+        """Read to the end of the line, at most ``most`` bytes. Raises DataError for a damaged or truncated file."""
         try:
             raw = self._stream.readline(most)
         except (OSError, EOFError, zlib.error) as error:
             raise DataError(
                 f"{self.name} cannot be read to its end",
-                expected="a whole file",
+                expected="a complete file",
                 got=f"{error}, after line {number}",
                 do="copy or download the file again",
             ) from error
@@ -165,7 +167,7 @@ class LineReader:
 
 
 def lines_from_arguments(texts: Sequence[str]) -> Iterator[Line]:
-    """The texts of a command line, as lines."""
+    """Yield the texts of a command line as lines."""
     for number, text in enumerate(texts, start=1):
         name, raw = f"text {number}", text.encode("utf-8", "surrogateescape") + b"\n"
         yield Line(
@@ -174,10 +176,10 @@ def lines_from_arguments(texts: Sequence[str]) -> Iterator[Line]:
 
 
 def chunk_lines(lines: LineReader | Sequence[Line], most: int) -> Iterator[list[Line]]:
-    """The lines, at most ``most`` at a time, and no more than have come: who writes line by line is answered so.
+    """Group lines into chunks of at most ``most``, ending a chunk early when the next line has not arrived yet.
 
-    A line with a problem is the last of its chunk, so that nothing behind it is read unless the reader goes on. Long
-    lines make short chunks.
+    So a program that writes line by line gets its answers at once. A line with a problem ends its chunk, so nothing
+    beyond it is read unless the caller goes on. Long lines make short chunks.
     """
     some: list[Line] = []
     size = 0
@@ -193,9 +195,9 @@ def chunk_lines(lines: LineReader | Sequence[Line], most: int) -> Iterator[list[
 
 
 def _open_standard_input() -> io.BufferedReader:
-    if sys.stdin is None:  # as Python has it where the shell closed it: <&-
+    if sys.stdin is None:  # closed by the shell: <&-
         raise DataError(
-            "standard input is closed", expected="text", got="no standard input", do="name a file with --data FILE"
+            "standard input is closed", expected="text", got="no standard input", do="name a file (--data FILE)"
         )
     stream = sys.stdin.buffer
     return stream if isinstance(stream, io.BufferedReader) else io.BufferedReader(stream)  # type: ignore[arg-type]
@@ -208,10 +210,10 @@ def _strip_line_ending(raw: bytes) -> bytes:
 def _decode_line(raw: bytes, name: str, field: str | None) -> str:
     if b"\0" in raw:
         raise DataError(
-            f"{name} has bytes of zero, as UTF-16 has",
+            f"{name} contains zero bytes, as UTF-16 text does",
             expected="text in UTF-8",
             got=f"byte 0x00 at byte {raw.index(0) + 1} of the line",
-            do="convert it: iconv -f UTF-16LE -t UTF-8 (or UTF-16BE); if it is no text, choose another file",
+            do="convert it: iconv -f UTF-16LE -t UTF-8 (or UTF-16BE); if it is not text, choose another file",
         )
     try:
         text = raw.decode("utf-8")
@@ -225,19 +227,27 @@ def _extract_field(line: str, name: str, field: str) -> str:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         reason = "a blank line" if not line.strip() else str(error)
-        raise DataError(f"{name} is not JSON", expected="one JSON object a line", got=reason, do="correct it") from None
+        raise DataError(
+            f"{name} is not JSON", expected="one JSON object per line", got=reason, do="correct it"
+        ) from None
     if not isinstance(record, dict) or field not in record:
         got = _join_keys(record) if isinstance(record, dict) else type(record).__name__
         raise DataError(
-            f"{name} has no field {field!r}", expected=f"an object with {field!r}", got=got, do="check --field"
+            f"{name} has no field {field!r}",
+            expected=f"an object with {field!r}",
+            got=got,
+            do="check the name of the field (--field)",
         )
     text = record[field]
     if not isinstance(text, str):
         raise DataError(
-            f"{name} has no text in {field!r}", expected="a string", got=json.dumps(text)[:60], do="check --field"
+            f"{name} has no text in {field!r}",
+            expected="a string",
+            got=json.dumps(text)[:60],
+            do="check the name of the field (--field)",
         )
     if not is_unicode(text):
-        raise _not_utf8_error(name, "a lone surrogate, half of a character")
+        raise _not_utf8_error(name, "a lone surrogate, which is half a character")
     return text
 
 
@@ -258,14 +268,14 @@ def _not_utf8_error(name: str, got: str) -> DataError:
         f"{name} is not UTF-8",
         expected="text in UTF-8",
         got=got,
-        do="convert the file, for example with iconv; if it is no text, choose another",
+        do="convert the file, for example with iconv; if it is not text, choose another",
     )
 
 
 def _too_long_error(name: str) -> DataError:
     return DataError(
         f"{name} is too long to be a text",
-        expected=f"at most {MAX_LINE_BYTES:,} bytes a line",
+        expected=f"at most {MAX_LINE_BYTES:,} bytes per line",
         got="more",
-        do="give one text a line",
+        do="put one text on each line",
     )

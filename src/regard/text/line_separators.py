@@ -1,6 +1,6 @@
-"""What ends a line or parts columns in one program or another, so that no text of one line may have it."""
+"""Characters that end a line or separate columns in some program, so a one-line text must not contain them."""
 
 from __future__ import annotations
 
 LINE_SEPARATORS = r"\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029"
-"""For use between the brackets of a regular expression."""
+"""Character class for a regular expression, without its brackets."""

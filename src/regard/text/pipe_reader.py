@@ -1,4 +1,4 @@
-"""A stream of which is known whether more of it has to be waited for: a pipe that a program writes to."""
+"""Reader for pipes that knows whether reading the next line would block."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from typing import Any, final
 
 @final
 class PipeReader(io.RawIOBase):
-    """The bytes of ``stream``, counted as they come. Closing it leaves ``stream`` open.
+    """Raw reader of ``stream`` that counts the bytes received. Closing it leaves ``stream`` open.
 
-    Where the system cannot be asked (Windows, of pipes), nothing is ever said to be waited for.
+    Where the system cannot tell whether a read would block (pipes on Windows), ``would_block`` is always False.
     """
 
     def __init__(self, stream: io.BufferedReader) -> None:
         super().__init__()
-        self._stream = stream  # once nobody holds it, it closes what is under it
+        self._stream = stream  # keep a reference: a collected stream closes its file
         self._raw: Any = stream.raw
         self._bytes_received = 0
         self.buffered: io.BufferedReader[Any] = io.BufferedReader(self)
 
     def readable(self) -> bool:
-        """Yes."""
+        """Whether the stream can be read: always True."""
         return True
 
     def fileno(self) -> int:
-        """That of the stream."""
+        """Return the file descriptor of the stream."""
         return self._stream.fileno()
 
     def readinto(self, buffer: Any) -> int:
-        """What there is, at least a byte; 0 at the end."""
+        """Read the bytes available, waiting for at least one, into ``buffer``; return their number, 0 at the end."""
         count: int | None
-        while (count := self._raw.readinto(buffer)) is None:  # whoever opened it made it non-blocking
+        while (count := self._raw.readinto(buffer)) is None:  # the descriptor is non-blocking
             select.select([self], [], [])
         self._bytes_received += count
         return count
 
     def would_block(self, taken: int) -> bool:
-        """Whether the next line would have to be waited for, after ``taken`` bytes were read from ``buffered``."""
-        # While something is buffered, peek reads nothing more, so it cannot wait.
+        """Whether reading the next line would block, after ``taken`` bytes were read from ``buffered``."""
+        # With bytes in the buffer, peek does not read, so it cannot block.
         if self._bytes_received > taken and b"\n" in self.buffered.peek():
             return False
         try:

@@ -1,17 +1,17 @@
-r"""What a translator must copy, and never translate: codes of programs, markup, addresses.
+r"""Placeholders for strings that a translator must copy, not translate: format codes, markup, addresses.
 
     "Delete <b>%s</b>?"   ->   "Delete ①②③?"    ①②③ stand for <b>, %s and </b>
 
 Each such string becomes one character of Unicode's private use area, which ``Subwords`` keeps as one token. Equal
-strings have the same one, on both sides of a pair. Recognised are
+strings get the same placeholder, on both sides of a pair. These strings are recognised:
 
     printf        %s  %d  %5.2f  %(name)s  %1$s  %%
     braces        {}  {0}  {name}  {price:.2f}  {n, number}  ${x}  %{x}  #{x}  {{ name }}
     markup        <b>  </b>  <a href="...">  <br/>  <!-- ... -->  &nbsp;  &#160;
-    escapes       \n  \t  \r  \"  \\  \x0a  \u00a0, two and more characters in the text
+    escapes       \n  \t  \r  \"  \\  \x0a  \u00a0, written as two or more characters
     addresses     https://example.org/a?b=c  www.example.org  name@example.org  C:\Windows\new
 
-Prose stays as it is: "100 % sure", "a < b", a brace alone, "%de" behind a number, entities of letters such as &eacute;.
+Prose stays unchanged: "100 % sure", "a < b", a single brace, "%de" after a number, letter entities such as &eacute;.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from html.entities import html5
 from typing import final, overload
 
 TOKENS = tuple(chr(0xE001 + number) for number in range(16))
-"""The placeholders: the first sixteen characters that Unicode gives to private use, but for U+E000."""
+"""The placeholders: the sixteen private use characters from U+E001."""
 
 _UNIT = r"(?:px|pt|em|ms|min|s|m|h|x|kB?)"
 _ADDRESS = r"A-Za-z0-9/\#=&_~+$%*\-\u00c0-\u024f"
@@ -55,17 +55,17 @@ _PLACEHOLDER = re.compile(f"[{TOKENS[0]}-{TOKENS[-1]}]")
 @final
 @dataclass(frozen=True)
 class ProtectedText:
-    """A text with placeholders, and ``kept``: what each of them stands for, by its number."""
+    """A text with placeholders, and ``kept``: the string of each placeholder, by its number."""
 
     text: str
     kept: tuple[str, ...]
 
     def restore(self, translation: str) -> str:
-        """``translation`` with what the placeholders stand for; those that stand for nothing are left out."""
+        """Replace the placeholders in ``translation`` by their strings; drop placeholders without a string."""
         return _restore_strings(translation, self.kept)
 
     def missing(self, translation: str) -> tuple[str, ...]:
-        """What ``translation``, not yet restored, holds less often than the text did; once for each time."""
+        """Strings whose placeholders ``translation``, before ``restore``, lacks; once for each missing occurrence."""
         lacking = Counter(_PLACEHOLDER.findall(self.text)) - Counter(_PLACEHOLDER.findall(translation))
         return tuple(string for token, string in zip(TOKENS, self.kept, strict=False) for _ in range(lacking[token]))
 
@@ -73,7 +73,7 @@ class ProtectedText:
 @final
 @dataclass(frozen=True)
 class ProtectedPair:
-    """A pair with placeholders, the same ones on both sides, and what each of them stands for."""
+    """A pair with placeholders, the same on both sides, and ``kept``: the string of each placeholder, by its number."""
 
     source: str
     target: str
@@ -89,13 +89,13 @@ def protect(source: str, target: str) -> ProtectedPair: ...
 
 
 def protect(source: str, target: str | None = None) -> ProtectedText | ProtectedPair:
-    """The text, or the pair, with a placeholder for each string that is to be copied.
+    """Replace each string to be copied, in a text or in a pair, by a placeholder.
 
-    Placeholders are numbered as their strings first come in the source. A string of the target alone is nothing to copy
-    and stays. There are placeholders for sixteen different strings; those beyond stay in the text.
+    Placeholders are numbered by the first occurrence of their strings in the source. A string only in the target stays
+    unchanged. At most sixteen different strings get a placeholder; further ones stay in the text.
 
-    A text may hold characters that are placeholders. They are such strings themselves, also in the target alone, and
-    have a placeholder before any other: so all comes back by ``restore``.
+    Placeholder characters that occur in a text are protected, too, even if only in the target, and before all other
+    strings, so ``restore`` always gives the text back.
     """
     own = _PLACEHOLDER.findall(target) if target is not None else []
     kept = _choose_strings([*_find_strings(source), *own])
@@ -105,7 +105,7 @@ def protect(source: str, target: str | None = None) -> ProtectedText | Protected
 
 
 def _choose_strings(strings: Iterable[str]) -> tuple[str, ...]:
-    """The strings that get a placeholder, in their order."""
+    """Choose the strings that get a placeholder, in order of first occurrence; placeholder characters have priority."""
     different = list(dict.fromkeys(strings))
     first = sorted(different, key=lambda string: string not in TOKENS)[: len(TOKENS)]
     return tuple(string for string in different if string in first)
@@ -116,7 +116,7 @@ def _find_strings(text: str) -> Iterator[str]:
 
 
 def _is_protected(found: str) -> bool:
-    """Whether it is to be copied: entities only where there is such a one, and it is no letter or digit."""
+    """Whether the string is to be copied; an entity only if it exists and is not a letter or digit."""
     if not (found.startswith("&") and found.endswith(";")):
         return True
     return (found[1] == "#" or found[1:] in html5) and not unescape(found).isalnum()

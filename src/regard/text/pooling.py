@@ -1,4 +1,4 @@
-"""How token vectors become one sentence vector, and the files in which sentence-transformers says so.
+"""Pooling of token vectors to a sentence vector, and the pooling files of sentence-transformers.
 
     mean   s = sum_t m_t h_t / sum_t m_t        m_t = 1 for tokens, 0 for padding
     cls    s = h_0
@@ -29,9 +29,9 @@ _PACKAGE = "sentence_transformers.models."
 @final
 @dataclass(frozen=True)
 class Pooling:
-    """``modes`` of pooling, and whether the vector is brought to length 1.
+    """Pooling ``modes``, and whether the vector is normalised to length 1.
 
-    ``others`` names steps found in a model's folder that have no form here; ``pool`` then refuses.
+    ``others`` names unsupported steps found in a model's folder; ``pool`` then raises RefusedError.
     """
 
     modes: tuple[str, ...] = ("mean",)
@@ -41,7 +41,7 @@ class Pooling:
     def __post_init__(self) -> None:
         if not isinstance(self.modes, tuple | list) or not all(isinstance(mode, str) for mode in self.modes):
             raise OptionError(
-                "wrong modes of pooling",
+                "wrong pooling modes",
                 expected='a tuple of names, such as ("mean",)',
                 got=short_repr(self.modes),
                 do="choose from " + ", ".join(MODES),
@@ -51,20 +51,23 @@ class Pooling:
         return " + ".join(self.modes) + " pooling" + (", length 1" if self.normalise else "")
 
     def check(self) -> None:
-        """Raise RefusedError unless every step can be computed here."""
+        """Raise RefusedError unless there is exactly one supported mode and no unsupported step."""
         unknown = [mode for mode in self.modes if mode not in MODES] + list(self.others)
         if unknown or len(self.modes) != 1:
             raise RefusedError(
-                "this model makes sentence vectors in a way that has no form here",
-                expected="one pooling of " + ", ".join(MODES) + ", and perhaps normalisation",
+                "this model's pooling is not supported",
+                expected="one of the modes " + ", ".join(MODES) + ", with or without normalisation",
                 got=", ".join(unknown or self.modes) or "none",
-                do="pass your own: Embedder(model, pooling=Pooling(...)), or take token vectors",
+                do="pass your own, Embedder(model, pooling=Pooling(...)), or compute token vectors (--tokens)",
             )
 
     def pool(
         self, hidden: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch width"]:
-        """Sentence vectors of hidden states that are padded on the right; of half precision they come in float32."""
+        """Pool hidden states, padded on the right, to sentence vectors (batch, width), at least in float32.
+
+        ``lengths`` counts the tokens of each row. Raises RefusedError for an unsupported pooling.
+        """
         self.check()
         wide = torch.promote_types(hidden.dtype, torch.float32)
         vectors = hidden[:, 0].to(wide) if self.modes == ("cls",) else _mean_pool(hidden, lengths, wide)
@@ -72,9 +75,9 @@ class Pooling:
 
     @classmethod
     def read(cls, folder: Path) -> Pooling | None:
-        """What ``modules.json`` in a sentence-transformers folder says; None where there is no such file.
+        """Read the pooling of a sentence-transformers folder; None if it has no ``modules.json``.
 
-        Raises CheckpointError for files that are not what they should be.
+        Raises CheckpointError for malformed files.
         """
         if not (folder / "modules.json").exists():
             return None
@@ -92,7 +95,7 @@ class Pooling:
         return cls(tuple(modes), normalise, tuple(others))
 
     def files(self, width: int, limit: int) -> dict[str, str]:
-        """The files of a sentence-transformers folder, by their names in it."""
+        """Make the pooling files of a sentence-transformers folder: contents by relative path."""
         kinds = [("", "Transformer"), ("1_Pooling", "Pooling")] + [("2_Normalize", "Normalize")] * self.normalise
         modules = [
             {"idx": index, "name": str(index), "path": path, "type": _PACKAGE + kind}
@@ -110,12 +113,12 @@ def _mean_pool(
     hidden: Float[Tensor, "batch length width"], lengths: Int[Tensor, " batch"], dtype: torch.dtype
 ) -> Float[Tensor, "batch width"]:
     token = torch.arange(hidden.shape[1], device=hidden.device) < lengths[:, None]
-    # where and not a product: padding may hold anything, NaN included.
+    # where, not a product: padding may hold NaN.
     return torch.where(token[..., None], hidden, 0.0).sum(dim=1, dtype=dtype) / lengths[:, None].to(dtype)
 
 
 def _parse_modes(config: dict[str, Any]) -> list[str]:
-    """Of a pooling's config.json, old (one flag a mode) or new (one name)."""
+    """Parse the modes of a pooling config.json, old (one flag per mode) or new (one name)."""
     named = config.get("pooling_mode")
     if isinstance(named, str):
         return [named]
@@ -124,7 +127,7 @@ def _parse_modes(config: dict[str, Any]) -> list[str]:
 
 
 def _find_text_changes(folder: Path) -> list[str]:
-    """What the folder does to a text before the tokenizer sees it."""
+    """List the changes that the folder's settings make to a text before the tokenizer."""
     changes = []
     if _read_settings(folder / "sentence_bert_config.json").get("do_lower_case"):
         changes.append("do_lower_case")
@@ -138,7 +141,7 @@ def _module_folder(folder: Path, module: dict[str, Any]) -> Path:
     path = (folder / str(module.get("path", ""))).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise CheckpointError(
-            f"{folder / 'modules.json'} points out of its folder",
+            f"{folder / 'modules.json'} points outside its folder",
             expected="a path inside the folder",
             got=repr(module.get("path")),
             do="use a folder from a source you trust",
@@ -160,7 +163,7 @@ def _read_json(path: Path, kind: type) -> Any:
         ) from error
     if not isinstance(content, kind):
         raise CheckpointError(
-            f"{path} holds something else",
+            f"{path} has the wrong content",
             expected=f"a JSON {'object' if kind is dict else 'list'}",
             got=type(content).__name__,
             do="copy or download the folder again",

@@ -1,11 +1,11 @@
-"""Output in parts, so that a run can be killed at any moment and taken up again.
+"""Output in shards, so that a run can be killed at any moment and resumed.
 
-    OUT.parts/manifest.json      what was asked
-    OUT.parts/00000000.data      the rows of part 0
-    OUT.parts/00000000.json      its record: how far the input was read, and a hash of all that was read
+    OUT.parts/manifest.json      the options of the run
+    OUT.parts/00000000.data      the rows of shard 0
+    OUT.parts/00000000.json      its record: how far the input was read, and a hash of everything read
 
-Every file is written aside, brought to the disk, then renamed. A record is written after its data: a part with a
-record is complete, one without is written again. A folder without manifest holds nothing that is needed.
+Every file is written under a temporary name, synced to the disk, then renamed. A record is written after its data: a
+shard with a record is complete, one without is written again. A folder without manifest can be deleted.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from regard.atomic_write import atomic_write, sync_folder
 from regard.errors import OutputExistsError
 
 _OPTIONS_SAFE_TO_ENABLE = ("skip_bad", "truncate")
-"""Options that let through what stopped the run before; the rows already written are the same with them."""
+"""Options that may be turned on when resuming: they do not change the rows already written."""
 
 
 @final
 @dataclass(frozen=True)
 class SkippedLine:
-    """A line that was left out, and why."""
+    """Number of a skipped line, and its problem."""
 
     line: int
     problem: str
@@ -36,11 +36,11 @@ class SkippedLine:
 @final
 @dataclass(frozen=True)
 class ShardRecord:
-    """What a part holds.
+    """Record of a shard.
 
-    ``lines`` counts the lines of input up to the part's end, ``digest`` is a SHA-256 of them. ``lengths`` counts the
-    vectors of each row. ``truncated`` lists the numbers of the lines that were cut, ``unknown`` of those of which the
-    vocabulary lacks most words.
+    ``lines`` counts the input lines up to the shard's end, ``digest`` is their SHA-256. ``lengths`` counts the vectors
+    of each row. ``truncated`` lists the numbers of truncated lines, ``unknown`` those of lines most of whose words are
+    not in the vocabulary.
     """
 
     lines: int
@@ -53,7 +53,7 @@ class ShardRecord:
 
 @final
 class Shards:
-    """The folder of parts beside ``out``."""
+    """The folder of shards, ``OUT.parts``, beside ``out``."""
 
     def __init__(self, out: Path) -> None:
         self.out = out
@@ -63,16 +63,16 @@ class Shards:
 
     @property
     def has_earlier_run(self) -> bool:
-        """Whether an earlier run left parts."""
+        """Whether an earlier run left its folder of shards."""
         return self._manifest.exists()
 
     @property
     def is_empty(self) -> bool:
-        """Whether no part is complete, on the disk."""
+        """Whether no complete shard is on the disk."""
         return not self._path("json", 0).exists()
 
     def start(self, asked: Mapping[str, Any]) -> None:
-        """Begin anew: earlier parts are removed."""
+        """Start a new run with the options ``asked``, removing earlier shards."""
         self.remove()
         self.folder.mkdir(parents=True)
         sync_folder(self.folder.parent)
@@ -80,9 +80,9 @@ class Shards:
             aside.write_text(json.dumps(dict(asked), indent=2), encoding="utf-8")
 
     def resume(self, asked: Mapping[str, Any]) -> ShardRecord | None:
-        """Take up an earlier run: the record of its last complete part, None if there is none.
+        """Resume an earlier run: return the record of its last complete shard, None if there is none.
 
-        Raises OutputExistsError where that run was asked for something else, or its parts are damaged.
+        Raises OutputExistsError if that run had other options than ``asked``, or its files are damaged.
         """
         self._check_same_options(self._read_json(self._manifest), asked)
         while self._path("json", self.count).exists():
@@ -90,7 +90,7 @@ class Shards:
         return self.record(self.count - 1) if self.count else None
 
     def add(self, record: ShardRecord, write: Callable[[BinaryIO], object]) -> None:
-        """Write the next part."""
+        """Write the next shard: its data with ``write``, then its record."""
         with atomic_write(self._path("data", self.count)) as aside, aside.open("wb") as file:
             write(file)
         with atomic_write(self._path("json", self.count)) as aside:
@@ -98,7 +98,7 @@ class Shards:
         self.count += 1
 
     def record(self, part: int) -> ShardRecord:
-        """The record of a part."""
+        """Read the record of a shard. Raises OutputExistsError if it is damaged."""
         fields = self._read_json(self._path("json", part))
         try:
             return ShardRecord(
@@ -113,15 +113,15 @@ class Shards:
             raise self._damaged_error(self._path("json", part), error) from error
 
     def records(self) -> Iterator[ShardRecord]:
-        """The record of each part, read one after the other."""
+        """Read the records of all shards, one at a time."""
         return map(self.record, range(self.count))
 
     def data_files(self) -> list[Path]:
-        """The data file of each part."""
+        """List the data files of all shards."""
         return [self._path("data", part) for part in range(self.count)]
 
     def remove(self) -> None:
-        """Remove all parts; the manifest first, so that a half-removed folder counts as none."""
+        """Remove all shards; the manifest first, so that a half-removed folder is ignored."""
         self._manifest.unlink(missing_ok=True)
         if self.folder.exists():
             shutil.rmtree(self.folder)
@@ -137,17 +137,17 @@ class Shards:
         ]
         if differences:
             raise OutputExistsError(
-                f"{self.folder} holds parts of another run",
+                f"{self.folder} belongs to a run with other options",
                 expected="the same options, to resume",
                 got="; ".join(differences),
-                do="use the options of that run with --resume, or --overwrite to start again",
+                do="resume with the options of that run, or start again (--overwrite)",
             )
 
     def _read_json(self, path: Path) -> dict[str, Any]:
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(fields, dict):
-                raise ValueError("no JSON object")
+                raise ValueError("not a JSON object")
         except (OSError, ValueError) as error:
             raise self._damaged_error(path, error) from error
         return fields
@@ -157,5 +157,5 @@ class Shards:
             f"{path} cannot be used to resume",
             expected="a file that an earlier run wrote",
             got=str(error),
-            do="start again with --overwrite",
+            do="start again (--overwrite)",
         )

@@ -1,18 +1,18 @@
-"""How subwords are learnt, and what stands around them in a ``tokenizer.json``.
+"""Train subwords, and build the pipeline around them in a ``tokenizer.json``.
 
-    BPE       from characters up: the most frequent pair of neighbours becomes one piece, again and again
-    unigram   P(text) = product of p(piece): p by expectation maximization, and pieces dropped that P needs least
+    BPE       starts from characters and repeatedly merges the most frequent pair of neighbours into one piece
+    unigram   P(text) = product of p(piece): p by expectation maximization, dropping the pieces that P needs least
 
 Sennrich et al. 2016, "Neural machine translation of rare words with subword units"; Kudo 2018, "Subword
 regularization". Ids:
 
     0 .. 3       <pad>  <unk>  <s>  </s>
-    4 .. 259     the bytes <0x00> .. <0xFF>, for characters that are no piece
+    4 .. 259     the bytes <0x00> .. <0xFF>, for characters outside the vocabulary
     260 .. 275   placeholders
-    276 ..       pieces, a space before the first of a word
+    276 ..       pieces; the first piece of a word includes the space before it
 
-A piece never reaches over the border between words, between a word and punctuation, or between Chinese and other
-letters, and digits stand alone. So no text, whatever it says, can have a piece such as </s> or <0x41>.
+A piece never crosses the boundary between words, between a word and punctuation, or between Chinese and other letters,
+and each digit is its own piece. So no text can contain a piece such as </s> or <0x41>.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from regard.text.tokenizer import check_text, iterate_texts
 
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = range(len(SPECIAL_TOKENS))
-"""Their ids in what is learnt here. Those of a file are its own: ``Subwords.pad_id`` and the others."""
+"""Ids of the special tokens in a new vocabulary. A loaded file may have others: see ``Subwords.pad_id`` etc."""
 BYTE_TOKENS = tuple(f"<0x{byte:02X}>" for byte in range(256))
 FIXED_TOKENS = (*SPECIAL_TOKENS, *BYTE_TOKENS, *TOKENS)
-"""Tokens of every vocabulary: the first ones of those that are learnt."""
+"""Tokens of every vocabulary; in a new one they come first."""
 
 _MAX_PIECE_LENGTH = 16
-"""Characters of a piece, its space included."""
+"""Maximum characters of a piece, its space included."""
 _MIN_PAIR_COUNT = 2
-"""How often BPE must see a pair to merge it: as in the paper's program."""
+"""Minimum frequency of a pair for BPE to merge it, as in the paper's program."""
 _UNIGRAM_THREADS = 4
-"""Of unigram's training, on any machine: its sums are added thread by thread, so the bits depend on their number."""
+"""Threads of unigram training on any machine: it sums per thread, so the result depends on their number."""
 
-# White space as Python's str.split has it.
+# White space as defined by Python's str.split.
 _SPACE = r"[\x{9}-\x{d}\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"
 _HAN = r"\p{Han}\p{Hiragana}\p{Katakana}\x{30fc}"
 _PLACEHOLDER_RANGE = rf"\x{{{ord(TOKENS[0]):x}}}-\x{{{ord(TOKENS[-1]):x}}}"
@@ -54,21 +54,21 @@ _SPLIT_PATTERN = (
     rf"[{_PLACEHOLDER_RANGE}]| ?\p{{Nd}}| ?[{_HAN}]+| ?[\p{{L}}\p{{M}}&&[^{_HAN}]]+"
     rf"| ?[^ \p{{L}}\p{{M}}\p{{Nd}}{_PLACEHOLDER_RANGE}]+"
 )
-# What sentencepiece keeps for itself, and what is therefore written as bytes.
+# Characters that sentencepiece reserves; they are written as bytes.
 _RESERVED_CHARACTERS = frozenset("\0\u2581\u2585")
 
 
 def normalize_text(text: str) -> str:
-    """The text in Unicode's form NFC, runs of white space as one space, none at the ends.
+    """Normalize a text to Unicode NFC, with runs of white space as one space and none at the ends.
 
-    Canonically equal texts look the same, so that they should read the same. NFKC would go further and change what is
-    seen: ² to 2, ｡ to 。.
+    Canonically equivalent texts look the same, so they get the same tokens. NFKC would also change visible characters:
+    ² to 2, ｡ to 。.
     """
     return " ".join(normalize("NFC", text).split())
 
 
 def build_tokenizer(model: Any) -> tokenizers.Tokenizer:
-    """A tokenizer of the model: normalization, a space before the text, splitting; and the way back."""
+    """Build a tokenizer around the model: normalizer, a space before the text, pre-tokenizer and decoder."""
     backend = tokenizers.Tokenizer(model)
     backend.normalizer = normalizers.Sequence(
         [
@@ -84,19 +84,19 @@ def build_tokenizer(model: Any) -> tokenizers.Tokenizer:
 
 
 def build_bpe(pieces: Sequence[str], merges: Iterable[Sequence[str]]) -> models.BPE:
-    """A BPE model of all tokens and of what is merged, in order."""
+    """Build a BPE model from all tokens and the merges, both in order."""
     vocabulary = {piece: number for number, piece in enumerate(pieces)}
     return models.BPE(vocabulary, [(one[0], one[1]) for one in merges], unk_token=SPECIAL_TOKENS[1], byte_fallback=True)
 
 
 def build_unigram(pieces: Iterable[Sequence[Any]]) -> models.Unigram:
-    """A unigram model of all tokens and the logarithm of each one's probability."""
+    """Build a unigram model from (token, log-probability) of all tokens."""
     weighed = [(one[0], one[1]) for one in pieces]
     return models.Unigram(weighed, [name for name, _ in weighed].index("<unk>"), True)
 
 
 def train_tokenizer(texts: Iterable[str], *, size: int, algorithm: str, coverage: float) -> tokenizers.Tokenizer:
-    """A tokenizer learnt from texts. See ``Subwords.train``."""
+    """Train a tokenizer on texts; see ``Subwords.train``."""
     check_choice("algorithm of subwords", algorithm, _ALGORITHMS)
     check_count("size", size, most=_MAX_VOCAB_SIZE)
     learner, reserved = _ALGORITHMS[algorithm]
@@ -107,12 +107,12 @@ def train_tokenizer(texts: Iterable[str], *, size: int, algorithm: str, coverage
 
 
 def min_vocab_size(texts: Iterable[str], *, coverage: float = 1.0) -> int:
-    """The smallest vocabulary that holds all characters of the texts. Arguments as of ``Subwords.train``."""
+    """Smallest vocabulary size that covers the characters of the texts. Arguments as for ``Subwords.train``."""
     return len(FIXED_TOKENS) + len(_alphabet(_collect_lines(texts), coverage))
 
 
 def normalize_texts(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, normalized. Raises OptionError for what is no list of texts, DataError for half a character."""
+    """Normalize each text. Raises OptionError unless they are several strings, DataError for a lone surrogate."""
     for index, text in enumerate(iterate_texts(texts)):
         check_text(text, index)
         yield normalize_text(text)
@@ -128,7 +128,7 @@ def _collect_lines(texts: Iterable[str]) -> list[str]:
 
 
 def _alphabet(lines: Sequence[str], coverage: float) -> frozenset[str]:
-    """The most frequent characters that make up that part of the texts, and the space."""
+    """Choose the most frequent characters that cover this fraction of the texts, and the space."""
     if not is_number(coverage) or not 0 < float(coverage) <= 1:
         raise OptionError(
             "wrong coverage",
@@ -159,12 +159,13 @@ def _check_size(size: int, alphabet: frozenset[str]) -> None:
             expected=f"at least {least}: {len(SPECIAL_TOKENS)} special tokens, {len(BYTE_TOKENS)} bytes, {len(TOKENS)} "
             f"placeholders and the {len(alphabet)} characters of the texts",
             got=f"size={size}",
-            do=f"{least} or more; in Python also a lower coverage, which leaves the rarest characters to bytes",
+            do=f"pass size={least} (--vocabulary {least}) or more; or in Python a lower coverage, which writes rare "
+            "characters as bytes",
         )
 
 
 def _split_outside_alphabet(lines: Iterable[str], alphabet: frozenset[str]) -> Iterator[str]:
-    """The texts, a space before each, cut where a character is not of the alphabet."""
+    """Split the texts, each with a space before it, at characters outside the alphabet."""
     others = re.compile("[^" + re.escape("".join(sorted(alphabet))) + "]")
     return (part for line in lines for part in others.split(f" {line}") if part)
 
@@ -185,9 +186,9 @@ def _train_bpe(texts: Iterator[str], size: int) -> models.BPE:
 
 
 def _train_unigram(texts: Iterator[str], size: int) -> models.Unigram:
-    """By sentencepiece: the library that learns BPE gives other bits in every run here."""
+    """Train with sentencepiece: the ``tokenizers`` library gives a different unigram model in every run."""
     pieces, split = _train_sentencepiece(texts, size), _build_pre_tokenizer()
-    # It splits almost as we do. What we would split is of no use.
+    # sentencepiece splits texts slightly differently: drop pieces that our pre-tokenizer would split.
     own = [(piece, score) for piece, score in pieces if len(split.pre_tokenize_str(piece)) == 1]
     return build_unigram([*((token, 0.0) for token in FIXED_TOKENS), *own])
 
@@ -197,17 +198,17 @@ def _train_sentencepiece(texts: Iterator[str], size: int) -> list[tuple[str, flo
         import sentencepiece
     except ImportError:
         raise MissingPackageError(
-            "learning unigram subwords needs a package",
+            "training unigram subwords needs the package sentencepiece",
             expected="sentencepiece",
             got="no such package",
-            do="pip install 'regard[train]', or take the algorithm bpe",
+            do="pip install 'regard[train]', or use the algorithm bpe",
         ) from None
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=texts,
         model_writer=written,
         model_type="unigram",
-        vocab_size=size + 1,  # with its own <unk>
+        vocab_size=size + 1,  # one more for the <unk> of sentencepiece
         hard_vocab_limit=False,
         character_coverage=1.0,
         normalization_rule_name="identity",
@@ -224,14 +225,14 @@ def _train_sentencepiece(texts: Iterator[str], size: int) -> list[tuple[str, flo
         minloglevel=2,
     )
     model = sentencepiece.SentencePieceProcessor(model_proto=written.getvalue())
-    # Six digits are read back as they were written.
+    # Scores with six decimals survive writing and reading.
     return [
         (model.id_to_piece(number).replace("\u2581", " "), round(model.get_score(number), 6))
         for number in range(1, model.get_piece_size())
     ]
 
 
-_MAX_VOCAB_SIZE = 2**20  # the library takes memory for all of them beforehand
+_MAX_VOCAB_SIZE = 2**20  # the library allocates memory for all of them in advance
 _ALGORITHMS: dict[str, tuple[Callable[[Iterator[str], int], Any], frozenset[str]]] = {
     "bpe": (_train_bpe, frozenset()),
     "unigram": (_train_unigram, _RESERVED_CHARACTERS),

@@ -1,11 +1,11 @@
-"""Text to token ids and back to the text's characters, over the ``tokenizers`` library.
+"""Tokenizer: texts to token ids, with the characters of each token, on top of the ``tokenizers`` library.
 
     "I ate" -> tokens  [CLS]   i       ate     [SEP]
                ids     101     1045    8823    102
                spans   (0, 0)  (0, 1)  (2, 5)  (0, 0)        characters of the original text
 
-Word pieces: Wu et al. 2016, "Google's neural machine translation system", section 4.1. Whatever ``tokenizer.json``
-says of padding and truncation is switched off: padding follows the batch, and nothing is cut unless that is asked for.
+Word pieces: Wu et al. 2016, "Google's neural machine translation system", section 4.1. Padding and truncation
+settings of ``tokenizer.json`` are ignored: padding follows the batch, and texts are only truncated on request.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from regard.masks import Mask, padding
 @final
 @dataclass(frozen=True)
 class TokenizedText:
-    """One text as tokens.
+    """One text as a sequence of tokens.
 
     ``spans`` are (start, end) in characters (code points) of ``text``. ``special`` is True for tokens that the
-    tokenizer added, such as [CLS], whose span is (0, 0). ``unknown`` is True for tokens that stand for whatever the
-    vocabulary does not hold. ``count`` is the number of tokens before truncation.
+    tokenizer added, such as [CLS], whose span is (0, 0). ``unknown`` is True for unknown tokens, which
+    replace text outside the vocabulary. ``count`` is the number of tokens before truncation.
     """
 
     text: str
@@ -48,18 +48,18 @@ class TokenizedText:
 
     @property
     def dropped(self) -> int:
-        """Number of tokens that truncation left out."""
+        """Number of tokens that truncation removed."""
         return self.count - len(self.ids)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class TokenBatch:
-    """Texts padded on the right to one length.
+    """Batch of texts, padded on the right to one length.
 
-    ids      (batch, length)   of each token; the pad id behind the end of a text
-    mask     hides padding from every query; None where nothing is padded
-    texts    one ``TokenizedText`` a row, without padding: tokens, spans, special flags
+    ids      (batch, length)   token ids; the pad id after the end of a text
+    mask     hides padding from every query; None without padding
+    texts    one ``TokenizedText`` per row, without padding: tokens, spans, special flags
     """
 
     ids: Int[Tensor, "batch length"]
@@ -68,33 +68,33 @@ class TokenBatch:
 
     @property
     def lengths(self) -> tuple[int, ...]:
-        """Tokens of each text, padding not counted."""
+        """Number of tokens of each text, without padding."""
         return tuple(len(text) for text in self.texts)
 
     @property
     def tokens(self) -> tuple[tuple[str, ...], ...]:
-        """The tokens of each text."""
+        """Tokens of each text, without padding."""
         return tuple(text.tokens for text in self.texts)
 
     @property
     def spans(self) -> tuple[tuple[tuple[int, int], ...], ...]:
-        """Where each token stands in its text: (start, end) in characters."""
+        """Span of each token of each text: (start, end) in characters."""
         return tuple(text.spans for text in self.texts)
 
     @property
     def special(self) -> tuple[tuple[bool, ...], ...]:
-        """True for tokens that the tokenizer added."""
+        """Flags of the tokens of each text: True for those that the tokenizer added, such as [CLS]."""
         return tuple(text.special for text in self.texts)
 
     @property
     def truncated(self) -> tuple[int, ...]:
-        """Indices of the texts that were cut."""
+        """Indices of the texts that were truncated."""
         return tuple(index for index, text in enumerate(self.texts) if text.dropped)
 
 
 @final
 class Tokenizer:
-    """Text to tokens. ``limit`` is the most tokens a text may have, [CLS] and [SEP] included; None is no limit."""
+    """Tokenizer of a model. ``limit`` is the maximum tokens of a text, [CLS] and [SEP] included; None is no limit."""
 
     def __init__(self, backend: tokenizers.Tokenizer, *, pad_id: int, limit: int | None = None) -> None:
         self._backend = tokenizers.Tokenizer.from_str(backend.to_str())
@@ -113,16 +113,16 @@ class Tokenizer:
 
     @classmethod
     def from_file(cls, path: str | Path, *, pad_id: int | None = None, limit: int | None = None) -> Tokenizer:
-        """Read a ``tokenizer.json``. ``pad_id`` None takes the file's own, or 0 where it names none.
+        """Load a tokenizer from a ``tokenizer.json``. ``pad_id`` None takes that of the file, or 0 if it has none.
 
-        Raises CheckpointError for a file that is not one.
+        Raises CheckpointError for a file that cannot be read as one.
         """
         try:
             backend = tokenizers.Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
-        # The library raises bare Exception for whatever it cannot read.
+        # The library raises bare Exception for unreadable files.
         except Exception as error:
             raise CheckpointError(
-                f"{path if isinstance(path, Path) else short_repr(path)} is not a tokenizer that can be read",
+                f"{path if isinstance(path, Path) else short_repr(path)} is not a readable tokenizer",
                 expected="a tokenizer.json as the `tokenizers` library writes it",
                 got=str(error)[:300],
                 do="copy or download the file again",
@@ -133,14 +133,14 @@ class Tokenizer:
 
     @property
     def vocabulary(self) -> int:
-        """Number of different tokens."""
+        """Vocabulary size: the number of different tokens."""
         return self._backend.get_vocab_size(with_added_tokens=True)
 
     def encode(self, texts: str | Iterable[str], *, truncate: bool = False) -> TokenBatch:
-        """The texts as one padded batch; a single string is a batch of one.
+        """Encode texts as one padded batch; a single string is a batch of one.
 
-        Raises DataError for a text longer than ``limit`` unless ``truncate``, and for one that is not Unicode text,
-        OptionError for what holds no texts.
+        Raises DataError for a text longer than ``limit`` unless ``truncate``, and for one with lone surrogates;
+        OptionError for anything but strings.
         """
         tokenized = self.tokenize(texts, truncate=truncate)
         for index, text in enumerate(tokenized):
@@ -148,9 +148,9 @@ class Tokenizer:
         return self.pad(tokenized)
 
     def tokenize(self, texts: str | Iterable[str], *, truncate: bool = False) -> tuple[TokenizedText, ...]:
-        """Each text as tokens, unpadded; longer than ``limit`` only without ``truncate``. A string is one text.
+        """Tokenize each text, without padding; a single string is one text. Only ``truncate`` enforces ``limit``.
 
-        Raises DataError for a text that is not Unicode text, and OptionError for what is no text at all.
+        Raises DataError for a text with lone surrogates, OptionError for anything but strings.
         """
         check_flag("truncate", truncate)
         listed = [texts] if isinstance(texts, str) else list(iterate_texts(texts))
@@ -162,18 +162,18 @@ class Tokenizer:
         )
 
     def check_length(self, text: TokenizedText, name: str) -> None:
-        """Raise DataError, with ``name`` for the text, unless it fits the limit."""
+        """Raise DataError if the text, called ``name`` in the message, is longer than ``limit``."""
         if self.limit is None or len(text) <= self.limit:
             return
         raise DataError(
             f"{name} is too long for the model",
             expected=f"at most {self.limit} tokens, {self._num_special_tokens} special ones included",
             got=f"{len(text)} tokens",
-            do="split the text, or ask for truncation (truncate=True; --truncate in the shell)",
+            do="split the text, or truncate it: truncate=True (--truncate)",
         )
 
     def pad(self, texts: Sequence[TokenizedText]) -> TokenBatch:
-        """Tokenized texts as one batch, padded on the right."""
+        """Combine tokenized texts into one batch, padded on the right to the longest."""
         lengths = [len(text) for text in texts]
         longest = max(lengths, default=0)
         rows = [text.ids + (self.pad_id,) * (longest - len(text)) for text in texts]
@@ -183,11 +183,11 @@ class Tokenizer:
         return TokenBatch(ids, mask, tuple(texts))
 
     def to_json(self) -> str:
-        """The contents of a ``tokenizer.json``, without padding and truncation."""
+        """Return the contents of a ``tokenizer.json``, without padding and truncation settings."""
         return self._backend.to_str(pretty=True)
 
     def _to_tokenized_text(self, text: str, encoding: tokenizers.Encoding, truncate: bool) -> TokenizedText:
-        """Cut if asked, then put the special tokens around."""
+        """Truncate the tokens if ``truncate``, then add the special tokens."""
         count = len(encoding) + self._num_special_tokens
         if truncate and self.limit is not None and count > self.limit:
             encoding.truncate(self.limit - self._num_special_tokens)
@@ -214,50 +214,50 @@ def _find_pad_id(backend: tokenizers.Tokenizer) -> int:
 
 
 def _find_unknown_id(backend: tokenizers.Tokenizer) -> int | None:
-    """The id of whatever the vocabulary does not hold; None where bytes or letters stand for that."""
-    own = getattr(backend.model, "unk_token", None)  # a Unigram model does not tell it
+    """Id of the unknown token; None if unknown text becomes bytes or letters instead."""
+    own = getattr(backend.model, "unk_token", None)  # a Unigram model does not expose it
     found = [backend.token_to_id(name) for name in ([own] if own else ["<unk>", "[UNK]"])]
     return next((int(one) for one in found if one is not None), None)
 
 
 def iterate_texts(texts: Any) -> Iterator[Any]:
-    """An iterator over several texts, each yet to be checked. Raises OptionError for what does not hold several."""
+    """Iterate over several texts, without checking each. Raises OptionError for a single string or a non-iterable."""
     with suppress(TypeError):
         if not isinstance(texts, str | bytes | Mapping | Tensor):
             return iter(texts)
     raise OptionError(
-        "these are no texts",
+        "these are not texts",
         expected="a list of strings, or a generator of them",
         got=short_repr(texts),
-        do='such as ["I ate an apple.", "Apple released a new phone."]',
+        do='for example ["I ate an apple.", "Apple released a new phone."]',
     )
 
 
 def check_texts(name: str, texts: object) -> None:
-    """Raise OptionError for what is no list of texts, and what ``check_text`` raises of each, counted from 1."""
+    """Raise OptionError unless ``texts`` is a list of strings, and run ``check_text`` on each, numbered from 1."""
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise OptionError(
-            f"{name} is no list of texts", expected="a list of strings", got=short_repr(texts), do=f'{name}=["..."]'
+            f"{name} is not a list of texts", expected="a list of strings", got=short_repr(texts), do=f'{name}=["..."]'
         )
     for number, text in enumerate(texts, start=1):
         check_text(text, number)
 
 
 def check_text(text: object, index: int) -> None:
-    """Raise OptionError for what is no text, DataError for half a character; ``index`` says which of several."""
+    """Raise OptionError unless ``text`` is a string, DataError for lone surrogates; ``index`` names the text."""
     if not isinstance(text, str):
         raise OptionError(f"text {index} is not a string", expected="str", got=type(text).__name__, do="decode bytes")
     if not is_unicode(text):
         raise DataError(
             f"text {index} is not Unicode text",
-            expected="characters that UTF-8 can write",
-            got="a lone surrogate, half of a character",
+            expected="characters that UTF-8 can encode",
+            got="a lone surrogate, which is half a character",
             do="decode the source as UTF-8 (or with errors='replace')",
         )
 
 
 def is_unicode(text: str) -> bool:
-    """Whether UTF-8 can write the text; a str may hold lone surrogates, which are no characters."""
+    """Whether the text can be encoded as UTF-8, that is, has no lone surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

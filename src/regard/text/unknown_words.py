@@ -1,6 +1,6 @@
-"""Words that a model's vocabulary does not hold. It reads all of them as one token, and cannot tell them apart.
+"""Words outside a model's vocabulary. All of them become one unknown token, so the model cannot tell them apart.
 
-"苹果很贵。" and "股票跌停。"  ->  [UNK] [UNK] [UNK] [UNK] 。  both, so that their vectors are the same
+"苹果很贵。" and "股票跌停。"  ->  [UNK] [UNK] [UNK] [UNK] 。  for both, so their vectors are equal
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ UNKNOWN_WORDS_ADVICE = (
     "Use a model that knows the language: a BERT trained on it, or a multilingual one such as "
     "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2."
 )
-"""The kind of model to use instead."""
+"""Advice on the kind of model to use instead."""
 
 
 def is_mostly_unknown(text: TokenizedText) -> bool:
-    """Whether the vocabulary lacks more than half of the text's words, or in a text without words every token."""
+    """Whether the vocabulary lacks more than half of the words, or, in a text without words, every token."""
     if not any(text.unknown):
         return False
     words = _select_alphanumeric(text.text, word_spans(text.text))
@@ -31,7 +31,7 @@ def is_mostly_unknown(text: TokenizedText) -> bool:
 
 
 def unknown_words_warning(texts: int, where: str) -> str:
-    """The warning that a vocabulary lacks most words of some texts; ``where`` names them."""
+    """Format the warning that most words of some texts are unknown; ``where`` names the texts."""
     which, vectors = ("1 text", "its vector tells") if texts == 1 else (f"{texts:,} texts", "their vectors tell")
     return (
         f"most words of {which} ({where}) are not in this model's vocabulary: "
@@ -40,5 +40,5 @@ def unknown_words_warning(texts: int, where: str) -> str:
 
 
 def _select_alphanumeric(text: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The spans that hold a letter or a digit."""
+    """Select the spans that contain a letter or a digit."""
     return [(start, end) for start, end in spans if any(category(one)[0] in "LN" for one in text[start:end])]

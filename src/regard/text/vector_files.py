@@ -1,4 +1,4 @@
-"""Vectors in files: NumPy, JSON lines and Parquet, written in parts and then joined, each in constant memory.
+"""File formats of vectors: NumPy, JSON lines and Parquet, written as shards and joined in constant memory.
 
        sentence vectors                    token vectors
 npy      (rows, width) float32               (all tokens, width), and OUT.offsets.npy (rows + 1) int64:
@@ -24,32 +24,32 @@ from regard.errors import CheckpointError, MissingPackageError, OptionError, unk
 from regard.text.tokenizer import TokenizedText
 
 Vectors: TypeAlias = Sequence["np.ndarray[Any, np.dtype[np.float32]]"]
-"""One array a row: (width,), or (tokens, width)."""
+"""One array per row: (width,), or (tokens, width)."""
 Lengths: TypeAlias = Callable[[], Iterable[int]]
-"""How many vectors each row has, from the first row at every call: there may be too many rows for a list."""
+"""Function that iterates over the number of vectors of each row: the rows may be too many for a list."""
 
 
 @runtime_checkable
 class ByteSink(Protocol):
-    """Whatever takes bytes: a file, standard output."""
+    """Writable binary stream, such as a file or standard output."""
 
     def write(self, data: bytes, /) -> int:
-        """Take some bytes."""
+        """Write bytes and return their number."""
         ...
 
 
 class VectorFormat(ABC):
-    """A file format for vectors. ``tokens`` says whether a row has one vector a token."""
+    """File format of vectors. With ``tokens`` a row has one vector per token, else a single one."""
 
     package: ClassVar[str] = ""
-    """What must be installed for it, beside regard."""
+    """Optional package that the format needs; empty if none."""
 
     def __init__(self, *, tokens: bool, width: int = 0) -> None:
         self.tokens, self.width = tokens, width
 
     @classmethod
     def check_installed(cls) -> None:
-        """Raise MissingPackageError where the format needs a package that is not installed."""
+        """Raise MissingPackageError if the format needs a package that is not installed."""
         if cls.package and find_spec(cls.package) is None:
             raise MissingPackageError(
                 f"writing {cls.__name__} needs {cls.package}",
@@ -59,34 +59,34 @@ class VectorFormat(ABC):
             )
 
     def companions(self, out: Path) -> list[Path]:
-        """Files that are written beside ``out``."""
+        """Paths of the files written in addition to ``out``."""
         del out
         return []
 
     @abstractmethod
     def write(self, file: ByteSink, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
-        """Write some rows as a file of their own."""
+        """Write rows as a complete file: one shard."""
 
     @abstractmethod
     def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
-        """Join files that ``write`` wrote, in order, into ``out``."""
+        """Join the files of several ``write`` calls, in order, into ``out``."""
 
 
 @final
 class Npy(VectorFormat):
-    """NumPy's own format."""
+    """NumPy's .npy format."""
 
     def companions(self, out: Path) -> list[Path]:
-        """The offsets of each row's tokens."""
+        """Path of the file of token offsets, with ``tokens``."""
         return [_offsets_path(out)] if self.tokens else []
 
     def write(self, file: ByteSink, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
-        """An array of all the rows' vectors."""
+        """Write one array of the vectors of all rows."""
         del texts
         np.save(file, np.concatenate([row.reshape(-1, self.width) for row in (_empty_vectors(self.width), *vectors)]))
 
     def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
-        """A header for all the rows, then the numbers of each part."""
+        """Write one header for all rows, then the numbers of each shard; with ``tokens`` also the offsets."""
         with out.open("wb") as file:
             _write_npy_header(file, "<f4", (sum(lengths()), self.width))
             for part in parts:
@@ -97,22 +97,22 @@ class Npy(VectorFormat):
 
 @final
 class Jsonl(VectorFormat):
-    """One JSON object a line; numbers with 9 digits, which gives each float32 back exactly."""
+    """JSON lines; numbers have 9 significant digits, which represent each float32 exactly."""
 
     def write(self, file: ByteSink, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
-        """One line a row."""
+        """Write one line per row."""
         for text, row in zip(texts, vectors, strict=True):
             file.write(self.line(text, row).encode("utf-8"))
 
     def line(self, text: TokenizedText, vectors: np.ndarray[Any, np.dtype[np.float32]]) -> str:
-        """The line of one row."""
+        """Format the line of one row."""
         start = {"text": text.text, "tokens": text.tokens} if self.tokens else {"text": text.text}
         numbers = "[" + ", ".join(map(_format_vector, vectors)) + "]" if self.tokens else _format_vector(vectors)
         key = "vectors" if self.tokens else "vector"
         return f'{json.dumps(start, ensure_ascii=False)[:-1]}, "{key}": {numbers}}}\n'
 
     def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
-        """One behind the other."""
+        """Concatenate the shards."""
         del lengths
         with out.open("wb") as file:
             for part in parts:
@@ -122,12 +122,12 @@ class Jsonl(VectorFormat):
 
 @final
 class Parquet(VectorFormat):
-    """Apache Parquet, by pyarrow."""
+    """Apache Parquet, written by pyarrow."""
 
     package = "pyarrow"
 
     def write(self, file: ByteSink, texts: Sequence[TokenizedText], vectors: Vectors) -> None:
-        """One row group."""
+        """Write the rows as one row group."""
         import pyarrow as pa
         import pyarrow.parquet as parquet
 
@@ -141,7 +141,7 @@ class Parquet(VectorFormat):
         parquet.write_table(pa.table(columns, schema=self._schema()), sink)
 
     def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
-        """One row group a part."""
+        """Join the shards, one row group each."""
         import pyarrow.parquet as parquet
 
         del lengths
@@ -161,18 +161,18 @@ class Parquet(VectorFormat):
 _FORMATS: dict[str, type[VectorFormat]] = {"npy": Npy, "jsonl": Jsonl, "parquet": Parquet}
 
 
-_TABLE_ADVICE = "take parquet or jsonl, which tables are read from: pandas.read_json('vectors.jsonl', lines=True)"
-_ARRAY_ADVICE = "take npy, and numpy.load it"
+_TABLE_ADVICE = "use parquet or jsonl, which table libraries read: pandas.read_json('vectors.jsonl', lines=True)"
+_ARRAY_ADVICE = "use npy, which numpy.load reads"
 ALTERNATIVE_FORMATS = {
     **dict.fromkeys(("csv", "tsv", "txt", "xlsx", "feather"), _TABLE_ADVICE),
     **dict.fromkeys(("pt", "pth", "npz", "h5", "bin", "safetensors"), _ARRAY_ADVICE),
-    "json": "take jsonl, an object a line",
+    "json": "use jsonl, one object per line",
 }
-"""What to take for formats that people ask for, and that are not written."""
+"""Alternatives to unsupported formats, by suffix."""
 
 
 def find_format(name: str) -> type[VectorFormat]:
-    """The format by its name, which is also its suffix. Raises OptionError, listing the names, for another."""
+    """Find a format by its name, which is also its suffix. Raises OptionError, listing the names, if it is unknown."""
     if name not in _FORMATS:
         error = unknown_name_error("format of vectors", name, _FORMATS)
         raise OptionError(
@@ -182,13 +182,13 @@ def find_format(name: str) -> type[VectorFormat]:
 
 
 def check_finite(vectors: Vectors) -> None:
-    """Raise CheckpointError where a model gave numbers that are none."""
+    """Raise CheckpointError if a vector contains NaN or Inf."""
     if not all(np.isfinite(row).all() for row in vectors):
         raise CheckpointError(
             "the model gives vectors that are not finite",
             expected="finite numbers",
             got="NaN or Inf",
-            do="the weights are damaged, or overflow in this dtype; load them again, in float32",
+            do="the weights are damaged or overflow in this dtype: load them again, in float32",
         )
 
 
@@ -197,7 +197,7 @@ def _offsets_path(out: Path) -> Path:
 
 
 def _write_offsets(path: Path, lengths: Lengths) -> None:
-    """0, then how many tokens there are up to the end of each row."""
+    """Write 0, then the cumulative number of tokens after each row, as int64."""
     with path.open("wb") as file:
         _write_npy_header(file, "<i8", (sum(1 for _ in lengths()) + 1,))
         for offset in accumulate(lengths(), initial=0):

@@ -1,10 +1,10 @@
-"""The words of a sentence, which alignments count.
+"""Split a sentence into the words that alignments number.
 
     "Ich mag 猫和狗."  ->  Ich | mag | 猫 | 和 | 狗 | .
 
-White space parts words, and punctuation stays on them. In scripts that are written without white space (Han, Hiragana,
-Katakana, Thai, Lao, Khmer, Burmese) each character is a word, with the marks that stand on it. Formats of alignments
-count what white space parts, so for text that was tokenized before there is ``token_spans``.
+Words are separated by white space, and include adjacent punctuation. In scripts written without white space (Han,
+Hiragana, Katakana, Thai, Lao, Khmer, Burmese) each character is a word, with its combining marks. Alignment formats
+number tokens separated by white space, so use ``token_spans`` for text that is already tokenized.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TypeAlias
 from unicodedata import category
 
 Spans: TypeAlias = tuple[tuple[int, int], ...]
-"""(start, end) in characters, one a word, from left to right."""
+"""(start, end) of each word, in characters, from left to right."""
 Splitter: TypeAlias = Callable[[str], Spans]
-"""How a text falls into words: ``word_spans`` or ``token_spans``."""
+"""Function that splits a text into words: ``word_spans`` or ``token_spans``."""
 
 _CHUNK = re.compile(r"\S+")
 _SINGLE_CHARACTER_WORD = re.compile(
@@ -30,28 +30,28 @@ _SINGLE_CHARACTER_WORD = re.compile(
 
 
 def words(text: str) -> tuple[str, ...]:
-    """The words of a text, punctuation on them."""
+    """Split a text into words, with adjacent punctuation."""
     return tuple(text[start:end] for start, end in word_spans(text))
 
 
 def word_spans(text: str) -> Spans:
-    """Where the words of a text stand."""
+    """Find the spans of the words of a text, (start, end) in characters."""
     return tuple(span for chunk in _CHUNK.finditer(text) for span in _split_chunk(text, *chunk.span()))
 
 
 def token_spans(text: str) -> Spans:
-    """Where the words of a tokenized text stand: those that white space parts, ``text.split()``."""
+    """Find the spans of the tokens of a tokenized text, separated by white space as in ``text.split()``."""
     return tuple(chunk.span() for chunk in _CHUNK.finditer(text))
 
 
 def group_into_words(parts: Sequence[bytes], split: Splitter = word_spans) -> tuple[list[int | None], tuple[str, ...]]:
-    """The word that each part of a text is of, and the words.
+    """Assign each part of a text to a word; return the word index of each part, and the words.
 
-    ``parts`` are UTF-8, and may end inside a character, or be no character at all. Words are those of ``split``; where
-    one part covers several, they are one word. White space goes with the word behind it, at the end of the text with
-    the last one. None stands for a part that is empty, or in a text without words.
+    ``parts`` are UTF-8 bytes that may end inside a character, or be invalid. Words are those of ``split``; words that
+    share a part are merged into one. White space belongs to the word after it, at the end of the text to the last word.
+    The index is None for an empty part, and for all parts of a text without words.
     """
-    # Each byte that is of no character becomes one here, so that it has its place.
+    # Invalid bytes become one character each, so that positions are kept.
     text = b"".join(parts).decode("utf-8", "surrogateescape")
     spans = split(text)
     begins, ends = _byte_bounds(text, spans)
@@ -72,7 +72,7 @@ def group_into_words(parts: Sequence[bytes], split: Splitter = word_spans) -> tu
 
 
 def _byte_bounds(text: str, spans: Spans) -> tuple[list[int], list[int]]:
-    """Where words begin and end, in bytes."""
+    """Starts and ends of words, in bytes."""
     bounds = [0, *(bound for span in spans for bound in span)]
     places = list(accumulate(len(_to_bytes(text[one:other])) for one, other in pairwise(bounds)))
     return places[::2], places[1::2]
@@ -87,12 +87,12 @@ def _replace_invalid_bytes(text: str) -> str:
 
 
 def _split_chunk(text: str, start: int, end: int) -> Spans:
-    """A chunk between white space, cut around each character that stands alone."""
+    """Split a chunk without white space around each character that is a word of its own."""
     if not _SINGLE_CHARACTER_WORD.search(text, start, end):
         return ((start, end),)
     bounds, after_alone = [start], bool(_SINGLE_CHARACTER_WORD.match(text[start]))
     for index in range(start + 1, end):
-        if category(text[index]).startswith("M"):  # a mark stays on its character
+        if category(text[index]).startswith("M"):  # a combining mark stays with its character
             continue
         alone = bool(_SINGLE_CHARACTER_WORD.match(text[index]))
         if alone or after_alone:

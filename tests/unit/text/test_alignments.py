@@ -170,7 +170,7 @@ def test_links_of_a_sentence_whose_words_are_not_known_are_taken_as_they_are(tmp
     [
         ({"form": "giza"}, "one of naacl, pharaoh, talp"),
         ({"first": 2}, "0 or 1"),
-        ({"form": "naacl", "first": 0}, "0 is no word"),
+        ({"form": "naacl", "first": 0}, "0 is the null word"),
     ],
 )
 def test_options_that_are_none(tmp_path, options, words):

@@ -72,7 +72,7 @@ def test_a_folder_of_catalogues(tmp_path):
     assert len(read(tmp_path)[0]) == 8
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(DataError, match="holds no catalogue"):
+    with pytest.raises(DataError, match="holds no gettext catalogue"):
         read(empty)
 
 
@@ -87,7 +87,7 @@ def test_a_damaged_catalogue_of_a_folder_is_left_out(tmp_path):
     write(tmp_path / "b.po", 'msgid "a"\nmsgstr "b"\n???\n')
     pairs, reasons = read(tmp_path)
     assert len(pairs) == 4
-    assert "a file is no catalogue that can be read" in reasons
+    assert "a file is not a readable gettext catalogue" in reasons
 
 
 def test_lines_that_nothing_needs_do_no_harm(tmp_path):
@@ -108,7 +108,7 @@ def test_lines_that_nothing_needs_do_no_harm(tmp_path):
     [("a.mo", b"no catalogue"), ("a.mo", b""), ("a.po", b'msgid "a"\nmsgstr "b"\n???\n'), ("a.po", b"\xff\xfe")],
 )
 def test_what_is_no_catalogue_is_refused(tmp_path, name, content):
-    with pytest.raises(DataError, match="no catalogue that can be read"):
+    with pytest.raises(DataError, match="not a readable gettext catalogue"):
         read(write(tmp_path / name, content))
 
 
@@ -116,7 +116,7 @@ def test_a_damaged_catalogue_of_its_own_is_no_pair_at_all(tmp_path):
     compiled = io.BytesIO()
     write_mo(compiled, read_po(io.BytesIO(PO.encode())))
     for name, content in (("a.po", PO.encode() + b"???\n"), ("a.mo", compiled.getvalue()[:-20])):
-        with pytest.raises(DataError, match="no catalogue that can be read"):
+        with pytest.raises(DataError, match="not a readable gettext catalogue"):
             read(write(tmp_path / name, content))
         folder = write(tmp_path / "both" / name, content).parent
     write(folder / "good.po", PO)
@@ -165,7 +165,7 @@ def test_files_in_another_language_are_counted_and_named(tmp_path):
 def test_a_catalogue_in_another_language_is_refused(tmp_path, language):
     path = write(tmp_path / "a.po", po_in_language(language))
     for paths in ([path], [tmp_path]):
-        with pytest.raises(DataError, match=rf"another language(.|\n)*pt_PT(.|\n)*{language}"):
+        with pytest.raises(DataError, match=rf"selected language(.|\n)*pt_PT(.|\n)*{language}"):
             read(*paths, source="en", target="pt_PT")
 
 
@@ -180,7 +180,7 @@ def test_a_language_is_also_any_kind_of_it(tmp_path):
 def test_a_language_is_known_by_the_name_of_the_file_or_its_folder(tmp_path, name, language):
     path = write(tmp_path / name, po_in_language(language))
     assert read(path, target="fr")[0] == [("Yes", "Oui")]
-    with pytest.raises(DataError, match="another language"):
+    with pytest.raises(DataError, match="selected language"):
         read(path, target="de")
     path.write_bytes(po_in_language("de", "Ja").encode())
     assert read(path, target="de")[0] == [("Yes", "Ja")]
@@ -255,7 +255,7 @@ def test_comments_may_be_in_another_charset(tmp_path):
 @pytest.mark.parametrize(("charset", "said"), [("KLINGON", "KLINGON"), ("hex", "hex"), ("UTF-8", "0xe9")])
 def test_a_charset_that_is_not_that_of_the_file_is_refused(tmp_path, charset, said):
     path = write(tmp_path / "fr.po", LATIN.replace("ISO-8859-1", charset).encode("latin-1"))
-    with pytest.raises(DataError, match=rf"no catalogue that can be read(.|\n)*{said}(.|\n)*correct the charset"):
+    with pytest.raises(DataError, match=rf"not a readable gettext catalogue(.|\n)*{said}(.|\n)*correct the charset"):
         read(path)
 
 

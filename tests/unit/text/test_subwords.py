@@ -346,21 +346,21 @@ class TestBadFiles:
     @pytest.mark.parametrize("content", ["", "{}", "[]", "no JSON", '{"model": {}}', "[" * 100_000, "\ufeff{}"])
     def test_no_tokenizer(self, tmp_path, content):
         (tmp_path / "tokenizer.json").write_text(content, encoding="utf-8")
-        with pytest.raises(CheckpointError, match="no subwords"):
+        with pytest.raises(CheckpointError, match="no readable subwords"):
             Subwords.from_file(tmp_path / "tokenizer.json")
 
     @pytest.mark.parametrize("content", [b"\xff\xfe\x00", None])
     def test_no_text_or_no_file(self, tmp_path, content):
         if content is not None:
             (tmp_path / "tokenizer.json").write_bytes(content)
-        with pytest.raises(CheckpointError, match="no subwords"):
+        with pytest.raises(CheckpointError, match="no readable subwords"):
             Subwords.from_file(tmp_path / "tokenizer.json")
 
     @pytest.mark.parametrize(("path", "value"), DAMAGE)
     def test_another_way_of_reading(self, subwords, tmp_path, path, value):
         content = change_value(json.loads(subwords.to_json()), path, value)
         (tmp_path / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
-        with pytest.raises(CheckpointError, match="no subwords"):
+        with pytest.raises(CheckpointError, match="no readable subwords"):
             Subwords.from_file(tmp_path / "tokenizer.json")
 
     @pytest.mark.parametrize(
@@ -383,7 +383,7 @@ class TestBadFiles:
     def test_another_vocabulary_of_bpe(self, tmp_path, path, value):
         content = json.loads(Subwords.train([*TEXTS, "xder"] * 2, size=SIZE).to_json())
         (tmp_path / "tokenizer.json").write_text(json.dumps(change_value(content, ["model", *path], value)))
-        with pytest.raises(CheckpointError, match="no subwords"):
+        with pytest.raises(CheckpointError, match="no readable subwords"):
             Subwords.from_file(tmp_path / "tokenizer.json")
 
     @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ class TestBadFiles:
     def test_another_vocabulary_of_unigram(self, tmp_path, path, value):
         content = json.loads(Subwords.train(TEXTS, size=SIZE, algorithm="unigram").to_json())
         (tmp_path / "tokenizer.json").write_text(json.dumps(change_value(content, ["model", *path], value)))
-        with pytest.raises(CheckpointError, match="no subwords"):
+        with pytest.raises(CheckpointError, match="no readable subwords"):
             Subwords.from_file(tmp_path / "tokenizer.json")
 
 

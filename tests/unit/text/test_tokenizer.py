@@ -124,7 +124,7 @@ class TestBadInput:
     def test_no_tokenizer_file(self, tmp_path, content):
         path = tmp_path / "tokenizer.json"
         path.write_text(content)
-        with pytest.raises(CheckpointError, match="not a tokenizer"):
+        with pytest.raises(CheckpointError, match="not a readable tokenizer"):
             Tokenizer.from_file(path)
 
 

@@ -85,7 +85,7 @@ def test_texts_are_taken_from_whatever_gives_them(model: Bert) -> None:
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("wrong", [None, 3, b"a cat", {"text": "a cat"}, torch.ones(4, 4)])
 def test_what_holds_no_texts_is_refused(model: Bert, wrong: object) -> None:
-    with pytest.raises(OptionError, match="these are no texts"):
+    with pytest.raises(OptionError, match="these are not texts"):
         Embedder(model).sentences(wrong)
 
 

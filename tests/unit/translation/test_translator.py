@@ -250,7 +250,7 @@ class TestWhatCannotBeRead:
     def test_a_model_without_subwords(self):
         model = transformer().model
         model.subwords = None
-        with pytest.raises(CheckpointError, match="no subwords"):
+        with pytest.raises(CheckpointError, match="no readable subwords"):
             Translator(model)
 
     def test_scripts_it_never_saw_are_bytes_and_not_unknown(self, translator):

@@ -1,4 +1,4 @@
-"""Which words are translations of which: links, from files and from weights, and how well they agree."""
+"""Word alignments: reading them from files, extracting them from attention weights, and measuring them (AER)."""
 
 from regard.text.alignments.alignment import Alignment, Link
 from regard.text.alignments.error_rate import AlignmentScores, alignment_scores

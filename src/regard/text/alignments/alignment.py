@@ -1,6 +1,6 @@
-"""Links between the words of a sentence and those of its translation.
+"""Word alignment: links between the words of a sentence and the words of its translation.
 
-    S  sure links, on which all annotators agree;  P  possible links, S among them
+    S  sure links, on which all annotators agree;  P  possible links, a superset of S
 
 A link is (source word, target word), counted from 0. Och and Ney 2003, "A systematic comparison of various statistical
 alignment models", section 6.
@@ -21,9 +21,9 @@ Link: TypeAlias = tuple[int, int]
 @final
 @dataclass(frozen=True)
 class Alignment:
-    """The links of one sentence pair. Sure links are possible too, and need not be given twice.
+    """Links of one sentence pair. ``sure`` links are added to ``possible``.
 
-    Raises OptionError for what is no link, such as one to a word before the first.
+    Raises OptionError for anything but pairs of word numbers, counted from 0.
     """
 
     sure: frozenset[Link]
@@ -36,7 +36,7 @@ class Alignment:
         for link in self.possible:
             if not _is_link(link):
                 raise OptionError(
-                    "a link joins a word of the source and one of the target",
+                    "a link is a pair of a source word and a target word",
                     expected="words counted from 0",
                     got=f"link {short_repr(link)}",
                     do="pass links as (source word, target word)",
@@ -44,13 +44,13 @@ class Alignment:
 
     @property
     def reversed(self) -> Alignment:
-        """The same links, seen from the target."""
+        """The same links with source and target swapped."""
         return Alignment(_reverse_links(self.sure), _reverse_links(self.possible))
 
     def text(self, *, first: int = 0) -> str:
-        """One line, as Pharaoh writes it: ``0-0 1-2``; a link that is merely possible as ``1p2``.
+        """Format as one line of the Pharaoh format: ``0-0 1-2``; a link that is only possible as ``1p2``.
 
-        ``first`` is the number that the first word has. Raises OptionError for what is no such number.
+        ``first`` is the number of the first word. Raises OptionError unless it is an integer of at least 0.
         """
         check_count("first", first, least=0)
         ordered = sorted(self.possible)
@@ -58,7 +58,7 @@ class Alignment:
 
 
 def _is_link(link: Any) -> bool:
-    """Whether it is a pair of words, by their numbers."""
+    """Whether it is a pair of word numbers of at least 0."""
     is_pair = isinstance(link, tuple) and len(link) == 2
     return is_pair and all(isinstance(word, Integral) and int(word) >= 0 for word in link)
 

@@ -1,9 +1,9 @@
-"""How well found links agree with those of annotators.
+"""Alignment error rate (AER): how well predicted links agree with gold links.
 
     precision = |A & P| / |A|,   recall = |A & S| / |S|,   AER = 1 - (|A & S| + |A & P|) / (|A| + |S|)
 
-A are the links found, S and P the sure and the possible ones. Och and Ney 2003, "A systematic comparison of various
-statistical alignment models", section 6. Over a corpus the counts are summed, then divided.
+A are the predicted links, S and P the sure and possible gold links. Och and Ney 2003, "A systematic comparison of
+various statistical alignment models", section 6. Counts are summed over the corpus before dividing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from regard.text.alignments.alignment import Alignment
 @final
 @dataclass(frozen=True)
 class AlignmentScores:
-    """Alignment error rate, precision and recall, each from 0 to 1, and what they were counted over.
+    """Alignment error rate, precision and recall, each from 0 to 1, and the counts behind them.
 
-    ``links`` are those found, ``sure`` those that annotators are sure of. Where there is nothing to divide by, nothing
-    is wrong and nothing is missed: precision and recall are 1, the error rate is 0.
+    ``sentences`` counts sentence pairs, ``links`` predicted links, ``sure`` sure gold links. A ratio with denominator
+    0 counts as perfect: precision and recall are then 1, the error rate 0.
     """
 
     error_rate: float
@@ -34,16 +34,16 @@ class AlignmentScores:
 
 
 def alignment_scores(found: Sequence[Alignment], gold: Sequence[Alignment]) -> AlignmentScores:
-    """How well ``found`` agrees with ``gold``. All links of ``found`` count, also those marked as merely possible.
+    """Score the alignments ``found`` against ``gold``, one per sentence pair. All links of ``found`` count alike.
 
-    Raises DataError where they are not of the same number of sentences.
+    Raises DataError if the numbers of sentences differ.
     """
     if len(found) != len(gold):
         raise DataError(
-            "there are not as many alignments found as in the gold standard",
+            "the number of alignments differs from the gold standard",
             expected=f"{len(gold):,} sentences, as in the gold standard",
             got=f"{len(found):,} sentences",
-            do="check that both are of the same sentences, in the same order",
+            do="check that both hold the same sentences in the same order",
         )
     links = sum(len(one.possible) for one in found)
     sure = sum(len(one.sure) for one in gold)

@@ -1,10 +1,10 @@
-"""Links of words as links of the parts that they fall into.
+"""Expand links between words to links between the white-space tokens inside the words.
 
     source  Delete <a href="x">          target  Supprimer <a href="x">          parts  1 2, 1 2
     links   0-0 1-1                      ->      0-0 1-1 2-2
 
-A model sees a placeholder as one word, and what it stands for may hold white space; formats of alignments count what
-white space parts.
+A model sees a placeholder as one word, but the string that it stands for may contain white space, and alignment formats
+count tokens separated by white space.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from regard.text.alignments.alignment import Alignment, Link
 
 
 def expand_links(alignment: Alignment, sources: Sequence[int], targets: Sequence[int]) -> Alignment:
-    """The links of parts, of which word i of the source has ``sources[i]`` and word j of the target ``targets[j]``.
+    """Expand links to parts: source word i has ``sources[i]`` parts, target word j has ``targets[j]``.
 
-    Each part of a target word is linked to the part of the source word with its number, or to the last one. A word
-    without parts has no links.
+    Part n of a target word is linked to part n of the source word, or to its last part if it has fewer. A word without
+    parts has no links.
     """
     before = [list(accumulate(counts, initial=0)) for counts in (sources, targets)]
 

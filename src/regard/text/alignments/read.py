@@ -1,12 +1,12 @@
-"""Alignments from files, in the three formats that they come in.
+"""Read word alignments from files in three formats.
 
-pharaoh   0-0 1-2         one sentence pair a line, words counted from 0; all links are sure
+pharaoh   0-0 1-2         one sentence pair per line, words counted from 0; all links are sure
 talp      1-1 2p3         the same with possible links, ``p`` or ``?``; words counted from 1 or from 0
-naacl     18 2 3 P 0.7    one link a line: sentence, source word, target word, S or P, confidence; all counted from 1
+naacl     18 2 3 P 0.7    one link per line: sentence, source word, target word, S or P, confidence; all counted from 1
 
-In the last, S is meant where neither is given, and word 0 is no word: such a link says that a word has no translation.
-Mihalcea and Pedersen 2003, "An evaluation exercise for word alignment". Files in talp format of Hansards, German and
-Romanian count from 1, those of Czech from 0: files do not say it, so ``first`` does.
+In naacl files S is the default, and word 0 is the null word: a link to it marks a word without translation. Mihalcea
+and Pedersen 2003, "An evaluation exercise for word alignment". Talp files of Hansards, German and Romanian count from
+1, those of Czech from 0; the files do not record it, so pass ``first``.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _NAACL_LINE = re.compile(
 @final
 @dataclass(frozen=True)
 class AlignmentFile:
-    """The alignments of a file, one for each sentence pair, and which of ``FORMS`` it has.
+    """Alignments of a file, one per sentence pair; ``form`` is its format, one of ``FORMS``.
 
-    ``null_links`` counts links to word 0 of the naacl form, which say that a word has no translation, and are left out.
-    ``unnamed`` are the sentences, counted from 0, that no line of that form names: they have no links here, and nobody
-    may have looked for any.
+    ``null_links`` counts links to word 0 in a naacl file, which mark words without translation and are dropped.
+    ``unnamed`` holds the numbers, from 0, of the sentences that no line of a naacl file names: they have no links here,
+    and may not have been annotated.
     """
 
     alignments: tuple[Alignment, ...]
@@ -54,18 +54,18 @@ def read_alignments(
     first: int | None = None,
     lengths: Sequence[tuple[int, int] | None] | None = None,
 ) -> AlignmentFile:
-    """The alignments of a file, plain or gzip.
+    """Read the alignments of a file, plain or gzip.
 
     Args:
         path: the file.
-        form: one of ``FORMS``; None looks at the lines. Three numbers are naacl, links with ``p`` or ``?`` talp, others
-            pharaoh.
-        first: the number that the file gives to the first word: 0 or 1. None is 0 for pharaoh, 1 for the others.
-        lengths: words of each source and target sentence, against which links and the number of lines are checked; None
-            for a sentence whose words are not known. In the naacl form the last sentences need no links then.
+        form: one of ``FORMS``; None detects it: lines of three numbers are naacl, links with ``p`` or ``?`` talp,
+            others pharaoh.
+        first: number of the first word in the file, 0 or 1. None is 0 for pharaoh, 1 for the others.
+        lengths: numbers of words (source, target) of each sentence pair, to check the links and the number of lines;
+            None for a pair of unknown lengths. With lengths, the last sentences of a naacl file need no links.
 
-    Raises OptionError for an unknown form or ``first``, and DataError for what is no link, for a link to a word that is
-    not there, and where there are not as many sentences as ``lengths`` has.
+    Raises OptionError for an unknown form or a wrong ``first``; DataError for a malformed link, a link to a word that
+    does not exist, or a number of sentences other than that of ``lengths``.
     """
     with closing(LineReader(path)) as source:
         lines = list(source)
@@ -95,17 +95,17 @@ def _detect_form(lines: Sequence[Line]) -> str:
 def _check_first(first: int, form: str) -> None:
     if first not in (0, 1) or (form == "naacl" and first == 0):
         raise OptionError(
-            f"the first word has no such number in the form {form}",
-            expected="1, since 0 is no word there" if form == "naacl" else "0 or 1",
+            f"wrong number of the first word for the format {form}",
+            expected="1, since 0 is the null word" if form == "naacl" else "0 or 1",
             got=str(first),
-            do="leave first out",
+            do="leave out first (--gold-first)",
         )
 
 
 def _check_count(count: int, lengths: Sequence[tuple[int, int] | None] | None, name: str) -> None:
     if lengths is not None and count != len(lengths):
         raise DataError(
-            f"{name} is not of as many sentences as there are",
+            f"{name} has the wrong number of sentences",
             expected=f"{len(lengths):,} sentences",
             got=f"{count:,} in {name}",
             do="check that the file belongs to these sentences",
@@ -131,7 +131,7 @@ def _parse_sentences(
 
 
 def _parse_naacl(lines: Sequence[Line], lengths: Sequence[tuple[int, int] | None] | None) -> AlignmentFile:
-    """The alignments of all sentences, or up to the last that is named."""
+    """Parse the alignments of all sentences, or without ``lengths`` up to the last one that is named."""
     sure: defaultdict[int, set[Link]] = defaultdict(set)
     possible: defaultdict[int, set[Link]] = defaultdict(set)
     named: set[int] = set()
@@ -164,31 +164,32 @@ def _malformed_error(name: str, token: str, form: str) -> DataError:
     examples = {
         "pharaoh": "links such as 0-0 1-2",
         "talp": "links such as 1-1 2p3",
-        "naacl": "a sentence's number from 1, a source word, a target word; then S or P, and a confidence, if any",
+        "naacl": "a sentence number from 1, a source word, a target word; then optionally S or P, and a confidence",
     }
     other = {"pharaoh": "talp"}.get(form)
     return DataError(
-        f"{name} is no alignment in the form {form}",
+        f"{name} is not an alignment in the format {form}",
         expected=examples[form],
         got=repr(token[:60]),
-        do="correct the line, or name the form of the file" + (f": form={other!r} has possible links" if other else ""),
+        do="correct the line, or name the format of the file"
+        + (f": form={other!r} (--gold-format {other}) has possible links" if other else " (form, --gold-format)"),
     )
 
 
 def _check_link(link: Link, words: tuple[int, int] | None, first: int, name: str) -> None:
-    """Raise DataError for a word before the first, or after the last where the lengths are known."""
+    """Raise DataError for a word before the first, or after the last if ``words`` is known."""
     if min(link) < 0:
         raise DataError(
             f"{name} points before the first word",
             expected=f"words counted from {first}",
             got="a word 0",
-            do="say that the file counts from 0: first=0",
+            do="if the file counts from 0, pass first=0 (--gold-first 0)",
         )
     if words is not None and (link[0] >= words[0] or link[1] >= words[1]):
         raise DataError(
-            f"{name} points to a word that is not there",
-            expected=f"words of a source of {words[0]} and a target of {words[1]}, counted from {first}",
+            f"{name} points to a word that does not exist",
+            expected=f"a source of {words[0]} and a target of {words[1]} words, counted from {first}",
             got=f"source word {link[0] + first} and target word {link[1] + first}",
             do="check that the file belongs to these sentences, in this direction"
-            + (", and does not count from 1 (first=1)" if first == 0 else ""),
+            + (", and does not count from 1: first=1 (--gold-first 1)" if first == 0 else ""),
         )

@@ -1,8 +1,8 @@
-"""One alignment from two, found in the two directions of translation.
+"""Symmetrize two alignments, found in the two directions of translation, into one.
 
-    intersection          links that both directions have: few, and mostly right
-    union                 links that either has: many
-    grow-diag-final-and   the intersection, grown into the union by neighbours, then links between words without any
+    intersection          links in both directions: high precision
+    union                 links in either direction: high recall
+    grow-diag-final-and   the intersection, grown by neighbours from the union, then links between unaligned words
 
 Koehn, Och and Marcu 2003, "Statistical phrase-based translation", section 4.1; the last step: Koehn et al. 2005,
 "Edinburgh system description for the 2005 IWSLT speech translation evaluation".
@@ -19,14 +19,14 @@ from regard.text.alignments.alignment import Alignment, Link
 SYMMETRIZATIONS = ("intersection", "union", "grow-diag-final-and")
 
 _NEIGHBOURS = ((0, -1), (-1, 0), (0, 1), (1, 0), (-1, -1), (1, -1), (-1, 1), (1, 1))
-"""(source, target) steps in the order of the paper, whose points are (target, source): the result depends on it."""
+"""(source, target) steps in the order of the paper, where points are (target, source). The order affects the result."""
 
 
 def symmetrized(forward: Alignment, backward: Alignment, *, how: str) -> Alignment:
-    """One alignment from two; all links count, and those of the result are sure.
+    """Combine two alignments of a sentence pair. Sure and possible links count alike; the result has sure links only.
 
-    Both have links of (source word, target word): of one that was found in the other direction, pass ``.reversed``.
-    ``how`` is one of ``SYMMETRIZATIONS``. Raises OptionError for another.
+    Links of both are (source word, target word); pass ``.reversed`` of an alignment of the other direction. ``how`` is
+    one of ``SYMMETRIZATIONS``; raises OptionError for another.
     """
     check_choice("symmetrization", how, SYMMETRIZATIONS)
     for name, one in (("forward", forward), ("backward", backward)):
@@ -45,7 +45,7 @@ def symmetrized(forward: Alignment, backward: Alignment, *, how: str) -> Alignme
 
 @final
 class _GrowingAlignment:
-    """Links, and the words that have one."""
+    """Set of links, and the words that are linked."""
 
     def __init__(self, links: Iterable[Link]) -> None:
         self.links: set[Link] = set()
@@ -55,7 +55,7 @@ class _GrowingAlignment:
             self._add(link)
 
     def grow(self, allowed: frozenset[Link]) -> None:
-        """Add neighbours of links, diagonal ones too, of which a word has none yet, until there are no more."""
+        """Add allowed neighbours of links, diagonals included, with at least one unlinked word, until none is left."""
         before = -1
         while before != len(self.links):
             before = len(self.links)
@@ -67,7 +67,7 @@ class _GrowingAlignment:
                         self._add(near)
 
     def add_final_links(self, candidates: frozenset[Link]) -> None:
-        """Add links between two words that both have none."""
+        """Add candidates whose two words are both unlinked."""
         for source, target in _sort_by_target(candidates):
             if source not in self._sources and target not in self._targets:
                 self._add((source, target))
@@ -79,5 +79,5 @@ class _GrowingAlignment:
 
 
 def _sort_by_target(links: Iterable[Link]) -> list[Link]:
-    """In the order of the paper: target words, and for each the source words."""
+    """Sort by target word, then by source word: the order of the paper."""
     return sorted(links, key=lambda link: (link[1], link[0]))

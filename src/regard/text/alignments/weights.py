@@ -1,11 +1,12 @@
-"""Links from the weights that a translator gave to the source.
+"""Word alignments from the cross-attention weights of a translator.
 
-    W_ij = 1/|T_i| sum_{t in T_i} sum_{s in S_j} w_ts       weights of words, from those of their pieces
-    (i, j) is a link where j = argmax_k W_ik                each target word's heaviest source word
+    W_ij = 1/|T_i| sum_{t in T_i} sum_{s in S_j} w_ts       word weights from piece weights
+    (i, j) is a link where j = argmax_k W_ik                the source word with the largest weight
 
-T_i are the pieces of target word i, S_j of source word j. Attention to a word that was split is the sum, attention
-from one is the mean: Clark et al. 2019, "What does BERT look at?", section 4.1; for translation: Zenkel et al. 2019,
-"Adding interpretable attention to neural translation models improves word alignment". Weights: (target, source).
+T_i are the pieces of target word i, S_j those of source word j. Attention to a word of several pieces is their sum,
+attention from one is their mean: Clark et al. 2019, "What does BERT look at?", section 4.1; for translation: Zenkel et
+al. 2019, "Adding interpretable attention to neural translation models improves word alignment". Weights are (target,
+source).
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from regard.text.alignments.alignment import Alignment
 
 
 def links(weights: Float[Tensor, "target source"], *, threshold: float = 0.0) -> Alignment:
-    """Each target word's heaviest source word, the first of several, where its weight is above ``threshold``.
+    """Link each target word to its source word of largest weight (the first of equals) if it exceeds ``threshold``.
 
-    So a target word whose weights are all 0 has no link. Raises DataError for weights that are not finite.
+    A target word whose weights are all 0 gets no link. Raises DataError for weights that are not finite.
     """
     _check_finite(weights)
     if not weights.numel():
         return Alignment(frozenset())
-    heaviest = enumerate(weights.argmax(dim=1).tolist())  # of several, torch.argmax takes the first
+    heaviest = enumerate(weights.argmax(dim=1).tolist())  # of equal weights, torch.argmax takes the first
     return Alignment(frozenset((source, target) for target, source in heaviest if weights[target, source] > threshold))
 
 
@@ -37,23 +38,22 @@ def word_weights(
     target_words: Sequence[int | None],
     source_words: Sequence[int | None],
 ) -> Float[Tensor, "targets sources"]:
-    """Weights of words from those of their pieces.
+    """Aggregate weights of pieces to weights of words, (target words, source words).
 
     Args:
         weights: (target pieces, source pieces).
-        target_words: the word that each target piece is of, counted from 0; None for a token that is of no word, such
-            as the one that ends a sentence. There are as many words as the last one says; one without pieces has
-            weights of 0.
+        target_words: word index of each target piece, from 0; None for a token outside all words, such as the end of
+            the sentence. The number of words is the largest index plus 1; a word without pieces has weights of 0.
         source_words: the same for the source.
 
-    Raises ShapeError where there are not as many pieces as weights, and OptionError for a word before the first.
+    Raises ShapeError if the numbers of pieces and weights differ, and OptionError for a negative word index.
     """
     if tuple(weights.shape) != (len(target_words), len(source_words)):
         raise ShapeError(
             "weights do not fit the pieces of the two sentences",
-            expected=f"weights ({len(target_words)}, {len(source_words)}), as the words of the pieces say",
+            expected=f"weights ({len(target_words)}, {len(source_words)}), one per target and source piece",
             got=str(tuple(weights.shape)),
-            do="pass a word, or None, for each piece",
+            do="pass a word index or None for each piece",
         )
     of_target, of_source = _membership(target_words, weights), _membership(source_words, weights)
     pieces = of_target.sum(dim=0).clamp(min=1)
@@ -61,14 +61,14 @@ def word_weights(
 
 
 def _membership(words: Sequence[int | None], like: Tensor) -> Float[Tensor, "pieces words"]:
-    """1 where a piece is of a word."""
+    """Build the membership matrix: 1 where a piece belongs to a word, else 0."""
     known = [word for word in words if word is not None]
     if min(known, default=0) < 0:
         raise OptionError(
-            "a piece is of a word before the first",
+            "a piece has a negative word index",
             expected="words counted from 0, or None",
             got=str(min(known)),
-            do="pass None for a piece that is of no word",
+            do="pass None for a piece outside all words",
         )
     table = torch.zeros(len(words), max(known, default=-1) + 1, dtype=like.dtype, device=like.device)
     for piece, word in enumerate(words):
@@ -80,7 +80,7 @@ def _membership(words: Sequence[int | None], like: Tensor) -> Float[Tensor, "pie
 def _check_finite(weights: Tensor) -> None:
     if not torch.isfinite(weights).all():
         raise DataError(
-            "weights are not finite, so none of them is the heaviest",
+            "weights are not finite, so none is the largest",
             expected="finite weights",
             got="NaN or Inf",
             do="check the model: its weights may be damaged",

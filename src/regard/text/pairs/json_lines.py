@@ -1,4 +1,4 @@
-"""JSON lines: an object a line, with the two texts in two of its fields."""
+"""Sentence pairs from JSON lines: one object per line, with the two texts in two of its fields."""
 
 from __future__ import annotations
 
@@ -21,12 +21,11 @@ _NESTED_FIELD = "translation"
 def read_json_lines(
     path: Path, *, fields: tuple[str, str] | None = None, source: str | None = None, target: str | None = None
 ) -> Iterator[PairOrSkipped]:
-    """The pairs of a file, plain or gzip.
+    """Read the pairs of a file, plain or gzip.
 
-    Without ``fields`` they are those of the first object: those that are called by the languages ``source`` and
-    ``target``, "source" and "target" or "src" and "tgt", or the only two texts that it holds, in their order. An
-    object in a field "translation" stands for the whole one. Raises DataError where the first object leaves open which
-    ones they are.
+    Without ``fields`` they are detected in the first object: the fields named by the languages ``source`` and
+    ``target``, or "source" and "target" or "src" and "tgt", or the only two strings, in their order. If a field
+    "translation" holds an object, its fields are used. Raises DataError if the first object is ambiguous.
     """
     with closing(LineReader(path)) as lines:
         for line in lines:
@@ -36,7 +35,7 @@ def read_json_lines(
             record = _parse_object(line.text)
             if record is None:
                 yield SkippedPair(
-                    line.name, "the line is blank" if not line.text.strip() else "the line is no JSON object"
+                    line.name, "the line is blank" if not line.text.strip() else "the line is not a JSON object"
                 )
                 continue
             fields = fields or _find_fields(record, line.name, source, target)
@@ -44,7 +43,7 @@ def read_json_lines(
             if not isinstance(left, str) or not isinstance(right, str):
                 yield SkippedPair(line.name, f"there is no text in {fields[0]!r} or in {fields[1]!r}")
             elif not is_unicode(left + right):
-                yield SkippedPair(line.name, "there is a lone surrogate, half of a character")
+                yield SkippedPair(line.name, "there is a lone surrogate, which is half a character")
             else:
                 yield make_pair(left, right, line.name)
 
@@ -68,8 +67,8 @@ def _find_fields(record: Mapping[str, Any], name: str, source: str | None, targe
     if len(texts) == 2:
         return texts[0], texts[1]
     raise DataError(
-        f"{name} leaves open which fields are a sentence and its translation",
-        expected='"source" and "target", the names of both languages, or two texts and no third',
+        f"it is ambiguous which fields of {name} hold the sentence and its translation",
+        expected='the fields "source" and "target", fields named by the two languages, or exactly two texts',
         got="the texts " + (", ".join(map(repr, texts[:8])) or "none"),
-        do="name the two fields, the source first",
+        do='name the two fields, the source first: fields=("...", "...") (--fields)',
     )

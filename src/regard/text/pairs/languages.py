@@ -1,4 +1,4 @@
-"""Which language a name means, and which of several names are the source and the target."""
+"""Match names of languages, and find source and target among the names of columns or fields."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ USUAL_SIDE_NAMES = (
     ("source", "trg"),
     ("src", "target"),
 )
-"""What fields and columns are called where no language names them."""
+"""Usual (source, target) names of fields and columns that are not named by language."""
 
 
 def is_kind_of(name: str, language: str) -> bool:
-    """Whether a language is the named one, or a kind of it: "en-GB" and "en_GB" are "en"."""
+    """Whether ``name`` is the language or a variant of it: "en-GB" and "en_GB" are kinds of "en"."""
     name, language = _normalize_name(name), _normalize_name(language)
     return name == language or name.startswith(language + "-")
 
 
 def has_same_primary(name: str, other: str) -> bool:
-    """Whether two are kinds of one language, as "en-US" and "en" are."""
+    """Whether two names share the primary language, as "en-US" and "en" do."""
     return _normalize_name(name).partition("-")[0] == _normalize_name(other).partition("-")[0]
 
 
 def find_sides(names: Sequence[str], source: str | None, target: str | None) -> tuple[int, int] | None:
-    """Where the source and the target stand among the names of fields or columns; None where these do not say.
+    """Find the indices of source and target among the names of fields or columns; None if the names do not tell.
 
-    The languages say it, else words such as "source" and "target". One language alone says it of two names.
+    Names are matched with the languages, else with words such as "source" and "target". With two names, one language
+    is enough.
     """
     first, second = _find_language(names, source), _find_language(names, target)
     if len(names) == 2 and source is None and second is not None:
@@ -46,7 +47,7 @@ def find_sides(names: Sequence[str], source: str | None, target: str | None) -> 
 
 
 def _find_language(names: Sequence[str], language: str | None) -> int | None:
-    """Where the one name stands that is the language, else the one that is a kind of it."""
+    """Index of the only name that equals the language, else of its only variant; None if there is none."""
     if language is None:
         return None
     exact = [place for place, name in enumerate(names) if _normalize_name(name) == _normalize_name(language)]
@@ -55,5 +56,5 @@ def _find_language(names: Sequence[str], language: str | None) -> int | None:
 
 
 def _normalize_name(name: str) -> str:
-    """However it is written: "sr@latin" and "pt_BR" have other marks than "pt-BR"."""
+    """Normalize case and separators: "pt_BR" becomes "pt-br", "sr@latin" becomes "sr-latin"."""
     return name.strip().lower().replace("_", "-").replace("@", "-")

@@ -1,4 +1,4 @@
-"""A sentence and its translation, what cannot be used as one, and the count of both."""
+"""Sentence pairs, skipped entries, and their counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_PLACES = 5
 @final
 @dataclass(frozen=True)
 class Pair:
-    """A sentence and its translation, each on one line; ``place`` says where they stand."""
+    """A sentence and its translation, each without line breaks; ``place`` says where they were read, for messages."""
 
     source: str
     target: str
@@ -26,7 +26,7 @@ class Pair:
 @final
 @dataclass(frozen=True)
 class SkippedPair:
-    """What is no pair: where it stands, and why, in words that are the same for all of its kind."""
+    """An entry that is not a usable pair: its place, and the reason, worded the same for all entries of its kind."""
 
     place: str
     reason: str
@@ -36,7 +36,7 @@ PairOrSkipped: TypeAlias = Pair | SkippedPair
 
 
 def make_pair(source: str, target: str, place: str) -> PairOrSkipped:
-    """The pair, line breaks inside made spaces; left out where a side holds nothing."""
+    """Make a pair, with line breaks and tabs replaced by spaces; a ``SkippedPair`` if a side is empty."""
     source, target = (_SEPARATOR_RUN.sub(" ", text).strip() for text in (source, target))
     if source and target:
         return Pair(source, target, place)
@@ -47,13 +47,13 @@ def make_pair(source: str, target: str, place: str) -> PairOrSkipped:
 @final
 @dataclass
 class PairCounts:
-    """How many pairs there were, and for each reason what was left out: how many, and the first places."""
+    """Number of pairs, and for each reason the number of skipped entries and the places of the first ones."""
 
     pairs: int = 0
     skipped: dict[str, tuple[int, tuple[str, ...]]] = field(default_factory=dict)
 
     def count(self, found: Iterable[PairOrSkipped]) -> Iterator[Pair]:
-        """The pairs, counted as they pass."""
+        """Count pairs and skipped entries, and yield the pairs."""
         for one in found:
             if isinstance(one, Pair):
                 self.pairs += 1
@@ -63,7 +63,7 @@ class PairCounts:
                 self.skipped[one.reason] = times + 1, (*places, one.place)[:_MAX_PLACES]
 
     def sentences(self) -> list[str]:
-        """One sentence for each reason, the commonest first."""
+        """Format one message per reason for skipping, the most frequent first."""
         ordered = sorted(self.skipped.items(), key=lambda item: -item[1][0])
         return [_format_sentence(reason, times, places) for reason, (times, places) in ordered]
 

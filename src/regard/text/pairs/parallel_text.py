@@ -1,4 +1,4 @@
-"""Two text files, of which line i of one is the translation of line i of the other."""
+"""Sentence pairs from two parallel text files: line i of one is the translation of line i of the other."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from regard.text.pairs.pair import PairOrSkipped, SkippedPair, make_pair
 
 
 def read_parallel_text(source: Path, target: Path) -> Iterator[PairOrSkipped]:
-    """The pairs of two files, plain or gzip.
+    """Read the pairs of two files, plain or gzip.
 
-    Raises DataError where one has more lines than the other: somewhere a line is missing, and every pair after it would
-    be wrong. That shows at their end.
+    Raises DataError, at the end of the files, if their numbers of lines differ: a line is missing, and every pair after
+    it would be wrong.
     """
     counts = [0, 0]
     with closing(LineReader(source)) as sources, closing(LineReader(target)) as targets:
@@ -27,7 +27,7 @@ def read_parallel_text(source: Path, target: Path) -> Iterator[PairOrSkipped]:
                 yield _pair_lines(left, right, f"line {left.number} of {sources.name} and {targets.name}")
     if counts[0] != counts[1]:
         raise DataError(
-            f"{source} and {target} do not have the same number of lines, so lines are not translations of each other",
+            f"{source} and {target} differ in their number of lines, so their lines are not translations of each other",
             expected="line i of one to be the translation of line i of the other",
             got=f"{counts[0]:,} lines in {source}, {counts[1]:,} in {target}",
             do="find the line that is missing in the shorter file",
@@ -42,6 +42,6 @@ def _pair_lines(left: Line, right: Line, place: str) -> PairOrSkipped:
 
 
 def skip_reason(line: Line) -> str:
-    """What is wrong with a line, without its name."""
+    """Reason for skipping a line, without the name of the line."""
     assert line.problem is not None
     return "the line " + line.problem.what.removeprefix(line.name).strip()

@@ -1,4 +1,4 @@
-"""Pairs of sentences from files as people have them, by what the files are called."""
+"""Read sentence pairs from files of any supported format, chosen by the file name."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from regard.text.pairs.tsv import read_tsv
 _TSV_SUFFIXES, _JSON_SUFFIXES, _TMX_SUFFIXES = (".tsv", ".tab"), (".jsonl", ".ndjson"), (".tmx",)
 FORMATS = "FILE.tsv, FILE.jsonl, FILE.tmx, FILE.po, FILE.mo, a folder of .po or .mo, or two text files"
 _UNSUPPORTED_FORMATS = {
-    (".csv", ".xls", ".xlsx", ".ods", ".parquet"): "save it as text with tabs between, FILE.tsv",
-    (".json",): "write one object a line, FILE.jsonl",
-    (".xml", ".xlf", ".xliff", ".sdlxliff", ".mqxliff"): "export it, or convert it, to TMX or .po",
-    (".pot",): "give the .po files that are made from it, since it has no translations",
-    (".doc", ".docx", ".odt", ".rtf", ".pdf", ".htm", ".html"): "save it as text, a sentence a line",
-    (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or pack its text with gzip instead",
+    (".csv", ".xls", ".xlsx", ".ods", ".parquet"): "save it as tab-separated text, FILE.tsv",
+    (".json",): "write one object per line, FILE.jsonl",
+    (".xml", ".xlf", ".xliff", ".sdlxliff", ".mqxliff"): "export or convert it to TMX or .po",
+    (".pot",): "give the .po files made from it: a template has no translations",
+    (".doc", ".docx", ".odt", ".rtf", ".pdf", ".htm", ".html"): "save it as text, one sentence per line",
+    (".zip", ".tar", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"): "unpack it, or compress its text with gzip instead",
 }
-"""Formats that are not read, and what to do with each: their lines are no sentences."""
+"""Unsupported formats, and what to do with each."""
 _PAIR_FORMAT_ADVICE = {
-    _TSV_SUFFIXES: "take out the column of the sources: cut -f1",
+    _TSV_SUFFIXES: "extract the column of the sources: cut -f1",
     (
         *_TMX_SUFFIXES,
         *CATALOGUE_SUFFIXES,
-    ): "take its texts out with a program that knows the format, such as babel for catalogues",
+    ): "extract its texts with a program for the format, such as babel for gettext catalogues",
 }
-"""The same for a single text a line."""
+"""Formats of pairs, and what to do with each where one sentence per line is expected."""
 
 
 @final
 @dataclass(frozen=True)
 class PairFormat:
-    """Where the two texts stand, for the formats that leave it open.
+    """Location of source and target in a file, for the formats that do not define it.
 
-    ``source`` and ``target`` are languages, such as "en"; ``columns`` those of a table, from 1, where None is what its
-    heading says, else 1 and 2; ``fields`` those of JSON.
+    ``source`` and ``target`` are languages, such as "en"; ``columns`` are the columns of a TSV file, counted from 1
+    (None: by its header, else 1 and 2); ``fields`` are the fields of JSON lines (None: detected).
     """
 
     source: str | None = None
@@ -54,10 +54,10 @@ class PairFormat:
 
 
 def read_pairs(paths: Sequence[Path], where: PairFormat = PairFormat()) -> Iterator[PairOrSkipped]:
-    """The pairs of all files, one after the other; of two plain text files, those of their lines.
+    """Read the pairs of all files in order; two plain text files are read as parallel text.
 
-    Raises OptionError for a file of no known format, or several whose languages may differ, DataError for one that is
-    not there, and what the formats raise.
+    Raises OptionError for an unknown format, or for several files whose languages may differ; DataError for a missing
+    file; and the errors of the formats.
     """
     for path in paths:
         _check_format(path)
@@ -68,10 +68,10 @@ def read_pairs(paths: Sequence[Path], where: PairFormat = PairFormat()) -> Itera
         return
     if plain or not paths:
         raise OptionError(
-            "it is not clear how to read pairs of sentences from these files",
+            "the format of these files is unknown",
             expected=FORMATS,
             got=", ".join(map(str, paths)) or "no file",
-            do="rename the file by its format, or give both text files, the source first",
+            do="give the file the suffix of its format, or give two text files, the source first",
         )
     of_catalogues = [path for path in paths if _is_catalogue(path)]
     _check_languages(paths, of_catalogues, where.target)
@@ -81,27 +81,27 @@ def read_pairs(paths: Sequence[Path], where: PairFormat = PairFormat()) -> Itera
 
 
 def check_lines(path: Path) -> None:
-    """Raise OptionError for a file whose lines are no sentences, as its name tells: pairs, sheets, archives."""
+    """Raise OptionError if the suffix shows that lines are not sentences: pairs, spreadsheets, archives."""
     others = {suffixes: do for suffixes, do in _UNSUPPORTED_FORMATS.items() if ".json" not in suffixes}
     do = _find_advice(path, {**others, **_PAIR_FORMAT_ADVICE})
     if do is not None:
         raise OptionError(
-            f"the lines of {path} are no sentences",
-            expected="text, one sentence a line, or JSON lines",
+            f"the lines of {path} are not plain sentences",
+            expected="text with one sentence per line, or JSON lines",
             got=inner_suffix(path),
             do=do,
         )
 
 
 def _check_languages(paths: Sequence[Path], of_catalogues: Sequence[Path], target: str | None) -> None:
-    """Raise OptionError where files that name their languages could each be in others, and nobody says which."""
+    """Raise OptionError if several files declare their own languages and ``target`` is None."""
     memories = [path for path in paths if inner_suffix(path) in _TMX_SUFFIXES and not path.is_dir()]
     if target is None and len(memories) + bool(of_catalogues) > 1:
         raise OptionError(
-            "these files name their languages, each for itself",
-            expected="the languages that are meant, since a translator has one source and one target",
+            "each of these files declares its own languages",
+            expected="one source and one target language",
             got=", ".join(map(str, [*memories, *of_catalogues])),
-            do="name them, such as --source en --target fr",
+            do='name both, for example source="en", target="fr" (--source en --target fr)',
         )
 
 
@@ -118,11 +118,11 @@ def _check_exists(path: Path) -> None:
 def _check_format(path: Path) -> None:
     do = _find_advice(path, _UNSUPPORTED_FORMATS)
     if do is not None and not path.is_dir():
-        raise OptionError(f"pairs are not read from {inner_suffix(path)}", expected=FORMATS, got=str(path), do=do)
+        raise OptionError(f"pairs cannot be read from {inner_suffix(path)}", expected=FORMATS, got=str(path), do=do)
 
 
 def _find_advice(path: Path, formats: Mapping[tuple[str, ...], str]) -> str | None:
-    """What to do with a file of these formats; None for one of another."""
+    """Advice for a file of these formats; None for any other file."""
     return next((do for suffixes, do in formats.items() if inner_suffix(path) in suffixes), None)
 
 

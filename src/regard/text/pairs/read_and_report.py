@@ -1,4 +1,4 @@
-"""All pairs of some files at once, while what was left out is told."""
+"""Read all pairs of several files at once, and report what was skipped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from regard.text.pairs.read import PairFormat, read_pairs
 
 
 def read_and_report(paths: Sequence[Path], where: PairFormat, say: Callable[[str], None]) -> list[PairOrSkipped]:
-    """All that is found in the files, in order; ``say`` hears what was left out. Raises DataError without any pair."""
+    """Read all pairs of the files in order, report skipped entries to ``say``. Raises DataError if there is no pair."""
     tally = PairCounts()
     found = list(read_pairs(paths, where))
     pairs = list(tally.count(found))
@@ -19,14 +19,14 @@ def read_and_report(paths: Sequence[Path], where: PairFormat, say: Callable[[str
         say(sentence)
     if not pairs:
         raise DataError(
-            "there is no pair in what was given",
+            "the data has no usable pair",
             expected="sentences and their translations",
             got=f"0 pairs in {', '.join(map(str, paths))}",
-            do="check the columns, fields or languages that the pairs are taken from",
+            do="check the columns, fields and languages of the data",
         )
     return found
 
 
 def read_and_report_pairs(paths: Sequence[Path], where: PairFormat, say: Callable[[str], None]) -> list[Pair]:
-    """The pairs among it."""
+    """Read only the usable pairs, and report the rest, as ``read_and_report`` does."""
     return [one for one in read_and_report(paths, where, say) if isinstance(one, Pair)]

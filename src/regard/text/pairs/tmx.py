@@ -1,9 +1,9 @@
-"""TMX, the exchange format of translation memories: units of one text in several languages.
+"""Sentence pairs from TMX, the exchange format of translation memories: units of one text in several languages.
 
     <tu><tuv xml:lang="en"><seg>Good morning.</seg></tuv><tuv xml:lang="fr"><seg>Bonjour.</seg></tuv></tu>
 
-TMX 1.4b (GALA, 2005). Inside a segment, ``bpt``, ``ept``, ``it``, ``ph`` and ``ut`` hold codes of the program that it
-came from, and ``sub`` a text of its own: none of them is part of the sentence; ``hi`` marks a part that is.
+TMX 1.4b (GALA, 2005). Inside a segment, ``bpt``, ``ept``, ``it``, ``ph`` and ``ut`` hold formatting codes, and ``sub``
+holds a separate text: none of them is part of the sentence. ``hi`` is highlighted text of the sentence.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _LANG_ATTRIBUTE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
 def read_tmx(path: Path, *, source: str | None = None, target: str | None = None) -> Iterator[PairOrSkipped]:
-    """The pairs of a file, plain or gzip, in two of its languages.
+    """Read the pairs of a file, plain or gzip, in two of its languages.
 
     Args:
         path: the file.
-        source: a language such as "en", which "en-GB" is too; None is the file's own source language, in whichever kind
-            it has where it has one alone: "en" where its head says "en-US".
-        target: likewise; None is the only other one in the first unit.
+        source: a language such as "en", which also matches "en-GB". None is the header's source language; in a unit
+            without it, the only variant of it, such as "en" for a header of "en-US".
+        target: likewise; None is the only other language in the first unit.
 
-    Where the file breaks off, or is no XML from some line on, what came before is kept, and the rest is left out. A
-    file that declares entities is refused: they can grow without end. Raises DataError where it is no TMX, OptionError
-    where a language is needed and not given, MissingPackageError without ``defusedxml``.
+    If the file is truncated or damaged, the units before the damage are kept and the rest is skipped. A file that
+    declares entities is refused, since they can expand without limit. Raises DataError for a file that is not TMX,
+    OptionError if a language has to be given, MissingPackageError without ``defusedxml``.
     """
     with open_decompressed(path) as file:
         units = _UnitReader(path, source, target)
@@ -59,16 +59,16 @@ def read_tmx(path: Path, *, source: str | None = None, target: str | None = None
 
 @final
 class _UnitReader:
-    """The units of one file, as they come."""
+    """Reads the units of one file in order."""
 
     def __init__(self, path: Path, source: str | None, target: str | None) -> None:
         self.path, self.source, self.target = path, source, target
         self.count = 0
-        self._source_from_header = False  # whether the source is what the head says
+        self._source_from_header = False  # whether the header decided the source
         self._body: Element | None = None
 
     def start_element(self, element: Element) -> None:
-        """Look at the start of an element."""
+        """Note the header's language and the body at the start of their elements."""
         name = _local_name(element)
         if name == "header" and self.source is None:
             own = element.get("srclang", "")
@@ -78,14 +78,14 @@ class _UnitReader:
             self._body = element
 
     def read_unit(self, unit: Element) -> Iterator[PairOrSkipped]:
-        """The pair of a unit: the first text in each of the two languages."""
+        """Make the pair of a unit from the first text in each of the two languages."""
         self.count += 1
         place = f"unit {self.count} of {self.path}"
         texts: dict[str, str] = {}
         for language, text in _read_texts(unit):
-            texts.setdefault(language, text)  # of two texts in one language the first
+            texts.setdefault(language, text)  # keep the first of two texts in one language
         if self._body is not None:
-            self._body.clear()  # what was read is not kept
+            self._body.clear()  # free the units read so far
         source, target = self._find_languages(texts)
         found = [_find_text(texts, language) for language in (source, target)]
         if found[0] is None or found[1] is None:
@@ -94,7 +94,7 @@ class _UnitReader:
             yield make_pair(found[0], found[1], place)
 
     def _find_languages(self, texts: dict[str, str]) -> tuple[str, str]:
-        """Both languages; those that were not given are settled by the first unit."""
+        """Return both languages; the first unit decides those that were not given."""
         if self.source is None and self.target is not None:
             self.source = self._single_language([name for name in texts if not self._is_target(name)], texts)
         if self._source_from_header and self.source is not None:
@@ -108,7 +108,7 @@ class _UnitReader:
         return self.source, self.target
 
     def _match_header_language(self, own: str, texts: dict[str, str]) -> str:
-        """What a unit calls the language of the head: "en" may stand where that is "en-US"."""
+        """Name of the header's language in a unit: it may be "en" where the header has "en-US"."""
         if any(is_kind_of(name, own) for name in texts):
             return own
         kinds = [name for name in texts if has_same_primary(name, own) and not self._is_target(name)]
@@ -124,10 +124,10 @@ class _UnitReader:
 
     def _ambiguous_language_error(self, which: str, texts: dict[str, str]) -> OptionError:
         return OptionError(
-            f"{self.path} leaves open which language is the {which}",
-            expected="two languages in its first unit, or one that is named",
+            f"the {which} language of {self.path} is ambiguous",
+            expected="exactly two languages in its first unit, or named languages",
             got=", ".join(texts) or "none",
-            do="name both languages, such as en and fr",
+            do='name both languages, for example source="en", target="fr" (--source en --target fr)',
         )
 
 
@@ -142,7 +142,7 @@ def _read_texts(unit: Element) -> Iterator[tuple[str, str]]:
 
 
 def _iterate_text(element: Element) -> Iterator[str]:
-    """The text of a segment without codes."""
+    """Yield the text of a segment, without formatting codes."""
     yield element.text or ""
     for inner in element:
         if _local_name(inner) not in _CODE_ELEMENTS:
@@ -156,7 +156,7 @@ def _find_text(texts: dict[str, str], language: str) -> str | None:
 
 
 def _local_name(element: Element) -> str:
-    """Without its namespace, which few files have."""
+    """Tag of an element without its namespace, which few files have."""
     return str(element.tag).rpartition("}")[2]
 
 
@@ -166,7 +166,7 @@ def _parse_events(path: Path, file: io.BufferedIOBase) -> Iterator[tuple[str, An
         from defusedxml.ElementTree import iterparse
     except ImportError:
         raise MissingPackageError(
-            "reading a translation memory needs a package",
+            "reading TMX needs the package defusedxml",
             expected="defusedxml",
             got="no such package",
             do="pip install 'regard[train]'",
@@ -179,8 +179,8 @@ def _parse_events(path: Path, file: io.BufferedIOBase) -> Iterator[tuple[str, An
 
 def _not_tmx_error(path: Path, got: str) -> DataError:
     return DataError(
-        f"{path} is no translation memory that can be read",
-        expected="TMX: XML with <tu> units, and no entities of its own",
+        f"{path} is not a readable TMX file",
+        expected="TMX: XML with <tu> units and without entity declarations",
         got=got,
         do="export it again as TMX 1.4",
     )

@@ -1,4 +1,4 @@
-"""Tab-separated values: a pair a line, in two of its columns."""
+"""Sentence pairs from tab-separated values: one pair per line, in two of its columns."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ def read_tsv(
     source: str | None = None,
     target: str | None = None,
 ) -> Iterator[PairOrSkipped]:
-    """The pairs of a file, plain or gzip. Columns count from 1.
+    """Read the pairs of a file, plain or gzip. Columns are counted from 1.
 
-    Without ``columns`` they are 1 and 2, or those that a heading calls by the languages ``source`` and ``target``, or
-    by words such as "source" and "target". A first line is a heading, and no pair, where both of its cells are such
-    names. Raises OptionError for columns that are not two different ones.
+    Without ``columns`` they are found in the header, by the languages ``source`` and ``target`` or by words such as
+    "source" and "target"; without a header they are 1 and 2. The first line is a header, and not a pair, if both of its
+    cells are such names. Raises OptionError unless ``columns`` are two different numbers from 1.
     """
     if columns is not None and (min(columns) < 1 or columns[0] == columns[1]):
         raise OptionError(
-            "a table's columns are two different ones, counted from 1",
+            "columns must be two different numbers, counted from 1",
             expected="for example 1,2, or 2,1 for the other direction",
             got=f"{columns[0]},{columns[1]}",
             do="look at the first line of the file",
@@ -59,10 +59,10 @@ def read_tsv(
 
 
 def _columns_from_heading(cells: Sequence[str], source: str | None, target: str | None) -> tuple[int, int] | None:
-    """The columns that a heading names; None for a line that is none, or that does not say."""
+    """Columns of source and target by the header; None if the line is not a header or does not tell."""
     for names in (cells, cells[:2]):
         found = find_sides(names, source, target)
-        # Beside one language that is named the other cell must look like one: it may be a sentence.
+        # If one cell is a known language, the other must look like a language code: it may be a sentence.
         if found and all(
             _is_side_name(cells[one], source, target) or _LANGUAGE_CODE.fullmatch(cells[one].strip()) for one in found
         ):
@@ -71,6 +71,6 @@ def _columns_from_heading(cells: Sequence[str], source: str | None, target: str 
 
 
 def _is_side_name(cell: str, source: str | None, target: str | None) -> bool:
-    """Whether a cell is the name of a side or of its language."""
+    """Whether a cell is a usual name of a side or one of the two languages."""
     languages = [language for language in (source, target) if language is not None]
     return cell.strip().lower() in _USUAL_NAMES or any(is_kind_of(cell, language) for language in languages)
