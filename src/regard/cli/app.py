@@ -28,9 +28,9 @@ class VerbGroup(TyperGroup):
 
     def get_params(self, ctx: Any) -> Any:
         """Return the options that precede the verb."""
-        found = super().get_params(ctx)
-        hide_flag_types(found)
-        return found
+        parameters = super().get_params(ctx)
+        hide_flag_types(parameters)
+        return parameters
 
     def invoke(self, ctx: Any) -> Any:
         """Run the verb; handle broken pipes and Ctrl-C."""
@@ -57,8 +57,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> bool:
-    if wanted:
+def _print_version(value: bool) -> bool:
+    if value:
         from importlib.metadata import version
 
         print(f"regard {version('regard')}")

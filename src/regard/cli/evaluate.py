@@ -172,25 +172,25 @@ def translate(
     if translator is not None:
         source, target = source or translator.model.languages[0], target or translator.model.languages[1]
     where = PairFormat(source, target, columns=parse_columns(columns), fields=parse_fields(fields))
-    found = read_and_report(data, where, say)
-    pairs = [one for one in found if isinstance(one, Pair)]
+    entries = read_and_report(data, where, say)
+    pairs = [one for one in entries if isinstance(one, Pair)]
     # Check everything before translating, which may take hours.
     scorer = Scorer([pair.target for pair in pairs], language=target, tokenize=tokenize, lowercase=lowercase)
-    wanted = None
+    gold_pairs = None
     if translator is not None:
         translator.check_all([pair.source for pair in pairs], [f"the source in {pair.place}" for pair in pairs])
-        wanted = None if gold is None else _read_gold_alignments(translator, found, gold, of_gold)
-    texts = _read_hypotheses(hypotheses, found) if translator is None else _translate_pairs(translator, pairs, search)
+        gold_pairs = None if gold is None else _read_gold_alignments(translator, entries, gold, of_gold)
+    texts = _read_hypotheses(hypotheses, entries) if translator is None else _translate_pairs(translator, pairs, search)
     measured: dict[str, Any] = asdict(scorer.score(texts))
-    if translator is not None and wanted is not None:
-        measured |= {"alignment": asdict(_score_alignments(translator, wanted))}
+    if translator is not None and gold_pairs is not None:
+        measured |= {"alignment": asdict(_score_alignments(translator, gold_pairs))}
     print(json.dumps(measured, indent=2) if form == "json" else _format_scores(measured))
 
 
 def _check(model: str | None, hypotheses: Path | None, gold: Path | None, form: str) -> None:
     if (model is None) == (hypotheses is None):
         raise OptionError(
-            "expected either a model or translations to measure",
+            "exactly one of --model and --hypotheses is needed",
             expected="--model FOLDER or --hypotheses FILE",
             got="both" if model else "neither",
             do="give one of the two",
@@ -229,16 +229,16 @@ def _translate_pairs(translator: Translator, pairs: Sequence[Pair], search: Sear
     names = [f"the source in {pair.place}" for pair in pairs]
     texts = []
     with count_progress(len(pairs), "sentences") as advance:
-        for found in translator.stream((pair.source for pair in pairs), search=search, names=names):
-            texts.append(found.text)
+        for translation in translator.stream((pair.source for pair in pairs), search=search, names=names):
+            texts.append(translation.text)
             advance(len(texts))
     return texts
 
 
 def _read_gold_alignments(
-    translator: Translator, found: Sequence[PairOrSkipped], gold: Path, options: dict[str, Any]
+    translator: Translator, entries: Sequence[PairOrSkipped], gold: Path, options: dict[str, Any]
 ) -> list[tuple[Pair, Alignment]]:
-    """Read the gold alignments, one for each of ``found``; return the aligned pairs with their gold links.
+    """Read the gold alignments, one for each of ``entries``; return the aligned pairs with their gold links.
 
     Raises every error of the file and of the pairs before the model runs.
     """
@@ -246,54 +246,54 @@ def _read_gold_alignments(
     from regard.text.pairs import Pair
 
     translator.check_attention()
-    lengths = [(len(one.source.split()), len(one.target.split())) if isinstance(one, Pair) else None for one in found]
-    read = read_alignments(gold, **options, lengths=lengths)
-    if read.null_links:
-        say(f"ignored {read.null_links:,} links to word 0, which means no translation")
-    if read.unnamed:
+    lengths = [(len(one.source.split()), len(one.target.split())) if isinstance(one, Pair) else None for one in entries]
+    alignment_file = read_alignments(gold, **options, lengths=lengths)
+    if alignment_file.null_links:
+        say(f"ignored {alignment_file.null_links:,} links to word 0, which means no translation")
+    if alignment_file.unnamed:
         say(
-            f"{len(read.unnamed):,} of {len(found):,} pairs do not count for AER: {gold} has no line for them; "
-            f"the first is pair {min(read.unnamed) + 1:,}"
+            f"{len(alignment_file.unnamed):,} of {len(entries):,} pairs do not count for AER: "
+            f"{gold} has no line for them; the first is pair {min(alignment_file.unnamed) + 1:,}"
         )
-    kept = [
+    gold_pairs = [
         (one, links)
-        for number, (one, links) in enumerate(zip(found, read.alignments, strict=True))
-        if isinstance(one, Pair) and number not in read.unnamed
+        for number, (one, links) in enumerate(zip(entries, alignment_file.alignments, strict=True))
+        if isinstance(one, Pair) and number not in alignment_file.unnamed
     ]
-    if not kept:
+    if not gold_pairs:
         raise DataError(
             f"{gold} aligns none of the pairs",
             expected="gold links of at least one measured pair",
-            got=f"{len(found):,} pairs, each without a line in the file or skipped as unusable",
+            got=f"{len(entries):,} pairs, each without a line in the file or skipped as unusable",
             do="check that the file belongs to these pairs",
         )
-    translator.check_pairs([(one.source, one.target) for one, _ in kept], [one.place for one, _ in kept])
-    return kept
+    translator.check_pairs([(one.source, one.target) for one, _ in gold_pairs], [one.place for one, _ in gold_pairs])
+    return gold_pairs
 
 
-def _score_alignments(translator: Translator, wanted: Sequence[tuple[Pair, Alignment]]) -> AlignmentScores:
+def _score_alignments(translator: Translator, gold_pairs: Sequence[tuple[Pair, Alignment]]) -> AlignmentScores:
     """Compare the model's links with the gold links."""
     from regard.text.alignments import alignment_scores
     from regard.text.words import token_spans
 
-    aligned = translator.aligned_pairs([(one.source, one.target) for one, _ in wanted], split=token_spans)
-    return alignment_scores([one.token_alignment for one in aligned], [links for _, links in wanted])
+    aligned = translator.aligned_pairs([(one.source, one.target) for one, _ in gold_pairs], split=token_spans)
+    return alignment_scores([one.token_alignment for one in aligned], [links for _, links in gold_pairs])
 
 
-def _read_hypotheses(path: Path | None, found: Sequence[PairOrSkipped]) -> list[str]:
-    """Read the translations from a file with one line for each of ``found``, or for each usable pair of it."""
+def _read_hypotheses(path: Path | None, entries: Sequence[PairOrSkipped]) -> list[str]:
+    """Read the translations from a file with one line for each of ``entries``, or for each usable pair of it."""
     from regard.text.pairs import Pair
 
-    texts, kept = _read_lines(path), [isinstance(one, Pair) for one in found]
-    if len(texts) not in (len(found), sum(kept)):
-        usable = f", or {sum(kept):,} for those that were not skipped" if sum(kept) < len(found) else ""
+    texts, is_usable = _read_lines(path), [isinstance(one, Pair) for one in entries]
+    if len(texts) not in (len(entries), sum(is_usable)):
+        usable = f", or {sum(is_usable):,} for those that were not skipped" if sum(is_usable) < len(entries) else ""
         raise DataError(
             f"{path} does not have one line per pair",
-            expected=f"{len(found):,} lines, one for each pair{usable}",
+            expected=f"{len(entries):,} lines, one for each pair{usable}",
             got=f"{len(texts):,}",
             do="check that both hold the same sentences in the same order",
         )
-    return texts if len(texts) < len(found) else [text for text, one in zip(texts, kept, strict=True) if one]
+    return texts if len(texts) < len(entries) else [text for text, one in zip(texts, is_usable, strict=True) if one]
 
 
 def _read_lines(path: Path | None) -> list[str]:
@@ -309,16 +309,16 @@ def _read_lines(path: Path | None) -> list[str]:
     return texts
 
 
-def _format_scores(found: dict[str, Any]) -> str:
+def _format_scores(scores: dict[str, Any]) -> str:
     lines = [
-        f"BLEU {found['bleu']:.2f}   {found['bleu_signature']}",
-        f"chrF {found['chrf']:.2f}   {found['chrf_signature']}",
-        f"{found['sentences']:,} sentences; length ratio {found['length_ratio']:.3f} (words / words of the references)",
+        f"BLEU {scores['bleu']:.2f}   {scores['bleu_signature']}",
+        f"chrF {scores['chrf']:.2f}   {scores['chrf_signature']}",
+        f"{scores['sentences']:,} sentences; length ratio {scores['length_ratio']:.3f} (words / reference words)",
     ]
-    if "alignment" in found:
-        aligned = found["alignment"]
+    if "alignment" in scores:
+        alignment = scores["alignment"]
         lines.append(
-            f"AER  {100 * aligned['error_rate']:.2f}   precision {100 * aligned['precision']:.2f}, "
-            f"recall {100 * aligned['recall']:.2f}, {aligned['links']:,} links"
+            f"AER  {100 * alignment['error_rate']:.2f}   precision {100 * alignment['precision']:.2f}, "
+            f"recall {100 * alignment['recall']:.2f}, {alignment['links']:,} links"
         )
     return "\n".join(lines)

@@ -66,9 +66,9 @@ class TaskGroup(TyperGroup):
 
     def get_params(self, ctx: Any) -> Any:
         """Return the options that precede the task."""
-        found = super().get_params(ctx)
-        hide_flag_types(found)
-        return found
+        parameters = super().get_params(ctx)
+        hide_flag_types(parameters)
+        return parameters
 
 
 def hide_flag_types(parameters: list[Any]) -> None:

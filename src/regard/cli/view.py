@@ -248,18 +248,18 @@ def _collect_texts(arguments: list[str], data: str | None, field: str | None) ->
         )
     with open_texts(arguments, data, field) as lines:
         named = map(_name_and_text, lines)
-        found = list(islice((one for one in named if arguments or one[1].strip()), MAX_TEXTS + 1))
-    for name, text in found:
+        collected = list(islice((one for one in named if arguments or one[1].strip()), MAX_TEXTS + 1))
+    for name, text in collected:
         if not text.strip():
             raise DataError(f"{name} is empty", expected="a text", got=repr(text), do="give a text in quotes")
-    if not found:
+    if not collected:
         raise DataError(
             "there is no text to view",
             expected="one or more texts",
             got="only blank lines",
             do='try: regard view "I ate an apple."',
         )
-    if len(found) > MAX_TEXTS:
+    if len(collected) > MAX_TEXTS:
         file = "FILE" if data in (None, "-") else data
         raise OptionError(
             "there are too many texts to view",
@@ -267,7 +267,7 @@ def _collect_texts(arguments: list[str], data: str | None, field: str | None) ->
             got=f"more than {MAX_TEXTS}",
             do=f"view some of them: head -n 20 {file} | regard view; or embed them all: regard embed --data {file}",
         )
-    return found
+    return collected
 
 
 def _is_model_folder(text: str) -> bool:

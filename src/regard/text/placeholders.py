@@ -115,11 +115,11 @@ def _find_strings(text: str) -> Iterator[str]:
     return (found[0] for found in _PROTECTED_STRING.finditer(text) if _is_protected(found[0]))
 
 
-def _is_protected(found: str) -> bool:
+def _is_protected(string: str) -> bool:
     """Whether the string is to be copied; an entity only if it exists and is not a letter or digit."""
-    if not (found.startswith("&") and found.endswith(";")):
+    if not (string.startswith("&") and string.endswith(";")):
         return True
-    return (found[1] == "#" or found[1:] in html5) and not unescape(found).isalnum()
+    return (string[1] == "#" or string[1:] in html5) and not unescape(string).isalnum()
 
 
 def _insert_placeholders(text: str, kept: tuple[str, ...]) -> str:

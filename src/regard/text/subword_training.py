@@ -141,13 +141,13 @@ def _alphabet(lines: Sequence[str], coverage: float) -> frozenset[str]:
         counts.update(line)
     for token in TOKENS:
         del counts[token]
-    needed, found = coverage * counts.total(), 0
+    needed, covered = coverage * counts.total(), 0
     alphabet = {" "}
     for character, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
-        if found >= needed:
+        if covered >= needed:
             break
         alphabet.add(character)
-        found += count
+        covered += count
     return frozenset(alphabet)
 
 

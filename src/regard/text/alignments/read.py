@@ -118,15 +118,15 @@ def _parse_sentences(
     alignments = []
     for line in lines:
         words = lengths[line.number - 1] if lengths is not None and line.number <= len(lengths) else None
-        found: dict[str, set[Link]] = {"-": set(), "p": set()}
+        links: dict[str, set[Link]] = {"-": set(), "p": set()}
         for token in line.text.split():
             parts = _LINK.fullmatch(token)
             if parts is None or (form == "pharaoh" and parts[2] != "-"):
                 raise _malformed_error(line.name, token, form)
             link = int(parts[1]) - first, int(parts[3]) - first
             _check_link(link, words, first, f"{line.name}: link {token}")
-            found["-" if parts[2] == "-" else "p"].add(link)
-        alignments.append(Alignment(frozenset(found["-"]), frozenset(found["p"])))
+            links["-" if parts[2] == "-" else "p"].add(link)
+        alignments.append(Alignment(frozenset(links["-"]), frozenset(links["p"])))
     return alignments
 
 

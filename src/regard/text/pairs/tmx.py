@@ -87,11 +87,11 @@ class _UnitReader:
         if self._body is not None:
             self._body.clear()  # free the units read so far
         source, target = self._find_languages(texts)
-        found = [_find_text(texts, language) for language in (source, target)]
-        if found[0] is None or found[1] is None:
-            yield SkippedPair(place, f"there is no text in {source if found[0] is None else target}")
+        sides = [_find_text(texts, language) for language in (source, target)]
+        if sides[0] is None or sides[1] is None:
+            yield SkippedPair(place, f"there is no text in {source if sides[0] is None else target}")
         else:
-            yield make_pair(found[0], found[1], place)
+            yield make_pair(sides[0], sides[1], place)
 
     def _find_languages(self, texts: dict[str, str]) -> tuple[str, str]:
         """Return both languages; the first unit decides those that were not given."""
