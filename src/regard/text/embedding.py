@@ -95,7 +95,7 @@ class Embedder:
         return self.contextual(self._tokenize(texts, truncate), batch=batch)
 
     def pooled(self, texts: Sequence[TokenizedText], *, batch: int = 32) -> Float[Tensor, "texts width"]:
-        """Embed each tokenized text as one vector. Raises RefusedError for an unsupported pooling."""
+        """Embed each tokenized text as one vector, (texts, width). Raises RefusedError for an unsupported pooling."""
         self.pooling.check()
 
         def pool(hidden: Tensor, read: TokenBatch) -> Sequence[Tensor]:

@@ -169,7 +169,7 @@ def _skip_finished_lines(lines: Iterable[Line], digest: Any, after: ShardRecord 
                 "the input differs from that of the interrupted run",
                 expected=f"the same first {format_count(after.lines, 'line')}, to resume",
                 got="other text, or fewer lines",
-                do="resume with the same input, or start again (--overwrite)",
+                do="resume with the same input (--resume), or start again (--overwrite)",
             )
     for line in rest:
         digest.update(line.raw)

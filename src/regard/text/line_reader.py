@@ -130,9 +130,8 @@ class LineReader:
             name = f"line {number} of {self.name}"
             if len(raw) > MAX_LINE_BYTES:
                 yield Line(number, name, raw, problem=_too_long_error(name))
-                self._skip_rest_of_line(
-                    raw, number
-                )  # after the yield, so only if the caller goes on: the line may be endless
+                # After the yield, so only if the caller goes on: the line may be endless.
+                self._skip_rest_of_line(raw, number)
                 continue
             try:
                 yield Line(number, name, raw, text=_decode_line(_strip_line_ending(raw), name, self.field))

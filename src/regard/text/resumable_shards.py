@@ -140,7 +140,7 @@ class Shards:
                 f"{self.folder} belongs to a run with other options",
                 expected="the same options, to resume",
                 got="; ".join(differences),
-                do="resume with the options of that run, or start again (--overwrite)",
+                do="resume with the options of that run (--resume), or start again (--overwrite)",
             )
 
     def _read_json(self, path: Path) -> dict[str, Any]:

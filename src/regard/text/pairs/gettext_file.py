@@ -87,9 +87,7 @@ class CatalogueFile:
     def _parse_mo(self) -> Iterator[CatalogueEntry]:
         for number, (message, translation) in enumerate(self._read_mo_strings()):
             if message:
-                messages = (
-                    self._decode(message).split("\4", 1)[-1].split("\0")
-                )  # context and message are separated by \4
+                messages = self._decode(message).split("\4", 1)[-1].split("\0")  # \4 ends the context, if any
                 forms = self._decode(translation).split("\0")
                 yield CatalogueEntry(tuple(messages), tuple(forms), f"message {number} of {self.path}")
 
@@ -134,9 +132,8 @@ class CatalogueFile:
     def _decode(self, data: bytes) -> str:
         """Decode with the charset of the header, by default UTF-8."""
         found = re.search(r"charset=([^\s;]+)", self.header.get("content-type", ""))
-        charset = (
-            "utf-8" if found is None or found[1] == "CHARSET" else found[1]
-        )  # CHARSET is the placeholder of templates
+        # Templates have the word CHARSET in place of a charset.
+        charset = "utf-8" if found is None or found[1] == "CHARSET" else found[1]
         try:
             return data.decode(charset)
         except UnicodeDecodeError as error:

@@ -68,7 +68,7 @@ def read_pairs(paths: Sequence[Path], where: PairFormat = PairFormat()) -> Itera
         return
     if plain or not paths:
         raise OptionError(
-            "the format of these files is unknown",
+            "sentence pairs cannot be read from these files",
             expected=FORMATS,
             got=", ".join(map(str, paths)) or "no file",
             do="give the file the suffix of its format, or give two text files, the source first",
