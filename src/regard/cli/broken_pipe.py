@@ -20,5 +20,5 @@ class PipedConsole(Console):
     """Console of rich that exits with code 0 on a broken pipe, where rich itself exits with code 1."""
 
     def on_broken_pipe(self) -> None:
-        """Exit with code 0."""
+        """Exit with code 0, without a message."""
         exit_quietly()

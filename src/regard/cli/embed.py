@@ -178,7 +178,7 @@ def _choose_format(form: str | None, out: Path | None) -> str:
 def _open_parts(
     out: Path, name: str, options: EmbeddingOptions, data: str | None, *, resume: bool, overwrite: bool
 ) -> Shards:
-    """Open the output's shards. Raises OutputExistsError if the output exists and neither flag allows for it."""
+    """Open the output's shards. Raises OutputExistsError if it exists, without ``resume`` or ``overwrite``."""
     from regard.text.embedding_job import skipped_path
     from regard.text.resumable_shards import Shards
     from regard.text.vector_files import find_format
@@ -311,7 +311,7 @@ def _explain_early_end(parts: Shards) -> Iterator[None]:
 
 
 def _describe_kept_parts(parts: Shards) -> str:
-    """Say where finished shards are kept; without a complete shard, remove the folder and return ""."""
+    """Say where finished shards are kept; without a complete shard, remove the folder and return an empty text."""
     if parts.is_empty:
         parts.remove()
         return ""

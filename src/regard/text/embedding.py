@@ -40,11 +40,11 @@ class TextEncoder(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Device of the model."""
+        """Device that the model computes on."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights by name."""
+        """Return the weights of the model by name."""
         ...
 
     def __call__(self, ids: Tensor, **options: Any) -> Any:

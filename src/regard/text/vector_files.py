@@ -74,7 +74,7 @@ class VectorFormat(ABC):
 
 @final
 class Npy(VectorFormat):
-    """NumPy's .npy format."""
+    """NumPy's .npy format: one float32 array."""
 
     def companions(self, out: Path) -> list[Path]:
         """Path of the file of token offsets, with ``tokens``."""
@@ -112,7 +112,7 @@ class Jsonl(VectorFormat):
         return f'{json.dumps(start, ensure_ascii=False)[:-1]}, "{key}": {numbers}}}\n'
 
     def join(self, parts: Sequence[Path], lengths: Lengths, out: Path) -> None:
-        """Concatenate the shards."""
+        """Concatenate the lines of all shards."""
         del lengths
         with out.open("wb") as file:
             for part in parts:
