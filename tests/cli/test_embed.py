@@ -253,7 +253,7 @@ class TestBadLines:
         assert "line 2" in done.stderr
 
     def test_nothing_left(self, embed):
-        with pytest.raises(DataError, match=r"no line could be used[\s\S]*2 lines left out"):
+        with pytest.raises(DataError, match=r"no line could be used[\s\S]*2 lines skipped"):
             embed("--skip-bad", "-o", "out.npy", data=b"\xff\n\xfe\n")
         assert names() == []
 

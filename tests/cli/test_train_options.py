@@ -61,7 +61,7 @@ def folder(tmp_path, monkeypatch):
         (["--resume"], OptionError, "no run"),
         (["--vocabulary", "17"], OptionError, "vocabulary"),
         (["--most-tokens", "1"], DataError, "too long"),
-        (["--columns", "1,3"], DataError, "no pair"),
+        (["--columns", "1,3"], DataError, "no usable pair"),
         (["train.de", "train.en"], OptionError, "unexpected argument train.de, train.en"),
     ],
 )
