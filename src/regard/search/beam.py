@@ -8,7 +8,7 @@ Wu et al. 2016, "Google's neural machine translation system", equation 14. |Y| c
 of P(Y | X). alpha is ``length_penalty``, beta ``coverage_penalty``.
 
 In each step, of all continuations of a source's live hypotheses, those that end are finished if they are among the
-``width`` most probable, and the ``width`` most probable that do not end live on. BeamState hypotheses are all of one
+``width`` most probable, and the ``width`` most probable that do not end live on. Live hypotheses are all of one
 length, so log P alone compares them. One is dropped as soon as it can no longer overtake: log P only falls, lp is
 largest at the most tokens allowed, and cp is at most 0, so whatever comes of it scores at most
 
