@@ -205,7 +205,7 @@ def test_weights_spread_over_two_processes(data):
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
     on = train(data, "spread", *same, "--steps", 40, "--resume")
     assert on.returncode == 0, on.stderr
-    assert "going on after step 20" in on.stderr
+    assert "resuming after step 20" in on.stderr
 
 
 @pytest.mark.slow

@@ -1,1 +1,1 @@
-"""What can be learned: one folder for each task, with its recipe, batches, loss, validation and model."""
+"""Training tasks: one folder for each, with its recipe, batches, loss, validation and model."""

@@ -1,4 +1,4 @@
-"""Training: ``run`` trains any ``Task`` as ``Settings`` say, and nothing here knows which."""
+"""Training: ``run`` trains any ``Task`` with the given ``Settings``. Nothing in this package depends on a task."""
 
 from regard.train.reports import Report
 from regard.train.schedule import Schedule

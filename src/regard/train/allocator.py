@@ -1,12 +1,12 @@
-"""Memory that stays with the process, and what does not have to.
+"""Settings of the memory allocator and of oneDNN's kernel cache for training on a CPU.
 
-A training step takes and gives back the same large pieces of memory each time. glibc gets those from the system and
-returns them, and every page is cleared and mapped anew: a third of a step of a small model. Asked to keep them, it
-hands out what it has.
+Each training step allocates and frees the same large blocks. By default glibc takes them from the system and returns
+them, so that every page is cleared and mapped again: a third of a step of a small model. With the settings here, glibc
+keeps freed blocks and reuses them.
 
-oneDNN compiles a kernel for each shape of a product, and keeps 1,024 of them with what each works with. Batches of
-sentences have new shapes for ever. As many as a step needs are enough: steps take as long, and after 150 of them a
-model of some million weights holds 0.5 to 0.7 GB less.
+oneDNN compiles a kernel for each shape of a matrix product, and caches 1,024 of them with their buffers. Batches of
+sentences never stop having new shapes. A cache for the kernels of one step is enough: steps take as long, and after 150
+of them a model of some million weights holds 0.5 to 0.7 GB less.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import os
 import sys
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
-"""The numbers of mallopt's parameters, as malloc.h has them."""
+"""mallopt parameter numbers, from malloc.h."""
 _NEVER_TRIM, _TOP_PAD_BYTES = 2**31 - 1, 2**26
 _KERNEL_CACHE_CAPACITY = 64
 
 
 def keep_freed_memory() -> bool:
-    """Ask the allocator to keep what is freed. False where it is not glibc's, and nothing was changed."""
+    """Tell glibc to keep freed memory. Returns False, and changes nothing, if the allocator is not glibc's."""
     if not sys.platform.startswith("linux"):
         return False
     library = ctypes.CDLL(None)
@@ -33,5 +33,5 @@ def keep_freed_memory() -> bool:
 
 
 def limit_kernel_cache() -> None:
-    """Ask oneDNN to keep few kernels, unless the user said how many. To be called before it is asked for the first."""
+    """Limit oneDNN's kernel cache, unless the user has set its capacity. Call it before oneDNN's first kernel."""
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(_KERNEL_CACHE_CAPACITY))

@@ -1,4 +1,4 @@
-"""The mean of several states of one model: Vaswani et al. 2017, section 6.1."""
+"""Checkpoint averaging: the mean of several states of one model. Vaswani et al. 2017, section 6.1."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from regard.tensors import check_tensor
 
 
 def average_states(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """The mean of each weight, summed in float64, in the weights' own dtype. One state is held at a time.
+    """Average state dicts of one model: the mean of each weight, summed in float64, returned in the weight's dtype.
 
-    Raises OptionError for what is no state and for none at all, DtypeError for what is no weight, ShapeError for states
-    of different models.
+    ``states`` may be an iterator; only one state is in memory at a time. Raises OptionError for a state that is not a
+    mapping and for no states, DtypeError for a weight that is not a tensor, ShapeError for states of different models.
     """
     sums: dict[str, Tensor] = {}
     dtypes: dict[str, torch.dtype] = {}
@@ -30,7 +30,7 @@ def average_states(states: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def _check_states(states: Any) -> Iterator[Mapping[str, Tensor]]:
-    """Each state, once it is known to fit the first."""
+    """Yield each state after checking that it has the weights of the first."""
     kinds: dict[str, tuple[torch.Size, torch.device]] = {}
     count = 0
     for state in states if isinstance(states, Iterable) and not isinstance(states, Tensor) else [states]:
@@ -43,11 +43,13 @@ def _check_states(states: Any) -> Iterator[Mapping[str, Tensor]]:
             names = sorted(str(name) for name in own.keys() | kinds.keys() if own.get(name) != kinds.get(name))
             raise ShapeError(
                 "the states are of different models",
-                expected="the same weights in each, of the same shapes, on one device",
-                got=f"others by the names {', '.join(names[:5])}",
+                expected="the same weights in each, with the same shapes, on one device",
+                got=f"differences in {', '.join(names[:5])}",
                 do="average states of one run",
             )
         count += 1
         yield state
     if count == 0:
-        raise OptionError("there is no state", expected="one or more", got="none", do="pass [model.state_dict(), ...]")
+        raise OptionError(
+            "there are no states to average", expected="one or more", got="none", do="pass [model.state_dict(), ...]"
+        )

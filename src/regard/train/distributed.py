@@ -1,6 +1,6 @@
-"""One process or many, by Accelerate; what they agree on, and what each takes.
+"""The processes of a training run, by Accelerate: device, gradient synchronisation and collective operations.
 
-In one process there is nothing to agree on, and nothing here costs anything.
+In a single process all of this is a no-op.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from regard.errors import MissingPackageError, OptionError, short_repr
 from regard.train.task import RankShard
 
 _TIMEOUT = timedelta(days=1)
-"""One process reads the data and measures the model while the others wait; the usual ten minutes may be too short."""
+"""The other processes wait while the main one reads the data and validates; the default of ten minutes may be short."""
 
 
 @final
 class Processes:
-    """The processes of a run, as the launcher made them: how many, where, DDP or FSDP, and nothing else of its options.
+    """The processes of a run. The launcher decides their number, their devices, and DDP or FSDP, and nothing else.
 
-    Precision and accumulation are those of the run's own settings. ``device`` None is Accelerate's choice: a GPU where
-    there is one; "cpu" is none. Raises OptionError for another device, MissingPackageError without Accelerate.
+    Precision and gradient accumulation come from the run's ``Settings``. ``device`` None is Accelerate's choice: a GPU
+    if there is one; "cpu" uses no GPU. Raises OptionError for another device, MissingPackageError without Accelerate.
     """
 
     def __init__(self, *, device: str | None = None) -> None:
@@ -41,7 +41,7 @@ class Processes:
             ) from None
         _check_device(device)
         self._accelerator: Any = Accelerator(
-            # Said outright: several processes without a GPU are taken for several single ones otherwise.
+            # Explicit: otherwise Accelerate treats several processes without a GPU as independent single ones.
             cpu=device == "cpu" or not torch.accelerator.is_available(),
             mixed_precision="no",
             gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
@@ -49,60 +49,60 @@ class Processes:
         )
         plugin = getattr(self._accelerator.state, "fsdp_plugin", None)
         if plugin is not None:
-            # Each process has made the model. To load it once more from the first parts weights that are tied.
+            # Each process has built the model. Loading it again from the main process would untie tied weights.
             plugin.cpu_ram_efficient_loading = False
         self.shard = RankShard(self._accelerator.process_index, self._accelerator.num_processes)
 
     @property
     def device(self) -> torch.device:
-        """Where this process computes."""
+        """The device that this process computes on."""
         device: torch.device = self._accelerator.device
         return device
 
     @property
     def rank(self) -> int:
-        """The number of this process."""
+        """The number of this process, from 0."""
         return self.shard.rank
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes and reports."""
+        """Whether this is the main process, which writes files and reports."""
         return self.rank == 0
 
     @property
     def is_sharded(self) -> bool:
-        """Whether weights are spread over processes."""
+        """Whether weights are sharded over processes (FSDP)."""
         return str(self._accelerator.distributed_type).endswith("FSDP")
 
     def prepare(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
-        """The model as this process runs it, and the optimizer of its weights."""
+        """Wrap the model and the optimizer for this process, by DDP or FSDP where there are several."""
         model, prepared = self._accelerator.prepare(model, optimizer)
         return model, prepared.optimizer
 
     def unwrap(self, model: nn.Module) -> nn.Module:
-        """What ``prepare`` gave, without what was put around it; where weights are spread, as it is."""
+        """Remove the wrapper that ``prepare`` added; a model with sharded weights is returned as it is."""
         inner: nn.Module = model if self.is_sharded else self._accelerator.unwrap_model(model)
         return inner
 
     def no_sync(self, model: nn.Module) -> AbstractContextManager[Any]:
-        """Inside, gradients stay in their process: of all batches of a step but the last."""
+        """Skip gradient synchronisation inside the block: for all batches of a step except the last."""
         context: AbstractContextManager[Any] = self._accelerator.no_sync(model)
         return context
 
     def backward(self, loss: Tensor) -> None:
-        """Add to the gradients."""
+        """Backpropagate ``loss``, a scalar, and add to the gradients."""
         self._accelerator.backward(loss)
 
     def clip(self, model: nn.Module, most: float) -> float:
-        """The norm of all gradients, which are made no longer than ``most``."""
+        """Clip the gradients to a total L2 norm of ``most``, and return their norm before clipping."""
         return float(self._accelerator.clip_grad_norm_(model.parameters(), most))
 
     def main_decides(self, opinion: bool) -> bool:
-        """The main process's opinion, in all of them."""
+        """Return the main process's ``opinion`` in every process."""
         return bool(self.broadcast(float(opinion)))
 
     def broadcast(self, number: float) -> float:
-        """The main process's number, in all of them."""
+        """Return the main process's ``number`` in every process."""
         if self.shard.of == 1:
             return number
         shared = torch.tensor([number], dtype=torch.float64, device=self.device)
@@ -110,7 +110,7 @@ class Processes:
         return float(shared)
 
     def sum(self, number: float) -> float:
-        """The sum over all processes."""
+        """Return the sum of ``number`` over all processes, in every process."""
         if self.shard.of == 1:
             return number
         shared = torch.tensor([number], dtype=torch.float64, device=self.device)
@@ -118,34 +118,34 @@ class Processes:
         return float(shared)
 
     def gather(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of all processes, by name and rank."""
+        """Collect the tensors of all processes, on the CPU, under the names ``<name>|<rank>``."""
         if self.shard.of == 1:
             return {f"{name}|0": tensor for name, tensor in tensors.items()}
-        found: dict[str, Tensor] = {}
+        gathered: dict[str, Tensor] = {}
         for name, tensor in tensors.items():
-            all_of = [torch.empty_like(tensor, device=self.device) for _ in range(self.shard.of)]
-            torch.distributed.all_gather(all_of, tensor.to(self.device))
-            found |= {f"{name}|{rank}": one.cpu() for rank, one in enumerate(all_of)}
-        return found
+            by_rank = [torch.empty_like(tensor, device=self.device) for _ in range(self.shard.of)]
+            torch.distributed.all_gather(by_rank, tensor.to(self.device))
+            gathered |= {f"{name}|{rank}": one.cpu() for rank, one in enumerate(by_rank)}
+        return gathered
 
     def select_own(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Of what ``gather`` gave, this process's; the first one's where there were fewer processes."""
+        """Select this process's tensors from ``gather``'s result; those of rank 0 if it has none of this rank."""
         names = {name.rsplit("|", 1)[0] for name in tensors}
         return {name: tensors.get(f"{name}|{self.rank}", tensors[f"{name}|0"]) for name in names}
 
     def wait(self) -> None:
-        """Until all are here."""
+        """Wait until every process has called this (a barrier)."""
         self._accelerator.wait_for_everyone()
 
 
 def _check_device(device: str | None) -> None:
     """Raise OptionError unless it is None, "cpu", or the kind of accelerator that this machine has."""
-    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    kinds = ["cpu", *([] if found is None else [found.type])]
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    kinds = ["cpu", *([] if accelerator is None else [accelerator.type])]
     if device is not None and not (isinstance(device, str) and device in kinds):
         raise OptionError(
-            f"training cannot take the device {short_repr(device)}",
+            f"training cannot use the device {short_repr(device)}",
             expected=" or ".join(kinds),
             got=short_repr(device),
-            do="leave it out; to choose one of several GPUs set CUDA_VISIBLE_DEVICES",
+            do="leave it out; to choose one of several GPUs, set CUDA_VISIBLE_DEVICES",
         )

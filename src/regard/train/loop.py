@@ -1,13 +1,13 @@
 """The training loop, for any ``Task``, in one process or in many.
 
-    a step    of each of ``accumulate`` batches every process takes its share of the rows;
-              gradient of (sum of the losses of all shares) / (tokens of all batches), cut to norm ``clip``;
+    a step    each process takes its shard of the rows of each of ``accumulate`` batches;
+              gradient of (sum of the losses of all shards) / (tokens of all batches), clipped to norm ``clip``;
               AdamW (Kingma and Ba 2015; Loshchilov and Hutter 2019) with betas 0.9 and 0.98, epsilon 1e-9, as in
-              Vaswani et al. 2017, section 5.3, at the schedule's rate
+              Vaswani et al. 2017, section 5.3, at the schedule's learning rate
 
-So the loss does not depend on how batches are cut into shares. What decides a step is the weights, the optimizer, the
-random numbers and the ``Progress``: a checkpoint holds all of them, and a run that goes on from one gives the same bits
-as one that was never cut off. Processes and machines are Accelerate's: ``accelerate launch``, DDP or FSDP.
+So the loss does not depend on how batches are sharded. A step depends on the weights, the optimizer state, the random
+number generators and the ``Progress``: a checkpoint holds all of them, and a run resumed from one gives the same bits
+as an uninterrupted run. Accelerate handles processes and machines: ``accelerate launch``, DDP or FSDP.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from regard.train.signals import InterruptHandler
 from regard.train.task import Task, Validation
 
 _MIN_VALIDATE_EVERY, _MAX_VALIDATE_EVERY = 200, 2000
-"""Steps between validations, where an epoch is shorter or longer."""
+"""Limits of the steps between validations; within them, validation is once per epoch."""
 _REPORT_EVERY = 10
 _MAX_NONFINITE_STEPS = 10
-"""Steps in a row without a finite gradient, after which more of the same will not help."""
+"""Consecutive steps without a finite gradient after which training stops with an error."""
 
 
 @final
 class Trainer:
-    """Learns ``task`` as ``settings`` say. The run is in ``folder``, the best model in ``out``.
+    """Trains ``task`` with ``settings``. Writes the run to ``folder`` and the best model to ``out``.
 
-    ``after`` is the checkpoint to go on from. The precision of the settings is chosen: "auto" would be float32.
+    ``after`` is the checkpoint to resume from. The precision in ``settings`` must be resolved: "auto" would be float32.
     """
 
     def __init__(
@@ -83,10 +83,10 @@ class Trainer:
         self._last_save_time = self._last_report_time = self._start_time
 
     def run(self) -> Progress:
-        """Train until a bound is met or the score no longer rises, then choose the model to keep.
+        """Train until a bound is met or the score no longer improves, then choose the model to keep.
 
-        Raises KeyboardInterrupt, once a checkpoint is written, where the process was asked to stop; DataError where the
-        loss is no number any more.
+        Raises KeyboardInterrupt, after writing a checkpoint, if the process received SIGINT or SIGTERM; DataError if
+        the gradient stays NaN or infinite.
         """
         if self._processes.is_main:
             recover_model(self.out)
@@ -110,7 +110,7 @@ class Trainer:
             self.progress = replace(self.progress, epoch=self.progress.epoch + 1, batch=0)
 
     def _group_batches(self, epoch: int) -> list[Sequence[Any]]:
-        """The batches of each step of an epoch. Raises DataError where it has none: the run would never end."""
+        """Group an epoch's batches into steps. Raises DataError for an epoch without batches, which would never end."""
         batches, size = self.task.epoch(epoch), self.settings.accumulate
         if not len(batches):
             raise DataError(
@@ -123,7 +123,7 @@ class Trainer:
         return self.ended_by() is not None
 
     def ended_by(self) -> str | None:
-        """The setting whose bound is met; None while there is more to learn."""
+        """Return the setting whose bound is met ("epochs", "steps", "patience", "minutes"); None if none is."""
         settings, progress = self.settings, self.progress
         if settings.epochs is not None and progress.epoch >= settings.epochs:
             return "epochs"
@@ -137,11 +137,11 @@ class Trainer:
 
     @property
     def _seconds(self) -> float:
-        """Time spent, in this run and those before it."""
+        """Training time in seconds, including that of the runs that this one resumes."""
         return self._previous_seconds + time.monotonic() - self._start_time
 
     def _train_step(self, batches: Sequence[Any]) -> None:
-        """One step."""
+        """Train on the batches of one step, and update the weights once."""
         self.model.train()
         rate = self.settings.schedule.rate(self.progress.step + 1)
         for group in self.optimizer.param_groups:
@@ -149,10 +149,10 @@ class Trainer:
         tokens = sum(self.task.tokens(batch) for batch in batches)
         if tokens <= 0:
             raise DataError(
-                "a batch counts no tokens, and its loss cannot be divided by them",
+                "a batch counts no tokens, so its loss cannot be averaged over them",
                 expected="a number of 1 or more from Task.tokens",
                 got=str(tokens),
-                do="leave out batches that nothing is learnt from, or count examples",
+                do="leave out batches without predictions, or count examples",
             )
         loss = 0.0
         for place, batch in enumerate(batches):
@@ -175,10 +175,10 @@ class Trainer:
             self._report(rate, norm)
 
     def _forward_backward(self, batch: Any, tokens: int) -> float:
-        """The gradient of this process's share of a batch; the sum of its losses."""
+        """Add the gradient of this process's shard of a batch, and return the sum of its losses."""
         with self._autocast_context():
             loss = self.task.loss(self.model, batch, self._processes.shard)
-        # Gradients are averaged over processes, and are to be summed.
+        # DDP and FSDP average gradients over processes; the factor makes that a sum.
         self._processes.backward(loss * (self._processes.shard.of / tokens))
         return float(loss.detach())
 
@@ -188,11 +188,11 @@ class Trainer:
         return torch.autocast(self._processes.device.type, dtype=self._autocast)
 
     def _clip_gradients(self) -> float:
-        """The norm of the gradient, which is no longer than ``clip`` afterwards."""
+        """Clip the gradient to the norm ``clip``, and return its norm before clipping."""
         return self._processes.clip(self.model, self.settings.clip or math.inf)
 
     def _check_finite(self, norm: float) -> None:
-        """Raise DataError when step after step gives no number; a single one is left out."""
+        """Raise DataError after too many consecutive steps with a NaN or infinite gradient; a single one is skipped."""
         self._nonfinite_steps = 0 if math.isfinite(norm) else self._nonfinite_steps + 1
         if self._nonfinite_steps >= _MAX_NONFINITE_STEPS:
             raise DataError(
@@ -215,7 +215,7 @@ class Trainer:
             self.report.numbers(self.progress.step, "train", numbers)
 
     def _estimate_remaining(self) -> tuple[float, float | None]:
-        """The share of the run that is done, and the seconds left, by the nearest of its bounds."""
+        """Return the fraction of the run that is done and the seconds left, by the bound that is met first."""
         settings, progress = self.settings, self.progress
         shares = [0.0]
         if settings.steps is not None:
@@ -228,7 +228,7 @@ class Trainer:
         return done, self._seconds * (1 - done) / done if done > 0 else None
 
     def _validate_or_save(self) -> None:
-        """Validate and save, when it is time."""
+        """Validate, or write a checkpoint, if one of them is due."""
         if self.progress.step % self._validate_every == 0:
             self._validate()
         elif self._processes.main_decides(time.monotonic() - self._last_save_time >= self.settings.save_seconds):
@@ -250,10 +250,10 @@ class Trainer:
             if self.progress.kept != kept:
                 self._save_model(result)
         self._save_checkpoint(weights)
-        self._last_report_time += time.monotonic() - began  # the speed that is reported is that of learning
+        self._last_report_time += time.monotonic() - began  # tokens per second exclude validation
 
     def _validate_weights(self, weights: dict[str, Tensor]) -> Validation:
-        """The main process's answer, in all of them."""
+        """Validate ``weights`` in the main process, and return its score in every process."""
         result = Validation(score=0.0)
         if self._processes.is_main:
             if self._full_model is not self.task.model:
@@ -262,34 +262,34 @@ class Trainer:
         return replace(result, score=self._processes.broadcast(result.score))
 
     def _run_validation(self) -> Validation:
-        """Of the plain model. The random numbers of training are not touched."""
+        """Validate the unwrapped model without changing the random number generators of training."""
         device = self._processes.device
-        others = [] if device.type == "cpu" else [device]  # said outright: of several GPUs torch warns, and forks all
-        self._full_model.eval()  # a step begins with train()
+        others = [] if device.type == "cpu" else [device]  # explicit: with several GPUs torch warns, and forks all
+        self._full_model.eval()  # a step starts with train()
         with torch.no_grad(), torch.random.fork_rng(others, device_type=device.type if others else "cuda"):
             return self.task.validate(self._full_model)
 
     def _save_model(self, result: Validation) -> None:
-        """Write the model's folder, in place of a worse one's."""
+        """Write the model folder, replacing that of a worse model."""
         trained = {"steps": self.progress.step, "tokens": self.progress.tokens, "minutes": round(self._seconds / 60, 1)}
         self.task.save(self._full_model, self.out, {"trained": trained, "validation": result.metrics})
 
     def _restore_model_folder(self) -> None:
-        """Write the model of the best validation once more, where the folder was moved away.
+        """Write the model of the best validation again if its folder was moved away.
 
-        Nothing worse than what was kept would be written later, so there might be none in the end.
+        Later models are written only if they are better, so otherwise there might be no model at the end.
         """
         if not self.progress.best or self._processes.main_decides(self.out.expanduser().exists()):
             return
         weights = {
             name: tensor.clone() for name, tensor in self._gather_weights().items()
-        }  # the model takes others below
+        }  # copied, because the model's weights are replaced below
         result = Validation(score=0.0)
         if self._processes.is_main:
             state_dicts.set_weights(self._full_model, self.folder.load_snapshot(self.progress.best[0].name), self._tied)
             result = self._run_validation()
         kept = self._processes.broadcast(result.score)
-        if kept != self.progress.kept:  # it was the mean of several
+        if kept != self.progress.kept:  # the missing model was an average of several
             self.progress = replace(self.progress, kept=kept)
             self._save_checkpoint(weights)
         if self._processes.is_main:
@@ -300,13 +300,13 @@ class Trainer:
         self._last_report_time = time.monotonic()
 
     def _choose_final_model(self) -> None:
-        """Measure the last weights and the mean of the best, and keep what is best."""
+        """Validate the last weights and the mean of the best ones, and keep the best model."""
         if self.progress.step != self.progress.validated_at:
             self._validate()
         best, kept = self.progress.best, self.progress.kept
         weights = {
             name: tensor.clone() for name, tensor in self._gather_weights().items()
-        }  # the model takes others below
+        }  # copied, because the model's weights are replaced below
         if self._processes.is_main and len(best) > 1:
             mean = average_states(self.folder.load_snapshot(snapshot.name) for snapshot in best)
             state_dicts.set_weights(self._full_model, mean, self._tied)
@@ -318,13 +318,13 @@ class Trainer:
         kept = None if kept is None else self._processes.broadcast(kept)
         if kept != self.progress.kept:
             self.progress = replace(self.progress, kept=kept)
-            self._save_checkpoint(weights)  # a run that goes on from here does not replace the model by a worse one
+            self._save_checkpoint(weights)  # so that a resumed run does not replace the model with a worse one
 
     def _gather_weights(self) -> dict[str, Tensor]:
         return state_dicts.get_weights(self._unwrapped_model, self._tied)
 
     def _save_checkpoint(self, weights: dict[str, Tensor]) -> None:
-        """Write a checkpoint."""
+        """Write a checkpoint of ``weights``, the optimizer, the random number generators and the progress."""
         self.progress = replace(self.progress, seconds=self._seconds)
         checkpoint = Checkpoint(
             progress=self.progress,
@@ -338,7 +338,7 @@ class Trainer:
         self._last_save_time = time.monotonic()
 
     def _load_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Go on from a checkpoint."""
+        """Load weights, optimizer state and random number generators from a checkpoint."""
         state_dicts.set_weights(self._unwrapped_model, checkpoint.weights, self._tied)
         state_dicts.set_optimizer_state(self._unwrapped_model, self.optimizer, checkpoint.optimizer)
         state_dicts.set_rng_states(self._processes.select_own(checkpoint.random), self._processes.device)

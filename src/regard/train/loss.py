@@ -2,11 +2,11 @@
 
     L = sum_t (1 - e) (-log p_t[y_t]) + e / V sum_v (-log p_t[v]),    p_t = softmax(logits_t)
 
-Szegedy et al. 2016, "Rethinking the Inception architecture", section 7; Vaswani et al. 2017, section 5.4. t goes over
-the labels that are not padding, and V is the size of the vocabulary.
+Szegedy et al. 2016, "Rethinking the Inception architecture", section 7; Vaswani et al. 2017, section 5.4. The sum is
+over the labels t that are not padding, and V is the vocabulary size.
 
-Padding of labels is ``IGNORE_INDEX``, which is no token of any vocabulary: the padding of a model's inputs may be
-any token, even the one that ends a target, and that is to be learned.
+Labels are padded with ``IGNORE_INDEX``, which is not in any vocabulary. The pad token of a model's inputs cannot be
+used: it may be any token, even the end token, which has to be learned.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from regard.tensors import check_tensor
 from regard.validation import FLOATS
 
 IGNORE_INDEX = -100
-"""What stands for padding among labels, by torch's convention."""
+"""The label of padding, torch's convention."""
 
 
 def smoothed_cross_entropy(
@@ -31,10 +31,11 @@ def smoothed_cross_entropy(
     smoothing: float,
     ignored: int = IGNORE_INDEX,
 ) -> Float[Tensor, ""]:
-    """The sum over all labels that are not ``ignored``, at least in float32. ``smoothing`` is e.
+    """Cross-entropy with label smoothing, summed over all labels that are not ``ignored``: a scalar in nats.
 
-    Where labels are ignored the logits may be anything, NaN included, and their gradient is 0. Raises DtypeError,
-    ShapeError, DeviceError or OptionError for arguments that do not fit, and for labels that are not in the vocabulary.
+    ``logits`` (batch, length, vocabulary), ``labels`` (batch, length), ``smoothing`` e. The sum is in float32 or wider.
+    Where a label is ignored the logits may be anything, including NaN, and their gradient is 0. Raises DtypeError,
+    ShapeError, DeviceError or OptionError for arguments that do not fit, and for labels outside the vocabulary.
     """
     _check(logits, labels, smoothing, ignored)
     try:
@@ -46,26 +47,29 @@ def smoothed_cross_entropy(
             "a label is not in the vocabulary",
             expected=f"ids from 0 to {logits.shape[2] - 1}, or {ignored} for padding",
             got=str(error),
-            do="cut targets with the subwords that the model was made with",
+            do="tokenize targets with the subwords of the model",
         ) from error
 
 
 def _check(logits: Tensor, labels: Tensor, smoothing: float, ignored: int) -> None:
-    """Raise DtypeError, ShapeError or OptionError for what the loss is not defined for."""
+    """Raise DtypeError, ShapeError, DeviceError or OptionError for arguments that the loss is not defined for."""
     check_tensor("logits", logits, "logits (batch, length, vocabulary)")
     check_tensor("labels", labels, "ids of tokens (batch, length)")
     if logits.dtype not in FLOATS:
         raise DtypeError(
-            "wrong logits", expected="float32 or another float", got=str(logits.dtype), do="use logits.float()"
+            "logits are not floating-point numbers",
+            expected="float32 or another float",
+            got=str(logits.dtype),
+            do="use logits.float()",
         )
     if not is_integer_tensor(labels):
-        raise DtypeError("labels hold no ids", expected="integers", got=str(labels.dtype), do="use labels.long()")
+        raise DtypeError("labels are not integers", expected="integers", got=str(labels.dtype), do="use labels.long()")
     if logits.dim() != 3 or logits.shape[2] == 0 or labels.shape != logits.shape[:2]:
         raise ShapeError(
             "logits and labels do not fit",
             expected="logits (batch, length, vocabulary) and labels (batch, length)",
             got=f"{tuple(logits.shape)} and {tuple(labels.shape)}",
-            do="give one id for each row of logits",
+            do="pass one label for each position of the logits",
         )
     if logits.device != labels.device:
         raise DeviceError(

@@ -1,10 +1,10 @@
-"""What a run multiplies with, where a machine is measured to tell: kept with the run, and taken again when it goes on.
+"""The numeric backends of a run, which are chosen by measuring the machine: saved with the run, restored on resume.
 
-The last bits of the weights depend on it. A machine that is busy, or whose two ways are about as fast as each other,
-may be measured otherwise the next time.
+The last bits of the weights depend on them. On a busy machine, or where two backends are about equally fast, the next
+measurement may choose differently.
 
     isa       the instruction set of the attention kernels
-    linear    the library of float32 products in linear layers
+    linear    the library of float32 matrix products in linear layers
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _ENVIRONMENT_VARIABLES = {"isa": "REGARD_ISA", "linear": "REGARD_LINEAR"}
 
 
 def current_backends() -> dict[str, str]:
-    """What this process multiplies with on its CPU. Raises OptionError for variables that name what there is not."""
+    """Return the backends that this process uses on its CPU. Raises OptionError for variables with unknown values."""
     if not extension.missing_reason:
         support.check_isa()
     return {
@@ -29,9 +29,10 @@ def current_backends() -> dict[str, str]:
 
 
 def restore_backends(kept: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Multiply with what a run was begun with, before anything is multiplied; where that cannot be, say so.
+    """Select the backends that the run was started with, or report a difference to ``say``.
 
-    The variables of the process are set, unless they have been: what is chosen is chosen once in a process.
+    Sets this process's environment variables unless they are set already. Call it before the first matrix product: a
+    process chooses its backends only once.
     """
     here = {"isa": () if extension.missing_reason else extension.native.isas(), "linear": projection.matmul_libraries()}
     for name, variable in _ENVIRONMENT_VARIABLES.items():
@@ -46,4 +47,4 @@ def restore_backends(kept: Mapping[str, str], say: Callable[[str], None]) -> Non
 
 
 def _format_backends(used: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {one}" for name, one in used.items()) or "no kernels of a CPU"
+    return ", ".join(f"{name} {one}" for name, one in used.items()) or "no CPU kernels"

@@ -1,4 +1,4 @@
-"""In which precision a training step multiplies. Weights, their gradients and the optimizer are float32 in any case."""
+"""The precision of the products in a training step. Weights, gradients and optimizer state are always float32."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from regard.layers.precision import PRECISIONS, precisions, say_if_slower
 
 
 def autocast_dtype(precision: str) -> torch.dtype | None:
-    """What ``torch.autocast`` is to use for a precision of ``PRECISIONS``; None for float32 throughout."""
+    """The dtype for ``torch.autocast`` with a precision of ``PRECISIONS``; None means float32 without autocast."""
     return torch.bfloat16 if precision == "bfloat16" else None
 
 
 def choose_precision(asked: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> str:
-    """The precision that was asked for; for "auto" the fastest on ``device`` for a model of this kind of ``layer``.
+    """Return the requested precision; for "auto", the fastest one on ``device`` for this kind of ``layer``.
 
-    What was chosen is said, and what is slower than float32.
-
-    Raises OptionError for what is no precision, RefusedError for one that the device does not compute the layer in.
+    Reports to ``say`` what "auto" chose, and a requested precision that is slower than float32. Raises OptionError for
+    an unknown precision, RefusedError for one in which the device cannot compute the layer.
     """
     check_choice("precision", asked, ("auto", *PRECISIONS))
     if asked == "float32":
@@ -34,17 +33,17 @@ def choose_precision(asked: str, device: torch.device, say: Callable[[str], None
             f"this model cannot be trained in {asked} here",
             expected=" or ".join(found.supported),
             got=f"{asked}: {found.reason}",
-            do="leave out --dtype, which takes the fastest that runs, or take --dtype float32",
+            do='use precision="auto" (--dtype auto), the fastest supported, or precision="float32" (--dtype float32)',
         )
     say_if_slower(asked, device, say, layer=layer)
     return asked
 
 
 def say_if_unsupported(kept: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
-    """Say so where a run goes on in a precision that ``device`` does not compute its ``layer`` in."""
+    """Warn through ``say`` if a run is resumed in a precision in which ``device`` cannot compute its ``layer``."""
     found = precisions(device, layer) if kept != "float32" else None
     if found is not None and kept not in found.supported:
         say(
-            f"the run was begun in {kept}, and {found.reason}: that layer is computed in float32 here, "
-            "and weights will differ in their last bits"
+            f"the run was started in {kept}, but {found.reason}: that layer is computed in float32 here, "
+            "and the weights will differ in their last bits"
         )

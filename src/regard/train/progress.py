@@ -1,4 +1,4 @@
-"""Where a run stands: all that decides its next step, beside weights, optimizer and random numbers."""
+"""The progress of a run: the part of a checkpoint beside weights, optimizer state and random number generators."""
 
 from __future__ import annotations
 
@@ -9,25 +9,27 @@ from typing import Any, final
 @final
 @dataclass(frozen=True)
 class Snapshot:
-    """The weights of a validation, kept because they were among the best."""
+    """A saved set of weights whose validation score was among the best."""
 
     step: int
     score: float
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """The name of the snapshot's file, such as "step-00000200.safetensors"."""
         return f"step-{self.step:08d}.safetensors"
 
 
 @final
 @dataclass(frozen=True)
 class Progress:
-    """What was done: ``step`` steps; of ``epoch`` (from 0) ``batch`` batches; in ``seconds``; ``tokens`` in all.
+    """The position of a run.
 
-    ``best`` are the snapshots kept, the best first; ``stale`` counts validations since a better one; the last was at
-    step ``validated_at``, 0 where there was none. ``kept`` is the score of the model that was written, which may be a
-    mean of several; None before the first.
+    ``step`` counts finished steps; ``batch`` counts the steps finished in ``epoch`` (from 0); ``seconds`` is the
+    training time; ``tokens`` counts all training tokens. ``best`` are the snapshots that are kept, the best first.
+    ``stale`` counts the validations since the best one; ``validated_at`` is the step of the last validation, 0 before
+    the first. ``kept`` is the score of the model that was written, which may be an average of several; None before the
+    first.
     """
 
     step: int = 0
@@ -41,7 +43,7 @@ class Progress:
     kept: float | None = None
 
     def after_validation(self, score: float, keep: int) -> Progress:
-        """After a validation. Of equal scores the earlier is the better."""
+        """Return the progress after a validation with ``score``, with at most ``keep`` snapshots; earlier wins ties."""
         better = not self.best or score > self.best[0].score
         ranked = sorted((*self.best, Snapshot(self.step, score)), key=lambda one: (-one.score, one.step))
         stale = 0 if better else self.stale + 1
@@ -49,11 +51,11 @@ class Progress:
         return replace(self, best=tuple(ranked[:keep]), stale=stale, validated_at=self.step, kept=kept)
 
     def to_dict(self) -> dict[str, Any]:
-        """For a file of JSON."""
+        """The fields as a dict for JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> Progress:
-        """From a file of JSON."""
+        """Restore the progress from the dict of ``to_dict``."""
         best = tuple(Snapshot(**one) for one in fields["best"])
         return cls(**{"kept": best[0].score if best else None, **fields, "best": best})

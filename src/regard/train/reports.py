@@ -1,4 +1,4 @@
-"""What a run tells of itself: numbers as lines of JSON and for TensorBoard, samples as text, a bar on a terminal."""
+"""Reports of a run: metrics as JSON lines and for TensorBoard, samples as text, a progress bar on a terminal."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from regard.train.run_folder import RunFolder
 
 
 class Report(ABC):
-    """Someone who listens to a run."""
+    """Receives the metrics, samples and messages of a run, in the main process. Subclass it to log them elsewhere."""
 
     @abstractmethod
     def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
-        """Numbers by name, of ``kind`` "train" or "validation"."""
+        """Receive the metrics of a step by name; ``kind`` is "train" or "validation"."""
 
     @abstractmethod
     def samples(self, step: int, lines: Sequence[str]) -> None:
-        """What the model makes of some data."""
+        """Receive ``Validation.samples`` at ``step``: lines that show the model's output for some validation data."""
 
     @abstractmethod
     def say(self, message: str) -> None:
-        """A sentence for people."""
+        """Receive a message for the user, one sentence."""
 
     @abstractmethod
     def close(self) -> None:
-        """The run is over."""
+        """Release files and the terminal; called once, at the end of the run."""
 
 
 @final
 class FileReport(Report):
-    """Into the run's folder: metrics.jsonl, tensorboard/ where that package is installed, samples.txt."""
+    """Writes to the run's folder: metrics.jsonl, samples.txt, and tensorboard/ if that package is installed."""
 
     def __init__(self, folder: RunFolder, *, after: int = 0) -> None:
         self._folder = folder
@@ -46,7 +46,7 @@ class FileReport(Report):
         self._board = _open_tensorboard(folder, after)
 
     def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
-        """One line, and one scalar each."""
+        """Write one JSON line, and one TensorBoard scalar for each value."""
         numbers = {name: value if math.isfinite(value) else None for name, value in values.items()}  # JSON has no NaN
         line = {"step": step, "kind": kind, "time": round(time.time(), 3), **numbers}
         self._metrics.write(json.dumps(line) + "\n")
@@ -55,16 +55,16 @@ class FileReport(Report):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 
     def samples(self, step: int, lines: Sequence[str]) -> None:
-        """Behind those before. What follows a line break within a text is set in: it may look like the next step."""
+        """Append the samples. Text after a line break is indented, so that it cannot look like the next step."""
         shown = "".join(line.replace("\n", "\n  ") + "\n" for line in lines)
         with self._folder.samples.open("a", encoding="utf-8") as file:
             file.write(f"step {step}\n{shown}\n")
 
     def say(self, message: str) -> None:
-        """Sentences for people are not kept."""
+        """Ignore the message; messages are not written to files."""
 
     def close(self) -> None:
-        """Everything is on its way to the disk."""
+        """Flush and close metrics.jsonl and the TensorBoard writer."""
         self._metrics.close()
         if self._board is not None:
             self._board.close()
@@ -72,7 +72,7 @@ class FileReport(Report):
 
 @final
 class TerminalReport(Report):
-    """On standard error: a bar with loss, tokens a second and the time left; without a terminal, a line a minute."""
+    """A progress bar on standard error: loss, tokens per second, time left. Without a terminal, a line per minute."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -89,7 +89,7 @@ class TerminalReport(Report):
         self._last_line = time.monotonic()
 
     def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
-        """Onto the bar; of a validation, a line that stays."""
+        """Update the progress bar, or print a line with the metrics of a validation."""
         if kind == "validation":
             self.say(
                 f"step {step:,}: " + ", ".join(f"{name} {_format_number(value)}" for name, value in values.items())
@@ -105,47 +105,47 @@ class TerminalReport(Report):
             self.say(f"step {step:,}: {description}")
 
     def samples(self, step: int, lines: Sequence[str]) -> None:
-        """As they are: the text of users is no markup."""
+        """Print the lines literally; markup in a user's text is not interpreted."""
         from regard.view.escape_text import escape_text
 
         for line in lines:
             self._console.print("  " + escape_text(line), style="dim" if sys.stderr.isatty() else None)
 
     def say(self, message: str) -> None:
-        """A line above the bar."""
+        """Print a line above the progress bar."""
         from regard.view.escape_text import escape_text
 
         self._console.print(escape_text(message))
 
     def close(self) -> None:
-        """The bar goes."""
+        """Remove the progress bar."""
         self._stack.close()
 
 
 @final
 class CombinedReport(Report):
-    """All of them."""
+    """Passes everything on to each of several reports."""
 
     def __init__(self, reports: Sequence[Report]) -> None:
         self._reports = tuple(reports)
 
     def numbers(self, step: int, kind: str, values: Mapping[str, float]) -> None:
-        """To each."""
+        """Pass the metrics to each report."""
         for report in self._reports:
             report.numbers(step, kind, values)
 
     def samples(self, step: int, lines: Sequence[str]) -> None:
-        """To each."""
+        """Pass the samples to each report."""
         for report in self._reports:
             report.samples(step, lines)
 
     def say(self, message: str) -> None:
-        """To each."""
+        """Pass the message to each report."""
         for report in self._reports:
             report.say(message)
 
     def close(self) -> None:
-        """Each."""
+        """Close each report."""
         for report in self._reports:
             report.close()
 

@@ -1,15 +1,15 @@
-"""The folder of a training run: what is needed to go on, and what was measured on the way.
+"""The folder of a training run: settings, checkpoints and reports.
 
-    run.json                 what was asked for, and a hash of the data
-    *tokenizer.json          what the task keeps, such as subwords
+    run.json                 recipe and settings, with a hash of the data
+    *tokenizer.json          files of the task, such as subwords
     checkpoints/step-N/      weights.safetensors, optimizer.safetensors, random.safetensors, progress.json
     snapshots/step-N.safetensors     the best validated weights
     metrics.jsonl            one JSON object for each report
     tensorboard/             the same for TensorBoard
-    samples.txt              what the model made of some validation data, at each validation
+    samples.txt              the model's output for some validation data, at each validation
 
-A checkpoint is written aside, brought to the disk, and renamed, as is every file but the reports (``text.aside``). So
-whatever ends the process, the last complete one is there. Nothing in the folder is a pickle.
+A checkpoint is written under a temporary name, synced to disk, and renamed (``regard.atomic_write``), as is every file
+except the reports. So the last complete checkpoint survives however the process ends. Nothing in here is a pickle.
 """
 
 from __future__ import annotations
@@ -34,21 +34,23 @@ from regard.models.checkpoint_writer import is_desktop_file, write_tensors
 from regard.train.progress import Progress
 
 _MAX_CHECKPOINTS = 2
-"""Checkpoints that are kept: the last, and the one before."""
+"""Checkpoints to keep: the last, and the one before."""
 _RUN_FILES = {"checkpoints", "snapshots", "run.json", "metrics.jsonl", "tensorboard", "samples.txt"}
 _CHECKPOINT_NAME = re.compile(r"step-\d+")
 _CHECKPOINT_OR_PARTIAL_NAME = re.compile(r"step-\d+|\.step-.+\.(partial|replaced)")
 _SNAPSHOT_OR_PARTIAL_NAME = re.compile(r"step-\d+\.safetensors|\.step-.+\.partial")
-_RUN_ADVICE = "put it back from a copy, or begin anew with --overwrite: its checkpoints say not what they are of"
-_SNAPSHOT_ADVICE = "put it back from a copy, or train on from the best model so far: --model OUT, with another --out"
+_RUN_ADVICE = (
+    "restore it from a copy, or start again with overwrite=True (--overwrite): without it the checkpoints are unusable"
+)
+_SNAPSHOT_ADVICE = "restore it from a copy, or fine-tune the best model so far: --model OUT, with another --out"
 _SAMPLES_HEADING = re.compile(rb"^step (\d+)\r?$", re.MULTILINE)
-"""What the samples of a step begin with, in samples.txt."""
+"""The line before the samples of a step, in samples.txt."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """Everything that decides the steps to come."""
+    """The state that training resumes from: progress, weights, optimizer state, random number generators."""
 
     progress: Progress
     weights: Mapping[str, Tensor]
@@ -58,7 +60,7 @@ class Checkpoint:
 
 @final
 class RunFolder:
-    """The folder ``path``, which need not be there yet."""
+    """The run folder at ``path``, which need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -68,19 +70,19 @@ class RunFolder:
 
     @property
     def has_run(self) -> bool:
-        """Whether a run was begun here."""
+        """Whether a run was started here."""
         return self._run.exists()
 
     @property
     def has_checkpoint(self) -> bool:
-        """Whether there is a checkpoint."""
+        """Whether the folder holds a complete checkpoint."""
         return bool(self._list_checkpoints())
 
     @contextmanager
     def lock(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Nobody else writes here meanwhile. Raises OutputExistsError where somebody does.
+        """Lock the folder against other processes inside the block. Raises OutputExistsError if another holds the lock.
 
-        On a disk that knows no locks, which is said, nobody is kept out.
+        On a file system without locks the folder stays unlocked, and a warning goes to ``say``.
         """
         path = self.path.with_name(f".{self.path.name}.lock")
         lock = FileLock(path, timeout=0)
@@ -89,24 +91,24 @@ class RunFolder:
         except Timeout:
             raise OutputExistsError(
                 f"another process is training in {self.path}",
-                expected="one at a time",
+                expected="one process at a time",
                 got=f"{path} is locked",
-                do="wait until it ends, stop it, or choose another --out",
+                do="wait until it ends, stop it, or choose another output folder (--out)",
             ) from None
         except (OSError, NotImplementedError) as error:
-            say(f"{path} cannot be locked ({error}): see to it that no other process trains into {self.path}")
+            say(f"{path} cannot be locked ({error}): make sure that no other process trains in {self.path}")
         try:
             yield
         finally:
-            with suppress(OSError):  # Windows removes nothing that is open
+            with suppress(OSError):  # Windows does not remove open files
                 path.unlink()
             lock.release()
 
     def begin(self, asked: Mapping[str, Any], files: Mapping[str, str]) -> None:
-        """Make the folder, in place of an old run's. ``files`` are texts to be kept with it, by name."""
+        """Create the folder, replacing that of an old run. ``files`` are texts to store in it, by file name."""
         if self.path.exists():
             self._check_run_files()
-            self._run.unlink(missing_ok=True)  # the first: a half-removed folder is no run
+            self._run.unlink(missing_ok=True)  # first: a folder without run.json is not a run
             shutil.rmtree(self.path)
         for folder in (self._checkpoints, self._snapshots):
             folder.mkdir(parents=True)
@@ -115,13 +117,13 @@ class RunFolder:
             with atomic_write(self.path / name) as aside:
                 aside.write_text(text, encoding="utf-8")
         named = [name for name in files if not _is_run_file(name)]
-        with atomic_write(self._run) as aside:  # the last: with it the run has begun
+        with atomic_write(self._run) as aside:  # last: run.json marks the run as started
             _write_json(aside, {**asked, **({"files": named} if named else {})})
 
     def check_same(self, asked: Mapping[str, Any], unwritten: Mapping[str, Any] | None = None) -> None:
-        """Raise OutputExistsError unless the run was begun with ``read_setting``.
+        """Raise OutputExistsError unless the run was started with the settings ``asked``.
 
-        ``unwritten`` is what runs of earlier versions were begun with although they did not write it.
+        ``unwritten`` are settings that earlier versions used but did not write to run.json.
         """
         before, now = (
             _flatten(fields) for fields in (_read_json(self._run, _RUN_ADVICE), json.loads(json.dumps(asked)))
@@ -131,33 +133,33 @@ class RunFolder:
         for name, value in {**lost, **now}.items():
             if before.get(name) != value:
                 raise OutputExistsError(
-                    f"the run in {self.path} was begun with another {name}",
+                    f"the run in {self.path} was started with another {name}",
                     expected=str(before.get(name)),
                     got=str(value),
-                    do="give the same options and data with --resume, or begin anew with --overwrite",
+                    do="resume with the same settings and data, or start again with overwrite=True (--overwrite)",
                 )
 
     def read_setting(self, name: str) -> Any:
-        """What the run was begun with, by its name in ``begin``. Raises CheckpointError where that is not to be had."""
+        """Read a setting that the run was started with, by its name in ``begin``. Raises CheckpointError if missing."""
         if not self.has_run:
             raise CheckpointError(
                 f"there is no run in {self.path}",
-                expected="the run that the first of these processes began",
+                expected="the run that the main process started",
                 got="no run.json",
-                do="choose an --out on a disk that all machines share",
+                do="choose an output folder (--out) on a disk that all machines share",
             )
         fields = _read_json(self._run, _RUN_ADVICE)
         if name not in fields:
             raise CheckpointError(
-                f"the run in {self.path} was begun by another version of regard",
+                f"the run in {self.path} was started by another version of regard",
                 expected=f"{name} in run.json",
                 got=", ".join(fields),
-                do="go on with that version, or begin anew with --overwrite",
+                do="resume it with that version, or start again with overwrite=True (--overwrite)",
             )
         return fields[name]
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Write a checkpoint aside, rename it, and remove those before the last."""
+        """Write a checkpoint atomically, and remove all but the last two."""
         with atomic_write_folder(self._checkpoints / f"step-{checkpoint.progress.step:08d}") as aside:
             for kind in ("weights", "optimizer", "random"):
                 write_tensors(aside / f"{kind}.safetensors", getattr(checkpoint, kind))
@@ -166,26 +168,26 @@ class RunFolder:
         self._remove_unused_snapshots()
 
     def load_last(self) -> Checkpoint | None:
-        """The last complete checkpoint; None where there is none. Raises CheckpointError for a damaged one."""
+        """Read the last complete checkpoint; None if there is none. Raises CheckpointError for a damaged one."""
         complete = self._list_checkpoints()
         if not complete:
             return None
         folder = complete[-1]
-        do = f"move {folder} away: --resume then takes the checkpoint before"
+        do = f"move {folder} away: the run then resumes from the checkpoint before"
         parts = {kind: _read_tensors(folder / f"{kind}.safetensors", do) for kind in ("weights", "optimizer", "random")}
         return Checkpoint(progress=Progress.from_dict(_read_json(folder / "progress.json", do)), **parts)
 
     def save_snapshot(self, name: str, weights: Mapping[str, Tensor]) -> None:
-        """Keep the weights of a validation."""
+        """Write the weights of a validation to ``snapshots/``."""
         with atomic_write(self._snapshots / name) as aside:
             write_tensors(aside, weights)
 
     def load_snapshot(self, name: str) -> dict[str, Tensor]:
-        """Weights that were kept."""
+        """Read the weights of a validation from ``snapshots/``."""
         return _read_tensors(self._snapshots / name, _SNAPSHOT_ADVICE)
 
     def remove_reports_after(self, step: int) -> None:
-        """Remove what was reported after ``step``, by a run that was cut off: it will be reported again."""
+        """Remove the reports of an interrupted run after ``step``, which the resumed run will write again."""
         if self.metrics.exists():
             lines = self.metrics.read_text(encoding="utf-8").splitlines()
             with atomic_write(self.metrics) as aside:
@@ -197,14 +199,14 @@ class RunFolder:
                 aside.write_bytes(text[: next(later, len(text))])
 
     def _remove_old_checkpoints(self) -> None:
-        """Remove the checkpoints before the last, and what kills left of any."""
+        """Remove all but the last two checkpoints, and what killed processes left of unfinished ones."""
         kept = self._list_checkpoints()[-_MAX_CHECKPOINTS:]
         for path in sorted(self._checkpoints.iterdir()):
             if _CHECKPOINT_OR_PARTIAL_NAME.fullmatch(path.name) and path not in kept:
                 remove_folder(path)
 
     def _remove_unused_snapshots(self) -> None:
-        """Remove the snapshots that no checkpoint speaks of."""
+        """Remove the snapshots that no checkpoint lists."""
         do = "move its folder away"
         kept = [
             Progress.from_dict(_read_json(folder / "progress.json", do)).best for folder in self._list_checkpoints()
@@ -215,17 +217,17 @@ class RunFolder:
                 path.unlink()
 
     def _list_checkpoints(self) -> list[Path]:
-        """All whole checkpoints, the last one last; also one that a kill caught while it was being replaced."""
+        """List the complete checkpoints by step, including one whose replacement was interrupted by a kill."""
         if not self._checkpoints.is_dir():
             return []
-        # A hidden one sorts first, and gives way to one that has its own name.
+        # A hidden folder sorts first, so that one with the final name takes precedence.
         found = {original_name(path): path for path in sorted(self._checkpoints.iterdir())}
         return [found[name] for name in sorted(found) if _CHECKPOINT_NAME.fullmatch(name)]
 
     def _check_run_files(self) -> None:
-        """Raise OutputExistsError for a folder that holds anything but a run."""
+        """Raise OutputExistsError if the folder holds files that are not of a run."""
         named: list[str] = []
-        with suppress(CheckpointError):  # what is damaged may be replaced
+        with suppress(CheckpointError):  # a damaged run may be replaced
             named = _read_json(self._run, _RUN_ADVICE).get("files", [])
         others = sorted(
             path.name for path in self.path.iterdir() if not _is_run_file(path.name) and path.name not in named
@@ -235,19 +237,19 @@ class RunFolder:
                 f"{self.path} holds files that are not of a training run, and they would be lost",
                 expected="only " + ", ".join(sorted(_RUN_FILES)),
                 got=", ".join(others[:8]),
-                do="choose another --out, or move these files away",
+                do="choose another output folder (--out), or move these files away",
             )
 
 
 def _is_run_file(name: str) -> bool:
-    """Whether a run writes it, or a desktop."""
-    if name.startswith(".") and name.endswith(".partial"):  # as a kill leaves it
+    """Whether a run or a desktop environment writes a file of this name."""
+    if name.startswith(".") and name.endswith(".partial"):  # left by a killed process
         name = name[1:].removesuffix(".partial")
     return name in _RUN_FILES or name.endswith("tokenizer.json") or is_desktop_file(name)
 
 
 def _read_step(line: str) -> float:
-    """The step that a line reports; a line that was cut off is of no step."""
+    """The step of a line of metrics.jsonl; infinity for a truncated line."""
     try:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
@@ -255,11 +257,11 @@ def _read_step(line: str) -> float:
 
 
 def _flatten(fields: Mapping[str, Any], within: str = "") -> dict[str, Any]:
-    """All values by their names, those of an object within an object by both."""
-    found: dict[str, Any] = {}
+    """Flatten nested objects to one level, with names joined by dots."""
+    flat: dict[str, Any] = {}
     for name, value in fields.items():
-        found |= _flatten(value, f"{within}{name}.") if isinstance(value, dict) else {within + name: value}
-    return found
+        flat |= _flatten(value, f"{within}{name}.") if isinstance(value, dict) else {within + name: value}
+    return flat
 
 
 def _read_tensors(path: Path, do: str) -> dict[str, Tensor]:
@@ -279,10 +281,10 @@ def _read_json(path: Path, do: str) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise _damaged_error(path, error, do) from error
     if not isinstance(fields, dict):
-        raise _damaged_error(path, TypeError(f"{type(fields).__name__}, no object"), do)
+        raise _damaged_error(path, TypeError(f"{type(fields).__name__}, not an object"), do)
     return fields
 
 
 def _damaged_error(path: Path, error: Exception, do: str) -> CheckpointError:
     what = "cannot be read" if isinstance(error, OSError) else "is damaged"
-    return CheckpointError(f"{path} {what}", expected="a file as training writes it", got=str(error), do=do)
+    return CheckpointError(f"{path} {what}", expected="a file written by training", got=str(error), do=do)

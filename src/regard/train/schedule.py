@@ -1,12 +1,12 @@
-"""How the learning rate goes with the steps.
+"""Learning rate schedules.
 
     inverse_sqrt   peak * min(step / warmup, sqrt(warmup / step))                    Vaswani et al. 2017, section 5.3
-    cosine         peak * step / warmup, then from the peak to ``floor`` * peak along half a cosine at ``steps``
+    cosine         peak * step / warmup, then half a cosine from the peak to ``floor`` * peak at ``steps``
                                                                           Loshchilov and Hutter 2017, equation 5
     constant       peak * min(step / warmup, 1)
 
 Steps are counted from 1. The paper's width^-0.5 * warmup^-0.5 is a peak of 7e-4 for the base model. A ``peak`` or
-``warmup`` of None is left to the task, which may know what suits the data; if it has none, they are 1e-3 and 1,000.
+``warmup`` of None is left to the task, which may have values that suit the data; the defaults are 1e-3 and 1,000.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ class Schedule:
 
     Args:
         name: one of ``SCHEDULES``.
-        peak: the highest rate. warmup: steps up to it. None leaves them to the task.
-        steps: the last step, needed by the cosine only. floor: the rate there, as a share of the peak.
+        peak: the highest learning rate. warmup: steps until the peak. None leaves either to the task.
+        steps: the last step of a cosine, which the other schedules ignore. floor: the rate at that step, as a fraction
+            of the peak.
 
-    Raises OptionError for an unknown name, wrong numbers, and a cosine without an end after its warm-up.
+    Raises OptionError for an unknown name, numbers out of range, and a cosine that does not end after its warm-up.
     """
 
     name: str = "inverse_sqrt"
@@ -41,7 +42,7 @@ class Schedule:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        check_choice("schedule of the learning rate", self.name, SCHEDULES)
+        check_choice("learning rate schedule", self.name, SCHEDULES)
         if self.warmup is not None:
             check_count("warmup", self.warmup, least=0)
         if self.peak is not None:
@@ -51,15 +52,15 @@ class Schedule:
             check_count("steps", self.steps)
         if self.name == "cosine" and (self.steps is None or self.steps <= (self.warmup or 0)):
             raise OptionError(
-                "a cosine has an end",
+                "a cosine schedule needs its number of steps",
                 expected="a number of steps"
                 + ("" if self.warmup is None else f", more than the {self.warmup} of the warm-up"),
                 got=str(self.steps),
-                do="say how many steps there are to be, or take inverse_sqrt",
+                do="set the number of steps, or use inverse_sqrt",
             )
 
     def complete(self, *, peak: float = _DEFAULT_PEAK, warmup: int = _DEFAULT_WARMUP) -> Schedule:
-        """The schedule with these in place of what is None. Raises OptionError as the constructor does."""
+        """Fill in ``peak`` and ``warmup`` where they are None. Raises OptionError as the constructor does."""
         return replace(
             self,
             peak=peak if self.peak is None else self.peak,
@@ -67,7 +68,7 @@ class Schedule:
         )
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step. Raises OptionError for what is no step."""
+        """The learning rate of a step, counted from 1. Raises OptionError unless ``step`` is a positive integer."""
         check_count("step", step)
         peak = _DEFAULT_PEAK if self.peak is None else self.peak
         warmup = _DEFAULT_WARMUP if self.warmup is None else self.warmup

@@ -1,4 +1,4 @@
-"""How a run trains, whatever its task."""
+"""The settings of a training run, which are the same for every task."""
 
 from __future__ import annotations
 
@@ -15,23 +15,25 @@ _LASTING_FIELDS = ("seed", "accumulate", "clip", "weight_decay", "precision", "a
 @final
 @dataclass(frozen=True)
 class Settings:
-    """How to train.
+    """The settings of a training run: optimizer, precision, bounds and intervals.
 
     Args:
-        seed: decides the order of batches, dropout and the first weights.
+        seed: random seed of the batch order, dropout and the initial weights.
         schedule: the learning rate of each step.
-        accumulate: batches whose gradients make one step.
-        clip: the norm that a gradient is cut to; 0 is none.
-        weight_decay: of AdamW, Loshchilov and Hutter 2019.
-        precision: what products are computed in: "float32"; "bfloat16" (autocast: weights stay float32); or "auto", the
-            one that is faster on this machine, which ``regard.train.run`` measures and says. A run that is resumed with
-            "auto" keeps the one it was begun with.
-        epochs: the most passes over the data; steps: the most steps; minutes: the most time, of all runs that
-            continue one another. None is no bound.
-        patience: validations without a better score after which training ends; 0 is never.
-        validate_every: steps between validations; None is an epoch, but 200 to 2,000 steps.
-        save_seconds: time between checkpoints, about.
-        average: how many of the best validated weights are averaged at the end; 1 is none.
+        accumulate: gradient accumulation: batches in a step.
+        clip: maximum gradient norm; 0 disables clipping.
+        weight_decay: weight decay of AdamW, Loshchilov and Hutter 2019.
+        precision: precision of matrix products: "float32"; "bfloat16" (autocast: weights stay float32); or "auto", the
+            faster of the two on this machine, which ``regard.train.run`` measures and reports. A run resumed with
+            "auto" keeps the precision it was started with.
+        epochs: maximum passes over the data; steps: maximum steps; minutes: maximum training time, including that of
+            the runs that are resumed. None is no bound.
+        patience: early stopping: validations without a better score after which training ends; 0 disables it.
+        validate_every: steps between validations; None is once per epoch, but every 200 to 2,000 steps.
+        save_seconds: approximate seconds between checkpoints.
+        average: number of best validated weights to average at the end; 1 disables averaging.
+
+    Raises OptionError for values out of range, and for settings without any bound.
     """
 
     seed: int = 1
@@ -71,7 +73,7 @@ class Settings:
             )
 
     def lasting(self) -> dict[str, Any]:
-        """By name, for JSON, what a resumed run must have in common with the run: all but bounds and intervals.
+        """The settings that must be the same when a run is resumed, as JSON values: all but bounds and intervals.
 
         The names are schedule, rate, warmup, steps (of a cosine), floor, seed, accumulate, clip, weight_decay,
         precision and average.

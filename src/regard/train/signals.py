@@ -1,4 +1,4 @@
-"""Ctrl-C, or a scheduler's request to stop: heard at once, obeyed at the end of the step."""
+"""SIGINT (Ctrl-C) and SIGTERM: noted at once, acted on at the end of the step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, final
 
 @final
 class InterruptHandler:
-    """While open, the first SIGINT or SIGTERM is noted in ``stop_requested``; a second one acts as it always does."""
+    """Sets ``stop_requested`` on the first SIGINT or SIGTERM; a second signal goes to the previous handler."""
 
     def __init__(self) -> None:
         self.stop_requested = False

@@ -1,7 +1,7 @@
-"""Weights, optimizer and random numbers as plain tensors by name, whatever the model is wrapped in.
+"""State dicts of weights, optimizer and random number generators: plain tensors by name, without wrapper prefixes.
 
-Of a model that is spread over processes (FSDP) they are gathered, so a checkpoint does not know how many there were.
-Names of an optimizer's state are <weight>|<kind>, such as ``output.weight|exp_avg``.
+The state of a sharded model (FSDP) is gathered, so a checkpoint does not depend on the number of processes. Names of
+optimizer state are <weight>|<kind>, such as ``output.weight|exp_avg``.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _SEPARATOR = "|"
 
 
 def get_weights(model: nn.Module, tied: Mapping[str, str]) -> dict[str, Tensor]:
-    """The weights, on the CPU; of tied ones the first. Every process calls, and the main one is answered."""
+    """Gather the weights on the CPU, each tied weight once. Call it in every process; the main one gets the result."""
     whole: dict[str, Any] = distributed.get_model_state_dict(model, options=_full_state_options())
     return {name: tensor for name, tensor in whole.items() if name not in tied}
 
 
 def set_weights(model: nn.Module, weights: Mapping[str, Tensor], tied: Mapping[str, str]) -> None:
-    """Give the model these weights."""
+    """Load weights from ``get_weights``'s result into the model, and restore the tied ones."""
     whole: dict[str, Any] = dict(weights) | {name: weights[origin] for name, origin in tied.items()}
     distributed.set_model_state_dict(model, whole, options=_full_state_options())
 
 
 def get_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """What the optimizer remembers of each weight, on the CPU. Every process calls, and the main one is answered."""
+    """Gather the optimizer state on the CPU. Call it in every process; the main one gets the result."""
     whole: dict[str, Any] = distributed.get_optimizer_state_dict(model, optimizer, options=_full_state_options())
     return {
         name + _SEPARATOR + kind: torch.as_tensor(value)
@@ -39,7 +39,7 @@ def get_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> d
 
 
 def set_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Give the optimizer its memory back."""
+    """Load optimizer state from ``get_optimizer_state``'s result."""
     state: dict[str, dict[str, Tensor]] = {}
     for joined, tensor in tensors.items():
         name, kind = joined.rsplit(_SEPARATOR, 1)
@@ -50,13 +50,13 @@ def set_optimizer_state(model: nn.Module, optimizer: torch.optim.Optimizer, tens
 
 
 def get_rng_states(device: torch.device) -> dict[str, Tensor]:
-    """The state of torch's random numbers, which dropout is drawn from."""
+    """The states of torch's random number generators, on the CPU and on ``device``."""
     state = {"cpu": torch.get_rng_state()}
     return state if device.type == "cpu" else state | {device.type: torch.get_device_module(device).get_rng_state()}
 
 
 def set_rng_states(state: Mapping[str, Tensor], device: torch.device) -> None:
-    """Draw on from where ``get_rng_states`` was."""
+    """Restore the random number generators from ``get_rng_states``'s result."""
     torch.set_rng_state(state["cpu"])
     if device.type != "cpu" and device.type in state:
         torch.get_device_module(device).set_rng_state(state[device.type])

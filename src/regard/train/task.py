@@ -1,18 +1,18 @@
-"""What a task is: where batches come from, what their loss is, how good the model is. The loop knows no more.
+"""The interface of a task: its batches, its loss and its validation. The training loop uses nothing else.
 
 ``regard.train.run`` calls a task in this order:
 
-    layer       which kind of layer to measure, where the precision is "auto"
-    prepare     read the data, make the model
-    complete    fill in the settings that were left open
-    recipe      what a resumed run must have in common with this one
-    files       what the run's folder keeps of the task
+    layer       the kind of layer to measure if the precision is "auto"
+    prepare     read the data, build the model
+    complete    fill in settings that are None
+    recipe      what must be the same when the run is resumed
+    files       files of the task to store in the run's folder
     epoch, tokens, loss         for each step
-    validate                    now and then
+    validate                    at each validation
     save                        whenever the model is the best so far
     describe                    at the end
 
-The six abstract methods are all that a task must write.
+A task must implement the six abstract methods; the others have defaults.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Rows = TypeVar("Rows", bound=Any)
 @final
 @dataclass(frozen=True)
 class RankShard:
-    """The part of a batch that one of several processes computes: rows ``rank``, ``rank + of``, ..
+    """The part of a batch that one of ``of`` processes computes: rows ``rank``, ``rank + of``, ..
 
     With one process, the default, it is the whole batch.
     """
@@ -48,7 +48,7 @@ class RankShard:
     of: int = 1
 
     def rows(self, batch: Rows) -> Rows:
-        """The rows of this process. ``batch`` is a tensor, an array or a list; none are left where it is too short."""
+        """Select this process's rows of ``batch``, a tensor, an array or a list; none if ``batch`` is too short."""
         rows: Rows = batch[self.rank :: self.of]
         return rows
 
@@ -56,10 +56,10 @@ class RankShard:
 @final
 @dataclass(frozen=True)
 class Validation:
-    """How good a model is: ``score`` (higher is better) decides which weights are kept.
+    """The result of a validation: ``score`` (higher is better) decides which weights are kept.
 
-    ``metrics`` are numbers by name, for metrics.jsonl and TensorBoard, by default the score. ``samples`` are lines of
-    text to look at.
+    ``metrics`` are numbers by name for metrics.jsonl and TensorBoard; without any, the score is reported. ``samples``
+    are lines of text for people to look at.
     """
 
     score: float
@@ -81,11 +81,12 @@ class Validation:
 @final
 @dataclass(frozen=True, eq=False)
 class RunContext:
-    """What a task is told of the run that it is prepared for.
+    """What ``Task.prepare`` knows about the run.
 
-    ``settings`` are those of the run, the precision chosen. ``say`` tells the user a sentence. ``device`` is where the
-    model will be trained, and needs its batches. ``folder`` is the folder of the run if another process began it,
-    earlier or as the main one of several, with what ``Task.files`` returned then; None if this process is to begin it.
+    ``settings`` are those of the run, with the precision resolved. ``say`` shows a message to the user. ``device`` is
+    where the model will be trained and needs its batches. ``folder`` is the run's folder, which holds the files from
+    ``Task.files``, if another process has started the run: an earlier one, or the main one of several. It is None if
+    this process starts the run.
     """
 
     settings: Settings
@@ -95,82 +96,82 @@ class RunContext:
 
 
 class Task(ABC):
-    """Something to learn. Subclass it, write the abstract methods, and give an instance to ``regard.train.run``.
+    """A learning task: subclass it, implement the abstract methods, and pass an instance to ``regard.train.run``.
 
-    A weight that stands in two places of the model is saved once if the model has ``tied``, a mapping from its second
-    name to its first.
+    A weight that the model has under two names is saved once if the model has an attribute ``tied_weights``, a mapping
+    from its second name to its first.
     """
 
     model: nn.Module
-    """What is trained. ``prepare`` makes it."""
+    """The model to train, set by ``prepare``."""
 
     @property
     def layer(self) -> str:
-        """The kind of layer that takes most of the model's time: "linear", "gru" or "lstm".
+        """The kind of layer in which the model spends most of its time: "linear", "gru" or "lstm".
 
-        Where the precision is "auto", this layer is measured in each. Asked before ``prepare``.
+        If the precision is "auto", this layer is timed in each precision. Read before ``prepare`` is called.
         """
         return "linear"
 
     @abstractmethod
     def prepare(self, context: RunContext) -> None:
-        """Read the data, and set ``self.model`` to a model with its first weights, on any device.
+        """Read the data, and set ``self.model`` to a model with initial weights, on any device.
 
-        Called once in each process, with torch's random numbers seeded by ``context.settings.seed``. What is made of
-        the data at great cost, such as subwords, is returned by ``files`` and read again from ``context.folder``.
-        Raises DataError for data that cannot be used.
+        Called once in each process, with torch's random number generator seeded with ``context.settings.seed``. Return
+        what is expensive to compute from the data, such as subwords, from ``files``, and read it from
+        ``context.folder`` when that is not None. Raises DataError for data that cannot be used.
         """
 
     def complete(self, settings: Settings) -> Settings:
-        """The settings, with a learning rate and a warm-up that suit the data where they are None.
+        """Return the settings with a learning rate and a warm-up that suit the data where they are None.
 
-        Called after ``prepare``. By default nothing is changed, and ``Schedule`` has values of its own.
+        Called after ``prepare``. By default the settings are unchanged, and ``Schedule`` fills in its own defaults.
         """
         return settings
 
     @abstractmethod
     def recipe(self) -> Mapping[str, Any]:
-        """All that decides what is learned, as JSON: choices, numbers of the model, a hash of the data.
+        """Return everything that decides what is learned, as JSON values: options, hyperparameters, a hash of the data.
 
-        Called after ``prepare``. A run is resumed only with an equal recipe. Its names differ from those of
-        ``Settings.lasting``, which are compared too. Of files give names and contents, not the folders they lie in.
+        Called after ``prepare``. A run can be resumed only with an equal recipe. Its names must differ from those of
+        ``Settings.lasting``, which are compared too. Identify files by name and content, not by their folder.
         """
 
     def files(self) -> Mapping[str, str]:
-        """Texts that the folder of the run keeps, by file name: what ``prepare`` would take long to make again."""
+        """Return texts to store in the run's folder, by file name: results that ``prepare`` is slow to compute."""
         return {}
 
     @abstractmethod
     def epoch(self, number: int) -> Sequence[Any]:
-        """The batches of an epoch (the first is 0), in order: a function of the number alone.
+        """Return the batches of epoch ``number`` (from 0), in order; they must depend on the number alone.
 
-        A batch may be anything; the rows of a tensor, or numbers of examples, are usual.
+        A batch may be any object; usual are rows of a tensor, or indices of examples.
         """
 
     @abstractmethod
     def tokens(self, batch: Any) -> int:
-        """How many predictions a batch makes, over all processes: the sum of its losses is divided by that."""
+        """Return the number of predictions in a batch, over all processes; the sum of its losses is divided by it."""
 
     @abstractmethod
     def loss(self, model: nn.Module, batch: Any, shard: RankShard) -> Tensor:
-        """The sum of the losses of this process's rows of a batch, a scalar with a gradient.
+        """Return the sum of the losses of this process's rows of a batch, a scalar with a gradient.
 
-        ``model`` is ``self.model``, perhaps wrapped for several processes, in training mode, on its device. Without
-        rows the sum is 0, and has to go through the model all the same: every process takes part in each step.
+        ``model`` is ``self.model``, perhaps wrapped for several processes, in training mode, on its device. If the
+        shard has no rows, run the model anyway and return 0 times its loss: every process takes part in each step.
         """
 
     @abstractmethod
     def validate(self, model: nn.Module) -> Validation:
-        """How good the model is on data that it does not learn from.
+        """Return the score of the model on data that it is not trained on.
 
-        ``model`` is not wrapped, and in evaluation mode; no gradients are recorded. Only the main process calls.
+        ``model`` is not wrapped, and in evaluation mode; no gradients are recorded. Called in the main process only.
         """
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the folder of a model that can be used, in place of one that is there; keep other files in it.
+        """Write the model folder, replacing an older model in it and keeping other files.
 
-        ``about`` says how the model came about: steps, minutes, metrics. By default the folder has model.safetensors
-        and about.json, which holds the recipe too. They are written aside and renamed.
+        ``about`` is metadata of the training: steps, minutes, metrics. By default the folder gets model.safetensors and
+        about.json, which holds the recipe too; it is replaced atomically.
         """
         tied = getattr(model, "tied_weights", {})
         weights = {name: weight for name, weight in model.state_dict().items() if name not in tied}
@@ -178,5 +179,5 @@ class Task(ABC):
         write_folder(folder, {"about.json": text}, weights, overwrite=True, keep_others=True)
 
     def describe(self, score: float) -> str:
-        """A score in words, for the last message of a run, such as "accuracy 0.93 on held-out sentences"."""
+        """Format a score for the last message of a run, such as "accuracy 0.93 on held-out sentences"."""
         return f"score {score:.4g}"

@@ -1,11 +1,11 @@
-"""``run``: a whole training run of any task, from an empty folder or from where an earlier process was cut off.
+"""``run``: a complete training run of any task, started anew or resumed after an interruption.
 
-    OUT        the best model so far, as the task writes it
-    OUT.run    checkpoints, metrics and what the run was begun with: ``run_folder``
+    OUT        the best model so far, written by the task
+    OUT.run    checkpoints, metrics, recipe and settings: ``run_folder``
 
-A run decides once what its bits depend on: the precision, the numeric backends, the settings that were left open, and
-what the task makes of its data. All of that is in run.json, is taken again when the run is resumed, and is compared
-with what the caller asks for then. Of several processes the main one decides, and the others read run.json.
+A run decides once everything that its bits depend on: the precision, the numeric backends, the settings that were None,
+and the task's recipe. All of that is written to run.json. When the run is resumed, it is read from there and compared
+with the caller's arguments. Of several processes the main one decides, and the others read run.json.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
     from regard.train.distributed import Processes
 
 _OLD_RUN_DEFAULTS = {"floor": 0.0}
-"""What runs of earlier versions were begun with, although their run.json does not say so."""
+"""Settings that earlier versions used but did not write to run.json."""
 _RESERVED_NAMES = {"arithmetic", "files"}
-"""Names of run.json that are neither the task's nor the settings'."""
+"""Names in run.json that belong neither to the task nor to the settings."""
 
 
 @final
 @dataclass(frozen=True)
 class RunResult:
-    """How a run ended.
+    """The result of a run.
 
-    ``out`` is the folder of the model; ``score`` is its validation score, None if no model was written. ``steps``,
-    ``tokens`` and ``seconds`` are those of the run and of those it resumed. ``ended_by`` is the setting whose bound was
-    met: "patience", "steps", "epochs" or "minutes". ``is_main`` is true in the process that wrote and reported.
+    ``out`` is the model folder; ``score`` is the model's validation score, None if no model was written. ``steps``,
+    ``tokens`` and ``seconds`` include the runs that this one resumed. ``ended_by`` is the setting whose bound was met:
+    "patience", "steps", "epochs" or "minutes". ``is_main`` is True in the main process, which wrote and reported.
     """
 
     out: Path
@@ -64,30 +64,30 @@ def run(
     device: str | None = None,
     report: Report | None = None,
 ) -> RunResult:
-    """Train ``task`` as ``settings`` say, and leave the best model in the folder ``out``.
+    """Train ``task`` with ``settings``, and write the best model to the folder ``out``.
 
-    Beside it stands ``out``.run, with checkpoints and metrics. Whatever ends the process, the same call with
-    ``resume=True`` goes on from the last checkpoint, to the same bits as a run that was never cut off. Under
-    ``accelerate launch`` or ``torchrun`` every process makes the same call.
+    Checkpoints and metrics go to the folder ``out``.run beside it. After any interruption, the same call with
+    ``resume=True`` continues from the last checkpoint, and ends with the same bits as an uninterrupted run. Under
+    ``accelerate launch`` or ``torchrun``, make the same call in every process.
 
     Args:
-        task: what is learned.
-        settings: how: schedule, precision, bounds.
+        task: the task to learn.
+        settings: schedule, precision, bounds and intervals.
         out: a new folder for the model.
-        resume: go on with the run in ``out``.run, also one that ended, with more of what ended it.
-        overwrite: replace a model and a run that are there. Not together with ``resume``.
-        device: "cpu", or the kind of accelerator of this machine; None takes the accelerator where there is one.
-        report: hears numbers, samples and sentences in the main process, and is closed at the end; None shows them on
-            standard error.
+        resume: continue the run in ``out``.run. A run that has ended continues if the bound that ended it is raised.
+        overwrite: replace an existing model and run. Cannot be combined with ``resume``.
+        device: "cpu", or the kind of accelerator of this machine; None uses the accelerator if there is one.
+        report: receives metrics, samples and messages in the main process, and is closed at the end; None prints them
+            to standard error.
 
-    Raises OutputExistsError where something is in the way, another process trains there, or a run is resumed that was
-    begun with another recipe or other settings; OptionError for arguments that make no sense, and nothing to resume;
-    RefusedError for a precision that the device does not have; DataError for data that cannot be used, and a loss that
-    becomes NaN or infinite; OutputError where the disk is full; MissingPackageError without the extra ``train``;
-    KeyboardInterrupt, after a checkpoint, on SIGINT and SIGTERM.
+    Raises OutputExistsError if ``out`` or a run exists, if another process trains there, or if the resumed run was
+    started with another recipe or other settings; OptionError for invalid arguments, and if there is no run to resume;
+    RefusedError for a precision that the device does not support; DataError for data that cannot be used, and if the
+    loss becomes NaN or infinite; OutputError if the disk is full; MissingPackageError without the extra ``train``;
+    KeyboardInterrupt, after writing a checkpoint, on SIGINT and SIGTERM.
     """
     _check_arguments(task, settings, resume=resume, overwrite=overwrite, report=report)
-    # Before anything is computed, and what they load with it:
+    # Before the imports below load the libraries that read these settings:
     keep_freed_memory()
     limit_kernel_cache()
     from regard.train.distributed import Processes
@@ -99,7 +99,7 @@ def run(
         _check_output(out, folder, resume=resume, overwrite=overwrite)
     except OutputError:
         raise
-    except OSError as error:  # such as a name that is too long
+    except OSError as error:  # for example a name that is too long
         raise write_error(f"{short_repr(str(out))} cannot be written", error) from error
     processes = Processes(device=device)
     is_main = processes.is_main
@@ -134,7 +134,7 @@ def _result(out: Path, progress: Progress, ended_by: str | None, *, is_main: boo
 
 
 def _check_arguments(task: Task, settings: Settings, *, resume: bool, overwrite: bool, report: Report | None) -> None:
-    """Raise OptionError for arguments of other kinds, and for a run that is to be resumed and replaced."""
+    """Raise OptionError for arguments of the wrong type, and for ``resume`` together with ``overwrite``."""
     check_kind("task", task, Task, do="an instance of a subclass of regard.train.Task")
     check_kind("settings", settings, Settings, do="regard.train.Settings(steps=...)")
     check_flag("resume", resume)
@@ -143,47 +143,60 @@ def _check_arguments(task: Task, settings: Settings, *, resume: bool, overwrite:
         check_kind("report", report, Report, do="an instance of a subclass of regard.train.Report")
     if resume and overwrite:
         raise OptionError(
-            "--resume and --overwrite contradict each other", expected="one of them", got="both", do="leave out one"
+            "resume=True (--resume) and overwrite=True (--overwrite) contradict each other",
+            expected="at most one of them",
+            got="both",
+            do="leave out one",
         )
 
 
 def _expand_home(out: Path) -> Path:
-    """A shell leaves --out=~/model as it is. Raises OptionError for a home that does not exist."""
+    """Expand ~, which a shell does not in --out=~/model. Raises OptionError for an unknown home directory."""
     try:
         return out.expanduser()
     except RuntimeError as error:
-        raise OptionError("--out is in no home", expected="a new folder", got=str(out), do=str(error)) from None
+        raise OptionError(
+            "out (--out) is in a home directory that does not exist",
+            expected="a new folder",
+            got=str(out),
+            do=str(error),
+        ) from None
 
 
 def _run_folder_path(out: Path) -> Path:
-    """The folder of the run that writes ``out``. Raises OptionError where nothing can stand beside it."""
+    """The folder of the run that writes ``out``. Raises OptionError for an ``out`` without a name, such as "..".
+
+    The run folder stands beside ``out``, with .run after its name.
+    """
     if out.name in ("", ".."):
-        raise OptionError("--out is no folder of its own", expected="a new folder", got=str(out), do="such as model/")
+        raise OptionError(
+            "out (--out) has no folder name", expected="a new folder", got=str(out), do="for example model/"
+        )
     return out.with_name(f"{out.name}.run")
 
 
 def _check_output(out: Path, folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
-    """Raise OutputExistsError where something is in the way, OptionError where there is no run to resume."""
+    """Raise OutputExistsError for output that may not be replaced, OptionError if there is no run to resume."""
     if resume and not folder.has_run:
         raise OptionError(
-            f"there is no run in {folder.path} to go on with",
-            expected="the folder of a run that was begun",
-            got="none" if not folder.path.exists() else "a folder without run.json",
-            do="check --out, or leave out --resume to begin one",
+            f"there is no run in {folder.path} to resume",
+            expected="the folder of a run that was started",
+            got="no such folder" if not folder.path.exists() else "a folder without run.json",
+            do="check out (--out), or leave out resume=True (--resume) to start a new run",
         )
     if folder.has_run and not (resume or overwrite):
         raise OutputExistsError(
-            f"{folder.path} holds a run already",
-            expected="--resume or --overwrite",
+            f"{folder.path} already holds a run",
+            expected="resume=True (--resume) or overwrite=True (--overwrite)",
             got="neither",
-            do="add --resume to go on with it, or --overwrite to begin anew",
+            do="resume=True (--resume) continues it, overwrite=True (--overwrite) starts again",
         )
     check_replaceable(out, overwrite=resume or overwrite, keep_others=resume)
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
 
 
 def _choose_report(processes: Processes, report: Report | None) -> Report:
-    """The caller's report, or the terminal; in processes other than the main one nobody's."""
+    """Return the caller's report, or one for the terminal; an empty one in all processes but the main one."""
     if not processes.is_main:
         return CombinedReport(())
     return TerminalReport() if report is None else report
@@ -192,16 +205,16 @@ def _choose_report(processes: Processes, report: Report | None) -> Report:
 def _begin_run(
     task: Task, settings: Settings, processes: Processes, folder: RunFolder, report: Report, *, resume: bool
 ) -> Settings:
-    """Prepare the task, begin the folder or check that it is of the same run; the settings, completed.
+    """Prepare the task, create the run folder or check that it is of the same run, and return the completed settings.
 
-    The main process is the first, and says what it chooses. The others take what it wrote.
+    The main process goes first and reports its choices. The others read what it wrote.
     """
     import torch
 
     from regard.train import numeric_backends
 
     on_cpu = processes.device.type == "cpu"
-    torch.manual_seed(settings.seed)  # the first weights are drawn here, the same in all processes
+    torch.manual_seed(settings.seed)  # the initial weights are drawn below, the same in all processes
     if processes.is_main:
         if on_cpu and resume:
             numeric_backends.restore_backends(folder.read_setting("arithmetic"), report.say)
@@ -224,7 +237,7 @@ def _begin_run(
 
 
 def _prepare_task(task: Task, context: RunContext) -> Settings:
-    """Prepare the task; the settings, as it completes them."""
+    """Prepare the task, and return the settings with its values for those that were None."""
     task.prepare(context)
     settings = task.complete(context.settings)
     return replace(settings, schedule=settings.schedule.complete())
@@ -233,7 +246,7 @@ def _prepare_task(task: Task, context: RunContext) -> Settings:
 def _choose_precision(
     layer: str, asked: str, processes: Processes, folder: RunFolder, report: Report, *, resume: bool
 ) -> str:
-    """What to multiply in; a run that is resumed with "auto" keeps its own, since the bits depend on it."""
+    """Choose the precision. A run resumed with "auto" keeps its precision, since the bits depend on it."""
     from regard.train.precision import choose_precision, say_if_unsupported
 
     if not resume or asked != "auto":
@@ -244,49 +257,49 @@ def _choose_precision(
 
 
 def _run_settings(task: Task, settings: Settings) -> dict[str, Any]:
-    """All that a resumed run must have in common with this one. Raises OptionError for a name that two of them use."""
+    """All that must be the same on resume. Raises OptionError for reserved names and for values that are not JSON."""
     recipe, lasting = dict(task.recipe()), settings.lasting()
     both = recipe.keys() & (lasting.keys() | _RESERVED_NAMES)
     if both:
         raise OptionError(
-            f"the recipe of {type(task).__name__} uses a name of the run's own",
+            f"the recipe of {type(task).__name__} uses a reserved name",
             expected=f"none of {', '.join(sorted(lasting.keys() | _RESERVED_NAMES))}",
             got=", ".join(sorted(both)),
-            do="give it another name",
+            do="choose another name",
         )
     try:
         json.dumps(recipe)
     except (TypeError, ValueError) as error:
         raise OptionError(
             f"the recipe of {type(task).__name__} cannot be written as JSON",
-            expected="numbers, strings, truth values, None, and lists and dicts of them",
+            expected="numbers, strings, bools, None, and lists and dicts of them",
             got=str(error),
-            do="put str(path) in place of a path",
+            do="write a path as str(path)",
         ) from error
     return {**recipe, **lasting}
 
 
 def _resume_message(step: int, ended_by: str | None, settings: Settings) -> str:
-    """Where a run goes on, or why there is nothing left of it."""
+    """Say where the run resumes, or why it has already ended."""
     if ended_by is None:
-        return f"going on after step {step:,}"
+        return f"resuming after step {step:,}"
     if ended_by == "steps" and settings.schedule.steps is not None:
-        return f"the run ended after step {step:,}, where its schedule does: begin another from its model (--model)"
-    return f"the run ended after step {step:,}, by --{ended_by}: give more of it to go on from there"
+        return f"the run ended after step {step:,}, the end of its schedule: start a new run from its model (--model)"
+    return f"the run ended after step {step:,}, by {ended_by} (--{ended_by}): raise that bound to continue it"
 
 
 @contextmanager
 def _explain_early_end(folder: RunFolder) -> Iterator[None]:
-    """Whatever ends the run early says how to go on."""
+    """Add how to resume to the messages of errors and interrupts."""
     try:
         yield
     except KeyboardInterrupt:
-        kept = f"; a checkpoint is in {folder.path}: the same command with --resume goes on from there"
-        raise KeyboardInterrupt("interrupted" + (kept if folder.has_checkpoint else "")) from None
+        advice = f"; a checkpoint is in {folder.path}: resume=True (--resume) continues from there"
+        raise KeyboardInterrupt("interrupted" + (advice if folder.has_checkpoint else "")) from None
     except OutputExistsError:
         raise
     except OSError as error:
-        then = "then the same command with --resume goes on from the last checkpoint"
+        then = "then resume=True (--resume) continues from the last checkpoint"
         if isinstance(error, OutputError):
             do = f"{error.do}; {then}"
             raise OutputError(error.what, expected=error.expected, got=error.got, do=do) from error

@@ -1,4 +1,4 @@
-"""Sentences from one language into another: translating, measuring, leaving for other software."""
+"""Translation: translate sentences, score translations, export models for other software."""
 
 from regard.translation.scores import Scorer, Scores, score
 from regard.translation.translator import Aligned, Rendering, Translation, Translator

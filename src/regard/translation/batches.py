@@ -1,4 +1,4 @@
-"""Sequences of tokens, many at a time: those of similar length together, so that little is padded."""
+"""Batches of token sequences: sequences of similar length together, to reduce padding."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 
 def batch_by_length(lengths: Sequence[int], *, tokens: int, most: int | None = None) -> Iterator[list[int]]:
-    """The numbers of the sequences, the longest first, in batches of at most ``tokens``, padding included.
+    """Yield the indices of the sequences, the longest first, in batches of at most ``tokens``, padding included.
 
-    A sequence longer than that is alone. ``most`` is how many sequences a batch may have; None is any number.
+    A longer sequence is a batch of its own. ``most`` is the maximum of sequences in a batch; None is no limit.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
     while order:
@@ -23,6 +23,6 @@ def batch_by_length(lengths: Sequence[int], *, tokens: int, most: int | None = N
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> Int[Tensor, "rows length"]:
-    """One tensor of them, ``pad_id`` behind the shorter ones."""
+    """Stack rows of ids into one tensor, padded on the right with ``pad_id``."""
     tensors = [torch.tensor(row) for row in rows]
     return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=pad_id).to(device)

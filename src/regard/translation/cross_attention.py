@@ -1,6 +1,6 @@
-"""The weights that sources get when known targets are written, for many pairs at a time.
+"""Cross-attention weights of known source-target pairs (forced decoding), in batches.
 
-source ids (length,), target ids (length,) -> weights (target length + 1, source length + 1), the ends included.
+source ids (length,), target ids (length,) -> weights (target length + 1, source length + 1), end tokens included.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from regard.translation.batches import batch_by_length, pad_rows
 def cross_attention_weights(
     model: EncoderDecoder, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], *, tokens: int
 ) -> list[Float[Tensor, "target source"]]:
-    """The weights of each pair, read in batches of about ``tokens`` on each side, padding included.
+    """Compute the weights of each pair, in batches of about ``tokens`` on each side, padding included.
 
-    The model is in eval mode meanwhile. Raises RefusedError for a model without attention.
+    Runs the model in eval mode. Raises RefusedError for a model without attention.
     """
-    found: dict[int, Tensor] = {}
+    by_index: dict[int, Tensor] = {}
     for batch in batch_by_length([max(len(source), len(target)) + 1 for source, target in pairs], tokens=tokens):
         sources = [[*pairs[index][0], model.end_id] for index in batch]
         targets = [[model.start_id, *pairs[index][1]] for index in batch]
@@ -33,5 +33,5 @@ def cross_attention_weights(
             ids = (pad_rows(rows, model.pad_id, model.device) for rows in (sources, targets))
             weights = model.cross_attention_weights(*ids, mask=mask)
         for index, own, source, target in zip(batch, weights, sources, targets, strict=True):
-            found[index] = own[: len(target), : len(source)].clone()  # a view would keep the whole batch
-    return [found[index] for index in range(len(pairs))]
+            by_index[index] = own[: len(target), : len(source)].clone()  # a view would keep the whole batch alive
+    return [by_index[index] for index in range(len(pairs))]

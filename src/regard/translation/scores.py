@@ -1,6 +1,6 @@
-"""BLEU and chrF of translations, by ``sacrebleu``, with the signatures that make them comparable.
+"""BLEU and chrF of translations, computed by ``sacrebleu``, with the signatures that make them comparable.
 
-    BLEU = BP exp(1/4 sum_n log p_n),   n = 1 .. 4            p_n: share of n-grams that the reference has, clipped
+    BLEU = BP exp(1/4 sum_n log p_n),   n = 1 .. 4            p_n: clipped n-gram precision
     chrF = 5 P R / (4 P + R)                                  of n-grams of characters, n = 1 .. 6; recall counts double
 
 Papineni et al. 2002, "BLEU: a method for automatic evaluation of machine translation"; Popović 2015, "chrF: character
@@ -19,13 +19,13 @@ from regard.errors import DataError, MissingPackageError, check_choice, check_fl
 from regard.text.tokenizer import check_texts
 
 TOKENIZATIONS = ("13a", "char", "intl", "ja-mecab", "ko-mecab", "none", "zh")
-"""How BLEU finds words, by the names of sacrebleu. "none" takes what stands between spaces."""
+"""BLEU tokenizations, by sacrebleu's names. "none" splits at spaces only."""
 
 _TOKENIZATION_BY_LANGUAGE = dict.fromkeys(("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh"), "zh") | dict.fromkeys(
     ("ja", "jpn", "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur"), "char"
 )
-"""Languages written without spaces between words, by their codes of two letters and of three; all others take 13a,
-which is sacrebleu's own choice."""
+"""Tokenizations of languages written without spaces, by two-letter and three-letter code; all others use 13a,
+sacrebleu's default."""
 _SCRIPTS = {
     "ja": re.compile("[\u3041-\u30ff]"),
     "zh": re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"),
@@ -34,9 +34,9 @@ _SCRIPTS = {
     "my": re.compile("[\u1000-\u109f]"),
     "km": re.compile("[\u1780-\u17ff]"),
 }
-"""The letters of those languages; Japanese is known by its kana, before Chinese by the characters of both."""
+"""Characters of those languages. Japanese is recognised by kana, before Chinese by the ideographs that both use."""
 _SCRIPT_SAMPLE = 1000
-"""Texts in which the script is looked for."""
+"""The approximate number of texts in which to look for a script."""
 
 
 @final
@@ -44,7 +44,8 @@ _SCRIPT_SAMPLE = 1000
 class Scores:
     """BLEU and chrF of a corpus, from 0 to 100, with their signatures.
 
-    ``length_ratio`` is the number of words translated over that of the references, as BLEU counts them.
+    ``sentences`` counts the translations; ``length_ratio`` is the number of their words divided by the number of words
+    of the references, as BLEU counts them.
     """
 
     bleu: float
@@ -56,13 +57,13 @@ class Scores:
 
 
 def choose_tokenization(language: str | None, texts: Sequence[str] = ()) -> str:
-    """How BLEU finds the words of a language, such as "zh" or "de-AT"; None is the one that ``texts`` look like."""
+    """Choose BLEU's tokenization for a language such as "zh" or "de-AT"; None guesses the language of ``texts``."""
     language = language or _guess_language(texts)
     return _TOKENIZATION_BY_LANGUAGE.get(re.split("[-_]", language)[0].lower(), "13a") if language else "13a"
 
 
 def _guess_language(texts: Sequence[str]) -> str | None:
-    """The language written without spaces that a fifth of all letters are of; None where there is none."""
+    """The language without spaces whose script has more than a fifth of all letters; None if there is none."""
     some = "".join(texts[:: max(1, len(texts) // _SCRIPT_SAMPLE)])
     letters = sum(map(str.isalpha, some))
     return next((name for name, script in _SCRIPTS.items() if 5 * len(script.findall(some)) > letters), None)
@@ -76,27 +77,28 @@ def score(
     tokenize: str | None = None,
     lowercase: bool = False,
 ) -> Scores:
-    """How near ``hypotheses`` are to ``references``, one for each.
+    """Compute corpus BLEU and chrF of ``hypotheses`` against ``references``, one reference for each.
 
     Args:
-        hypotheses: translations, as they were written.
-        references: what translators wrote.
-        language: of both, which decides how words are found; None looks at the script of the references.
-        tokenize: one of ``TOKENIZATIONS``, whatever the language. With "none", and texts that are tokens with spaces
-            between, BLEU is that of ``multi-bleu.perl``, wherever there is a common 4-gram; without any it gives 0.
-        lowercase: whether capital letters are made small first.
+        hypotheses: translations by the model, detokenized.
+        references: translations by people.
+        language: language code, such as "de", that decides BLEU's tokenization; None guesses it from the script of the
+            references.
+        tokenize: one of ``TOKENIZATIONS``, which overrides ``language``. With "none", and tokens separated by spaces,
+            BLEU equals that of ``multi-bleu.perl`` if there is a common 4-gram; without one that script gives 0.
+        lowercase: whether to convert the texts to lowercase first.
 
-    Raises DataError where there are not as many of both, or none, and what ``Scorer`` raises.
+    Raises DataError if the numbers of hypotheses and references differ or are 0, and what ``Scorer`` raises.
     """
     return Scorer(references, language=language, tokenize=tokenize, lowercase=lowercase).score(hypotheses)
 
 
 @final
 class Scorer:
-    """What ``score`` does, in two steps: what is wrong is said before anybody translates for hours.
+    """``score`` in two steps, so that wrong options and missing packages are reported before a long translation.
 
-    Arguments as those of ``score``. Raises OptionError for an unknown tokenization; MissingPackageError without
-    sacrebleu, or without the dictionary of a tokenization.
+    Arguments as for ``score``. Raises OptionError for an unknown tokenization; MissingPackageError without sacrebleu,
+    or without the dictionary of a tokenization.
     """
 
     def __init__(
@@ -117,7 +119,7 @@ class Scorer:
         self._bleu, self._chrf = _make_metrics(tokenize, lowercase)
 
     def score(self, hypotheses: Sequence[str]) -> Scores:
-        """How near they are. Raises DataError where there are not as many as references, or none."""
+        """Compute BLEU and chrF of ``hypotheses``. Raises DataError unless there is one for each reference."""
         check_texts("hypotheses", hypotheses)
         _check_counts(len(hypotheses), len(self._references))
         words, characters = (
@@ -139,7 +141,7 @@ def _check_counts(hypotheses: int, references: int) -> None:
             "there are not as many translations as references",
             expected=f"{references:,} translations, one for each reference",
             got=f"{hypotheses:,}",
-            do="check that both are of the same sentences, in the same order",
+            do="check that both have the same sentences in the same order",
         )
     if not hypotheses:
         raise DataError(
@@ -148,7 +150,7 @@ def _check_counts(hypotheses: int, references: int) -> None:
 
 
 def _make_metrics(tokenize: str, lowercase: bool) -> tuple[Any, Any]:
-    """BLEU and chrF."""
+    """Build sacrebleu's BLEU and chrF metrics."""
     try:
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
@@ -160,12 +162,12 @@ def _make_metrics(tokenize: str, lowercase: bool) -> tuple[Any, Any]:
             do="pip install 'regard[train]'",
         ) from None
     try:
-        # force: without it, texts that look like tokens are warned of, and here they may be meant.
+        # force: suppress the warning about tokenized texts, which may be intended.
         return BLEU(tokenize=tokenize, lowercase=bool(lowercase), force=True), CHRF(lowercase=bool(lowercase))
-    except RuntimeError:  # so sacrebleu says that a dictionary is not installed
+    except RuntimeError:  # sacrebleu's error for a missing dictionary
         raise MissingPackageError(
             f"the tokenization {tokenize} needs a dictionary",
-            expected="a package of sacrebleu",
+            expected=f"the extra {tokenize[:2]} of sacrebleu",
             got="it is not installed",
             do=f"pip install 'sacrebleu[{tokenize[:2]}]', or choose another tokenization",
         ) from None

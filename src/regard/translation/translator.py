@@ -1,9 +1,9 @@
-"""Sentences in, translations out.
+"""Translation of sentences with a trained model.
 
-    text -> placeholders numbered -> subwords -> search -> subwords -> text -> placeholders put back
+    text -> text with placeholders -> subwords -> search -> subwords -> text -> placeholders replaced
 
-Sentences are read in batches of similar length, so that little is padded; translations come in the order of the
-sentences. Text of any length streams through ``stream`` in constant memory.
+Sentences are batched by length to reduce padding; translations come in the order of the sentences. ``stream``
+translates any number of sentences in constant memory.
 """
 
 from __future__ import annotations
@@ -30,24 +30,25 @@ from regard.translation.batches import batch_by_length, pad_rows
 from regard.translation.cross_attention import cross_attention_weights
 
 MAX_TOKENS = 4096
-"""Tokens of a sentence that are read, for models without a limit of their own: a longer one is no sentence."""
+"""The maximum tokens of a sentence, for models without a limit of their own."""
 CHUNK_SENTENCES = 1024
-"""Sentences that are sorted by length together."""
+"""Sentences to sort by length together."""
 BATCH_TOKENS = 2048
-"""Tokens of sources that are read together unless something else is said: more are hardly faster."""
+"""Default source tokens of a batch; more are hardly faster."""
 _USUAL_ROWS = 5
-"""Targets of a source that a batch is meant for, those of the usual beam; with more of them it has fewer sources."""
+"""Hypotheses of a source that a full batch is sized for, those of the default beam; with more, it has fewer sources."""
 _MAX_LOGITS = 2**25
-"""Logits of a step: 128 MB of them, where a batch of short sources has many rows and the vocabulary is large."""
+"""Maximum logits of a step (128 MB), which limits batches of many short sources with a large vocabulary."""
 
 
 @final
 @dataclass(frozen=True)
 class Rendering:
-    """One way of saying it. ``score`` is what renderings were compared by; ``log_probability`` the model's, in nats.
+    """One candidate translation of a text.
 
-    ``ids`` are its subwords; ``finished`` is False where it was cut at the most tokens allowed; ``missing`` are
-    placeholders of the source that it lacks.
+    ``ids`` are its subwords. ``score`` is what the search ranked it by; ``log_probability`` is the model's, in nats.
+    ``finished`` is False if it was cut at the maximum number of tokens. ``missing`` are the protected strings of the
+    source, such as "%s", that it lacks.
     """
 
     text: str
@@ -61,21 +62,21 @@ class Rendering:
 @final
 @dataclass(frozen=True)
 class Translation:
-    """A sentence and what it may be in the other language, the best first."""
+    """A source sentence and its candidate translations, the best first."""
 
     source: str
     renderings: tuple[Rendering, ...]
 
     @property
     def text(self) -> str:
-        """The best rendering."""
+        """The text of the best rendering."""
         return self.renderings[0].text
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Aligned:
-    """How the words of a translation were found: ``weights`` (target words, source words), as a model gave them."""
+    """The words of a pair and the model's attention between them: ``weights`` (target words, source words)."""
 
     source_words: tuple[str, ...]
     target_words: tuple[str, ...]
@@ -83,14 +84,14 @@ class Aligned:
 
     @property
     def alignment(self) -> Alignment:
-        """Each target word's heaviest source word."""
+        """Links from each target word to the source word with the largest weight."""
         return links(self.weights)
 
     @property
     def token_alignment(self) -> Alignment:
-        """The same links, between what white space parts: that is what formats of alignments count.
+        """The same links between tokens separated by white space, which alignment formats count.
 
-        A word may be a placeholder, and what that stands for, such as a tag with attributes, several.
+        A word may be a protected string of several tokens, such as a tag with attributes.
         """
         sources, targets = ([len(word.split()) for word in side] for side in (self.source_words, self.target_words))
         return expand_links(self.alignment, sources, targets)
@@ -99,7 +100,7 @@ class Aligned:
 @final
 @dataclass(frozen=True)
 class _EncodedText:
-    """A sentence as the model reads it."""
+    """A sentence with placeholders, and its token ids without the end token."""
 
     protected: ProtectedText
     ids: list[int]
@@ -107,10 +108,10 @@ class _EncodedText:
 
 @final
 class Translator:
-    """Translates with ``model``, which ``regard.load`` gave or a training run left.
+    """Translates with ``model``, an ``EncoderDecoder`` from ``regard.load`` or from a training run.
 
-    ``tokens`` is the most of sources that a batch may hold, padding included, where a search writes up to 5 targets of
-    each side by side; fewer where it writes more. Raises CheckpointError for a model without subwords.
+    ``tokens`` is the maximum of source tokens in a batch, padding included, for a search with up to 5 hypotheses of a
+    source; batches are smaller for a search with more. Raises CheckpointError for a model without subwords.
     """
 
     def __init__(self, model: EncoderDecoder, *, tokens: int = BATCH_TOKENS) -> None:
@@ -118,10 +119,10 @@ class Translator:
         check_kind("model", model, EncoderDecoder, do="Translator.load(folder), or regard.load(folder)")
         if model.subwords is None:
             raise CheckpointError(
-                "this model has no subwords, so it reads no text",
+                "the model has no subwords, so it cannot read text",
                 expected="tokenizer.json, or source.tokenizer.json and target.tokenizer.json, in its folder",
                 got="neither",
-                do="take the whole folder that `regard train translate` wrote",
+                do="use the whole folder that `regard train translate` wrote",
             )
         self.model, self.tokens = model, tokens
         self.source, self.target = model.subwords
@@ -129,14 +130,14 @@ class Translator:
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str | None = None, tokens: int = BATCH_TOKENS) -> Translator:
-        """A translator from a model's folder. Raises CheckpointError where that is none."""
+        """Load a translator from a model folder. Raises CheckpointError if the folder holds no translation model."""
         return cls(load_translator(folder, device=device), tokens=tokens)
 
     def translate(self, texts: Sequence[str], *, search: Search | None = None) -> list[Translation]:
-        """The translations of all texts, in their order. ``search`` None is a beam of 5.
+        """Translate texts, and return the translations in their order. ``search`` None is a beam of 5.
 
-        A text without words has itself as its only rendering. Raises DataError for a text that is too long for the
-        model, OptionError for what is no list of texts.
+        The only rendering of a text without words is the text itself. Raises DataError for a text that is too long for
+        the model, OptionError if ``texts`` is not a list of strings.
         """
         check_texts("texts", texts)
         return self._translate(texts, _search_or_default(search), first=1)
@@ -144,9 +145,10 @@ class Translator:
     def stream(
         self, texts: Iterable[str], *, search: Search | None = None, names: Sequence[str] = ()
     ) -> Iterator[Translation]:
-        """The translations of any number of texts, in their order; a thousand are held at a time.
+        """Translate any number of texts, and yield the translations in their order; holds about 1,000 in memory.
 
-        ``names`` are what messages call the texts; without them they are numbered.
+        ``names`` are the names of the texts in messages; without them they are numbered. Raises what ``translate``
+        raises.
         """
         rest, chosen, first = iterate_texts(texts), _search_or_default(search), 1
         while chunk := list(islice(rest, CHUNK_SENTENCES)):
@@ -156,74 +158,77 @@ class Translator:
     def _translate(
         self, texts: Sequence[str], search: Search, *, first: int, names: Sequence[str] = ()
     ) -> list[Translation]:
-        """The translations of texts that are numbered from ``first``."""
-        read = self._encode_texts(texts, first=first, names=names)
-        found: list[Translation | None] = [None] * len(texts)
-        for index, one in enumerate(read):
+        """Translate texts that are numbered from ``first`` in messages."""
+        encoded = self._encode_texts(texts, first=first, names=names)
+        translations: list[Translation | None] = [None] * len(texts)
+        for index, one in enumerate(encoded):
             if not one.ids:
-                found[index] = Translation(texts[index], (Rendering(texts[index].strip(), (), 0.0, 0.0, True),))
-        worded = [index for index, one in enumerate(read) if one.ids]
-        for places in self._make_batches([len(read[index].ids) + 1 for index in worded], search):
-            batch = [worded[place] for place in places]
-            for index, hypotheses in zip(batch, self._search([read[i] for i in batch], search), strict=True):
-                renderings = tuple(self._render(read[index].protected, one) for one in hypotheses)
-                found[index] = Translation(texts[index], renderings)
-        return [one for one in found if one is not None]
+                translations[index] = Translation(texts[index], (Rendering(texts[index].strip(), (), 0.0, 0.0, True),))
+        with_words = [index for index, one in enumerate(encoded) if one.ids]
+        for places in self._make_batches([len(encoded[index].ids) + 1 for index in with_words], search):
+            batch = [with_words[place] for place in places]
+            for index, hypotheses in zip(batch, self._search([encoded[i] for i in batch], search), strict=True):
+                renderings = tuple(self._render(encoded[index].protected, one) for one in hypotheses)
+                translations[index] = Translation(texts[index], renderings)
+        return [one for one in translations if one is not None]
 
     def aligned(self, text: str, rendering: Rendering, *, split: Splitter = word_spans) -> Aligned:
-        """Which words of ``text`` the words of its rendering were found by.
+        """Align the words of a rendering with those of ``text``, by the model's cross-attention.
 
-        ``split`` says what words are; for formats that count what white space parts it is ``words.token_spans``.
-        Raises RefusedError for a model without attention.
+        ``split`` splits a text into words; for formats that count tokens separated by white space, use
+        ``words.token_spans``. Raises RefusedError for a model without attention.
         """
         return self.aligned_all([(text, rendering)], split=split)[0]
 
     def aligned_all(self, rendered: Sequence[tuple[str, Rendering]], *, split: Splitter = word_spans) -> list[Aligned]:
-        """The same for many texts and their renderings, in batches."""
-        read = self._encode_texts([text for text, _ in rendered])
-        written = [rendering.ids for _, rendering in rendered]
-        return self._align([one.ids for one in read], written, [one.protected.kept for one in read], split)
+        """Align many texts with their renderings, in batches. See ``aligned``."""
+        encoded = self._encode_texts([text for text, _ in rendered])
+        targets = [rendering.ids for _, rendering in rendered]
+        return self._align([one.ids for one in encoded], targets, [one.protected.kept for one in encoded], split)
 
     def aligned_pair(self, source: str, target: str, *, split: Splitter = word_spans) -> Aligned:
-        """The same for a translation that a person wrote."""
+        """Align a source with a translation by a person. See ``aligned``; also raises DataError for a text too long."""
         return self.aligned_pairs([(source, target)], split=split)[0]
 
     def aligned_pairs(
         self, pairs: Sequence[tuple[str, str]], *, split: Splitter = word_spans, places: Sequence[str] = ()
     ) -> list[Aligned]:
-        """The same for many of them, in batches. ``places`` say in messages where each pair stands."""
-        protected, read, written = self._encode_pairs(pairs, places)
-        return self._align(read, written, [pair.kept for pair in protected], split)
+        """Align many sources with translations by people, in batches. See ``aligned_pair``.
+
+        ``places`` name the pairs in messages, for example "line 3 of test.tsv".
+        """
+        protected, sources, targets = self._encode_pairs(pairs, places)
+        return self._align(sources, targets, [pair.kept for pair in protected], split)
 
     def weights(self, source: Sequence[int], target: Sequence[int]) -> Float[Tensor, "target source"]:
-        """The weights of source subwords, the end included, when each target subword and the end were written."""
+        """Cross-attention weights between the subwords of a pair: (target + 1, source + 1), end tokens included."""
         return cross_attention_weights(self.model, [(source, target)], tokens=self.tokens)[0]
 
     def check(self, text: str, name: str) -> None:
-        """Raise DataError, with ``name`` for the text, unless the model can read it."""
+        """Raise DataError if ``text`` is too long for the model; ``name`` is the text's name in the message."""
         self.check_all([text], [name])
 
     def check_all(self, texts: Sequence[str], names: Sequence[str]) -> None:
-        """The same for many texts."""
+        """Raise DataError if one of the texts is too long for the model; ``names`` are their names in the message."""
         self._encode_texts(texts, names=names)
 
     def check_pairs(self, pairs: Sequence[tuple[str, str]], places: Sequence[str]) -> None:
-        """Raise what ``aligned_pairs`` would raise, before anything is computed."""
+        """Raise what ``aligned_pairs`` would raise for these pairs, without computing weights."""
         self.check_attention()
         self._encode_pairs(pairs, places)
 
     def check_attention(self) -> None:
-        """Raise RefusedError for a model that never looks at its source."""
+        """Raise RefusedError for a model without cross-attention."""
         if not self.model.has_attention:
             raise RefusedError(
-                "this model translates without attention, so there is nothing to see",
-                expected="a model whose target looks at its source",
+                "this model translates without attention, so it has no attention weights",
+                expected="a model with cross-attention",
                 got="attention='none'",
                 do="train one with attention: regard train translate --model gru --attention additive",
             )
 
     def check_length(self, ids: Sequence[int], name: str) -> None:
-        """Raise DataError, with ``name`` for the text of these subwords, where the model has no place for its end."""
+        """Raise DataError if these subwords and an end token are too long for the model; ``name`` names the text."""
         if len(ids) + 1 > self.limit:
             raise DataError(
                 f"{name} is too long for the model",
@@ -248,7 +253,7 @@ class Translator:
     def _align_words(
         self, source: Sequence[int], target: Sequence[int], weights: Tensor, kept: tuple[str, ...], split: Splitter
     ) -> Aligned:
-        """From weights of subwords, the ends included, which are of no word."""
+        """Merge weights of subwords into weights of words, without the end tokens, which belong to no word."""
         of_target, of_source = (
             [piece.word for piece in subwords.pieces_of(ids, split)]
             for subwords, ids in ((self.target, target), (self.source, source))
@@ -261,7 +266,7 @@ class Translator:
         )
 
     def _encode_texts(self, texts: Sequence[str], *, first: int = 1, names: Sequence[str] = ()) -> list[_EncodedText]:
-        """The texts as the model reads them. In messages they have ``names``, or else numbers from ``first``."""
+        """Protect and encode texts. Messages use their ``names``, or else numbers from ``first``."""
         for number, text in enumerate(texts, start=first):
             check_text(text, number)
         protected = [protect(text) for text in texts]
@@ -273,18 +278,18 @@ class Translator:
     def _encode_pairs(
         self, pairs: Sequence[tuple[str, str]], places: Sequence[str]
     ) -> tuple[list[ProtectedPair], list[list[int]], list[list[int]]]:
-        """Pairs, and the ids of both sides; ``places`` as for ``aligned_pairs``."""
+        """Protect and encode pairs, and return the ids of both sides; ``places`` as for ``aligned_pairs``."""
         protected = [protect(source, target) for source, target in pairs]
-        read = self.source.encode([pair.source for pair in protected])
-        written = self.target.encode([pair.target for pair in protected])
-        for side, those in (("source", read), ("target", written)):
-            for number, ids in enumerate(those, start=1):
+        sources = self.source.encode([pair.source for pair in protected])
+        targets = self.target.encode([pair.target for pair in protected])
+        for side, sequences in (("source", sources), ("target", targets)):
+            for number, ids in enumerate(sequences, start=1):
                 place = f" in {places[number - 1]}" if places else "" if len(pairs) == 1 else f" of pair {number:,}"
                 self.check_length(ids, f"the {side}{place}")
-        return protected, read, written
+        return protected, sources, targets
 
     def _make_batches(self, lengths: Sequence[int], search: Search) -> Iterator[list[int]]:
-        """Sources that are searched together: what they take grows with the rows that the search has of each."""
+        """Batch sources by length. Memory grows with the search's rows of a source, so more rows mean fewer sources."""
         tokens = self.tokens * _USUAL_ROWS // max(search.rows, _USUAL_ROWS)
         most = max(1, _MAX_LOGITS // (search.rows * self.model.vocab_sizes[1]))
         return batch_by_length(lengths, tokens=tokens, most=most)
@@ -306,9 +311,9 @@ class Translator:
         )
 
 
-def _search_or_default(given: Search | None) -> Search:
-    """How to search. Raises OptionError for what is no search."""
-    if given is None:
+def _search_or_default(search: Search | None) -> Search:
+    """Return the given search, or a beam of 5 for None. Raises OptionError if it is not a ``Search``."""
+    if search is None:
         return Beam()
-    check_kind("search", given, Search, do="regard.search.Beam(), Greedy() or Sampling(seed=1)")
-    return given
+    check_kind("search", search, Search, do="regard.search.Beam(), Greedy() or Sampling(seed=1)")
+    return search

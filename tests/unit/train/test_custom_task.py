@@ -182,7 +182,7 @@ def test_a_run_is_resumed_as_what_it_was_begun(whole, task, settings, other):
 
 
 def test_what_is_there_is_not_replaced_unasked(whole):
-    with pytest.raises(OutputExistsError, match="--resume or --overwrite"):
+    with pytest.raises(OutputExistsError, match=r"--resume\) or overwrite=True \(--overwrite"):
         run(Topics(), SETTINGS, whole[1], device="cpu")
     with pytest.raises(OptionError, match="contradict"):
         run(Topics(), SETTINGS, whole[1], resume=True, overwrite=True, device="cpu")

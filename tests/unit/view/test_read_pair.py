@@ -167,6 +167,6 @@ def test_what_cannot_be_read_is_refused() -> None:
 
 def test_a_model_without_attention_is_refused() -> None:
     with pytest.raises(
-        RefusedError, match=r"without attention, so there is nothing to see\n(.|\n)*--attention additive"
+        RefusedError, match=r"without attention, so it has no attention weights\n(.|\n)*--attention additive"
     ):
         read_pair(recurrent("none"), SOURCE, TARGET)

@@ -1,4 +1,4 @@
-"""Learning to translate from sentence pairs: ``regard.train.run(TranslationTask(TranslationRecipe(...)), ...)``."""
+"""Training translators on sentence pairs: ``regard.train.run(TranslationTask(TranslationRecipe(...)), ...)``."""
 
 from regard.tasks.translation.recipe import TranslationRecipe
 from regard.tasks.translation.task import TranslationTask

@@ -1,11 +1,11 @@
-"""Batches of about as many tokens each, of sentences of about one length, in an order that a seed decides.
+"""Batches with about the same number of tokens, of sentences of similar length, in an order that depends on a seed.
 
-    an epoch    shuffle the pairs, sort them by length (the shuffle decides among equals), cut where a batch is full,
+    an epoch    shuffle the pairs, sort them by length (ties stay shuffled), start a new batch when one is full,
                 and shuffle the batches
-    full        sentences x (the longest source or target, its end included) would be more than ``tokens``
+    full        sentences x (the longest source or target, with its end token) would be more than ``tokens``
 
-Vaswani et al. 2017, section 5.1. The order is a function of (seed, epoch) alone, so a run that was cut off goes on with
-the very batch that was next.
+Vaswani et al. 2017, section 5.1. The order depends on (seed, epoch) alone, so an interrupted run resumes with exactly
+the next batch.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Indices: TypeAlias = npt.NDArray[np.int64]
 @final
 @dataclass(frozen=True, eq=False)
 class PairBatch:
-    """Sources to read, targets to write, padded on the right.
+    """A batch of sentence pairs as token ids, padded on the right.
 
-    source (batch, source length) ends with the end of sentence; lengths (batch,) are those of the sources;
-    decoder_input (batch, target length) begins with the start; labels (batch, target length) are what follows each of
-    its tokens, and ``loss.IGNORE_INDEX`` where nothing does. ``tokens`` counts the labels that are not ignored.
+    source (batch, source length) ends with the end token; lengths (batch,) are those of the sources, with it;
+    decoder_input (batch, target length) starts with the start token; labels (batch, target length) are the tokens that
+    follow its tokens, and ``loss.IGNORE_INDEX`` for padding. ``tokens`` counts the labels that are not ignored.
     """
 
     source: Int[Tensor, "batch source_length"]
@@ -43,16 +43,16 @@ class PairBatch:
     tokens: int
 
     def to(self, device: torch.device) -> PairBatch:
-        """On that device. Lengths stay: masks are made of them on the CPU."""
+        """Move the ids to ``device``. Lengths stay on the CPU, where masks are made from them."""
         source, decoder_input, labels = (ids.to(device) for ids in (self.source, self.decoder_input, self.labels))
         return PairBatch(source, self.lengths, decoder_input, labels, self.tokens)
 
 
 @final
 class Batches:
-    """The batches of a corpus. ``tokens`` is the most that a batch may hold, padding included, on either side.
+    """The batches of a corpus. ``tokens`` is the maximum of a batch on either side, padding included.
 
-    ``pad_id``, ``start_id`` and ``end_id`` are those of the model that reads the batches.
+    ``pad_id``, ``start_id`` and ``end_id`` are those of the model.
     """
 
     def __init__(self, corpus: Corpus, *, tokens: int, seed: int, pad_id: int, start_id: int, end_id: int) -> None:
@@ -61,18 +61,18 @@ class Batches:
         self._lengths = np.maximum(corpus.source.lengths, corpus.target.lengths) + 1
 
     def epoch(self, number: int) -> list[Indices]:
-        """The pairs of each batch of that epoch, in order."""
-        chance = np.random.default_rng([self.seed, number])
-        shuffled = chance.permutation(len(self.corpus))
+        """The indices of the pairs in each batch of epoch ``number`` (from 0), in order."""
+        generator = np.random.default_rng([self.seed, number])
+        shuffled = generator.permutation(len(self.corpus))
         batches = self._cut_batches(shuffled[np.argsort(self._lengths[shuffled], kind="stable")])
-        return [batches[index] for index in chance.permutation(len(batches))]
+        return [batches[index] for index in generator.permutation(len(batches))]
 
     def batches_by_length(self) -> list[Indices]:
-        """Every pair once, the longest first: for validation."""
+        """Batches of every pair once, the longest first, for validation."""
         return self._cut_batches(np.argsort(-self._lengths, kind="stable"))
 
     def batch(self, pairs: Indices) -> PairBatch:
-        """The pairs as tensors."""
+        """Build the padded tensors of the pairs with these indices."""
         source = _pad_rows(self.corpus.source, pairs, self.pad_id, after=(self.end_id,))
         decoder_input = _pad_rows(self.corpus.target, pairs, self.pad_id, before=(self.start_id,))
         labels = _pad_rows(self.corpus.target, pairs, IGNORE_INDEX, after=(self.end_id,))
@@ -80,7 +80,7 @@ class Batches:
         return PairBatch(source, lengths, decoder_input, labels, int((self.corpus.target.lengths[pairs] + 1).sum()))
 
     def _cut_batches(self, ordered: Indices) -> list[Indices]:
-        """Runs of pairs, each as long as fits; a pair that is too long by itself is a batch of its own."""
+        """Cut ordered pairs into batches of at most ``tokens``; a pair that is longer becomes a batch of its own."""
         return list(self._iterate_batches(ordered))
 
     def _iterate_batches(self, ordered: Indices) -> Iterator[Indices]:
@@ -97,7 +97,7 @@ class Batches:
 def _pad_rows(
     sentences: Sentences, pairs: Indices, padding: int, *, before: tuple[int, ...] = (), after: tuple[int, ...] = ()
 ) -> Int[Tensor, "batch length"]:
-    """The sentences with tokens before and after, filled up with ``padding`` to the longest."""
+    """Sentences with the tokens ``before`` and ``after`` added, padded on the right with ``padding`` to the longest."""
     extra = len(before) + len(after)
     rows = np.full((len(pairs), int(sentences.lengths[pairs].max(initial=0)) + extra), padding, dtype=np.int64)
     for row, pair in zip(rows, pairs, strict=True):

@@ -1,8 +1,8 @@
-"""Sentence pairs as numbers, in memory: one run of ids for each side, and where each sentence ends.
+"""Sentence pairs as token ids in memory: one flat array of ids for each side, with the offsets of its sentences.
 
     source  ids (all tokens of all sentences), offsets (sentences + 1,); sentence i is ids[offsets[i] : offsets[i + 1]]
 
-Two bytes a token where the vocabulary allows it, so that 10 million pairs of 20 tokens take 0.8 GB.
+Two bytes per token if the vocabulary allows it, so that 10 million pairs of 20 tokens take 0.8 GB.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from regard.errors import DataError
 @final
 @dataclass(frozen=True, eq=False)
 class Sentences:
-    """Sentences of token ids, each as long as it is."""
+    """Sentences of token ids without padding: ``ids`` (tokens of all sentences,), ``offsets`` (sentences + 1,)."""
 
     ids: npt.NDArray[np.unsignedinteger]
     offsets: npt.NDArray[np.int64]
 
     @classmethod
     def from_ids(cls, sentences: Iterable[Sequence[int]], vocabulary: int) -> Sentences:
-        """The sentences, in the smallest integers that hold the vocabulary. Each is taken once, and not kept."""
+        """Store sentences with 2-byte ids if the vocabulary has at most 65,536 tokens, else 4-byte. Reads them once."""
         ids, lengths = array("H" if vocabulary <= 2**16 else "I"), array("q", [0])
         for sentence in sentences:
             ids.extend(sentence)
@@ -37,8 +37,8 @@ class Sentences:
         return cls(np.asarray(ids), np.cumsum(lengths, dtype=np.int64))
 
     def select(self, which: npt.NDArray[np.bool_]) -> Sentences:
-        """The sentences that ``which`` (sentences,) is true for."""
-        if which.all():  # as a rule, so nothing is copied
+        """The sentences for which ``which`` (sentences,) is True."""
+        if which.all():  # the usual case, without a copy
             return self
         lengths = self.lengths
         ends = np.concatenate([[0], np.cumsum(lengths[which], dtype=np.int64)])
@@ -52,14 +52,14 @@ class Sentences:
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """The tokens of each sentence."""
+        """The number of tokens of each sentence, (sentences,)."""
         return np.diff(self.offsets)
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Sources and targets, line by line, without the tokens that begin and end a sentence."""
+    """Aligned sources and targets, without start and end tokens."""
 
     source: Sentences
     target: Sentences
@@ -67,10 +67,10 @@ class Corpus:
     def __post_init__(self) -> None:
         if len(self.source) != len(self.target):
             raise DataError(
-                "sources and targets are not as many",
+                "there are not as many sources as targets",
                 expected="one target for each source",
-                got=f"{len(self.source)} and {len(self.target)}",
-                do="give pairs",
+                got=f"{len(self.source)} sources, {len(self.target)} targets",
+                do="pass pairs",
             )
 
     def __len__(self) -> int:
@@ -78,9 +78,9 @@ class Corpus:
 
     @property
     def digest(self) -> str:
-        """A hash of all tokens, in their order: a run goes on only with the data that it began with."""
-        hashed = hashlib.sha256()
+        """SHA-256 of all tokens, in order, by which a resumed run recognises its data."""
+        digest = hashlib.sha256()
         for side in (self.source, self.target):
-            hashed.update(side.offsets.tobytes())
-            hashed.update(side.ids.astype(np.uint32).tobytes())
-        return hashed.hexdigest()
+            digest.update(side.offsets.tobytes())
+            digest.update(side.ids.astype(np.uint32).tobytes())
+        return digest.hexdigest()

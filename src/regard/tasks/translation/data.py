@@ -1,4 +1,4 @@
-"""From files of pairs to corpora of tokens: read, split into training and validation pairs, cut into subwords."""
+"""From files of pairs to corpora of token ids: read, split into training and validation pairs, encode as subwords."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from regard.text.subword_training import normalize_text
 from regard.text.subwords import Subwords
 
 _ENCODING_BATCH = 10_000
-"""Sentences that are encoded at a time."""
+"""Sentences to encode at a time."""
 
 
 @final
 class Example(NamedTuple):
-    """A pair, and its texts with placeholders for what is to be copied."""
+    """A pair, and its texts with placeholders for strings that are copied, not translated."""
 
     pair: Pair
     text: ProtectedPair
@@ -33,31 +33,32 @@ class Example(NamedTuple):
 def split_pairs(
     recipe: TranslationRecipe, where: PairFormat, *, seed: int, say: Callable[[str], None]
 ) -> tuple[list[Example], list[Example]]:
-    """Training and validation pairs. ``where`` is the recipe's, its languages known; ``seed`` draws what is held out.
+    """Read the recipe's files, and return training and validation pairs.
 
-    Raises DataError for files without pairs, and for too few different sources to hold any out.
+    ``where`` is the recipe's, completed with the languages; ``seed`` decides which pairs are held out. Raises DataError
+    for files without pairs, and for too few different sources to hold any out.
     """
     pairs = _make_examples(read_and_report_pairs(recipe.data, where, say))
     sources = [normalize_text(one.text.source) for one in pairs]
     if recipe.validation:
-        measured = _make_examples(read_and_report_pairs(recipe.validation, where, say))
-        known = len({normalize_text(one.text.source) for one in measured} & set(sources))
+        validation = _make_examples(read_and_report_pairs(recipe.validation, where, say))
+        known = len({normalize_text(one.text.source) for one in validation} & set(sources))
         if known:
             occur = "source also occurs" if known == 1 else "sources also occur"
             say(f"{known:,} validation {occur} in the training data, so scores are inflated")
-        return pairs, measured
-    held = hold_out(sources, seed=seed)
-    learnt = [one for one, out in zip(pairs, held, strict=True) if not out]
-    measured = [one for one, out in zip(pairs, held, strict=True) if out]
-    if not learnt or not measured:
+        return pairs, validation
+    held_out = hold_out(sources, seed=seed)
+    training = [one for one, is_held_out in zip(pairs, held_out, strict=True) if not is_held_out]
+    validation = [one for one, is_held_out in zip(pairs, held_out, strict=True) if is_held_out]
+    if not training or not validation:
         raise DataError(
-            "there are too few different sentences to learn from some and measure with others",
+            "there are too few different sources to hold some out for validation",
             expected="at least 2 different sources",
             got=f"{len(pairs)} pairs",
-            do="give more pairs, or others to measure with (--valid)",
+            do="give more pairs, or validation pairs: validation=... (--valid)",
         )
-    say(f"pairs: {len(learnt):,} to learn from; {len(measured):,} held out, to measure with")
-    return learnt, measured
+    say(f"pairs: {len(training):,} for training; {len(validation):,} held out for validation")
+    return training, validation
 
 
 def _make_examples(pairs: Sequence[Pair]) -> list[Example]:
@@ -67,9 +68,9 @@ def _make_examples(pairs: Sequence[Pair]) -> list[Example]:
 def encode_pairs(
     pairs: Sequence[Example], subwords: SubwordPair, most: int, say: Callable[[str], None]
 ) -> tuple[Corpus, list[Pair]]:
-    """The pairs as tokens and as texts, without those with a side of more than ``most`` tokens.
+    """Encode pairs as subwords, without those with a side of more than ``most`` tokens; return also their texts.
 
-    Raises DataError where none is left.
+    Raises DataError if no pair is left.
     """
     sides = [
         Sentences.from_ids(_encode_texts([getattr(one.text, side) for one in pairs], own), own.vocabulary)
@@ -80,18 +81,19 @@ def encode_pairs(
     if len(kept) < len(pairs):
         long = [one.pair.place for one, fit in zip(pairs, fits, strict=True) if not fit]
         more = f" and {len(long) - 5:,} more" if len(long) > 5 else ""
-        say(f"left out {len(long):,}, where a side has more than {most} tokens: {', '.join(long[:5])}{more}")
+        say(f"skipped {len(long):,} with more than {most} tokens on a side: {', '.join(long[:5])}{more}")
     if not kept:
         raise DataError(
             "every pair is too long",
             expected=f"pairs with at most {most} tokens on each side",
             got=f"{len(pairs)} pairs, all longer",
-            do="split them into sentences, or allow more (--most-tokens; of learned positions --set max_length)",
+            do="split them into sentences, or raise most_tokens (--most-tokens) or, with learned positions, max_length "
+            "(--set max_length=...)",
         )
     return Corpus(*(side.select(fits) for side in sides)), kept
 
 
 def _encode_texts(texts: Sequence[str], subwords: Subwords) -> Iterator[list[int]]:
-    """The ids of each text. Some thousands are encoded at a time: what lists of numbers take is 20 times the result."""
+    """Yield the ids of each text. Encodes in batches: lists of ints take 20 times the memory of the result."""
     for first in range(0, len(texts), _ENCODING_BATCH):
         yield from subwords.encode(texts[first : first + _ENCODING_BATCH])

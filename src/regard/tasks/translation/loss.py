@@ -1,8 +1,8 @@
-"""The loss of a translator: cross-entropy of each token of the targets, their ends included.
+"""The loss of a translator: cross-entropy of each target token, end tokens included.
 
     L = sum_t -(1 - e) log p_t[y_t] - e / V sum_v log p_t[v]            label smoothing: Szegedy et al. 2016, section 7
 
-t goes over the tokens of the targets, and V is the size of the vocabulary.
+The sum is over the target tokens t, and V is the vocabulary size.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from regard.train.loss import smoothed_cross_entropy
 
 
 def pair_loss(model: nn.Module, batches: Batches, pairs: Indices, *, smoothing: float) -> Float[Tensor, ""]:
-    """The sum over all target tokens of ``pairs``, numbers of pairs in ``batches``. ``smoothing`` is e."""
+    """The loss summed over all target tokens of ``pairs``, indices into ``batches``: a scalar. ``smoothing`` is e."""
     batch = batches.batch(pairs).to(next(model.parameters()).device)
-    # Padding behind a target needs no mask: nothing before it looks at it, and its own losses do not count.
+    # Padding after a target needs no mask: the decoder is causal, and the labels of padding are ignored.
     output = model(batch.source, batch.decoder_input, mask=masks.padding(batch.lengths))
     return smoothed_cross_entropy(output.logits, batch.labels, smoothing=smoothing)

@@ -1,4 +1,4 @@
-"""Which model for how many pairs.
+"""Model sizes and training hyperparameters, chosen by the number of pairs.
 
     tiny    4 + 4 layers of 128     thousands of pairs: Wu et al. 2021, "Good for misconceived reasons", table 2
     small   3 + 3 layers of 256     up to half a million
@@ -6,8 +6,9 @@
     big     6 + 6 layers of 1,024   tens of millions
 
 Araabi and Monz 2020, "Optimizing Transformer for low-resource NMT": with few pairs, few layers, a small vocabulary and
-much dropout. Nguyen and Salazar 2019, "Transformers without tears": with few pairs, norms before the sublayers. Behind
-them, as published in 2017, a model of some thousands of pairs does not learn to look at its source for many epochs.
+much dropout. Nguyen and Salazar 2019, "Transformers without tears": with few pairs, norms before the sublayers. With
+norms after them, as published in 2017, a model of some thousands of pairs needs many epochs to learn to attend to its
+source.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from regard.errors import check_choice
 @final
 @dataclass(frozen=True)
 class Size:
-    """The numbers of a model and of its training that go with an amount of data."""
+    """A preset: the hyperparameters of a model and of its training for an amount of data."""
 
     name: str
     width: int
@@ -73,26 +74,26 @@ SIZES = {
 _SIZE_LIMITS = ((20_000, "tiny"), (500_000, "small"))
 _VOCABULARY_LIMITS = ((5_000, 2_000), (20_000, 4_000), (200_000, 8_000), (1_000_000, 16_000))
 _FEW_PAIRS = 10_000
-"""Pairs below which a translator from nothing is not to be expected: Koehn and Knowles 2017, section 3.2."""
+"""Training from scratch with fewer pairs does not give a useful translator: Koehn and Knowles 2017, section 3.2."""
 
 
 def choose_size(pairs: int, name: str | None = None) -> Size:
-    """The size of that name, or the one for so many pairs. Raises OptionError for an unknown name."""
+    """Return the preset ``name``, or the one for this number of pairs. Raises OptionError for an unknown name."""
     if name is None:
         name = next((size for most, size in _SIZE_LIMITS if pairs < most), "base")
-    check_choice("size of a model", name, SIZES)
+    check_choice("model size", name, SIZES)
     return SIZES[name]
 
 
 def choose_vocab_size(pairs: int) -> int:
-    """How many subwords for so many pairs."""
+    """Choose the number of subwords by the number of pairs."""
     return next((vocabulary for most, vocabulary in _VOCABULARY_LIMITS if pairs < most), 32_000)
 
 
 def few_pairs_warning(pairs: int) -> str | None:
-    """What is to be said of too few pairs."""
+    """The warning for too few training pairs; None if there are enough."""
     if pairs >= _FEW_PAIRS:
         return None
     if pairs < 1000:
-        return f"{pairs:,} pairs will not make a translator: it will learn them by heart. Tens of thousands are needed."
-    return f"{pairs:,} pairs are few: expect a translator of texts much like these, and of nothing else."
+        return f"{pairs:,} pairs will not make a translator: it will memorise them. Tens of thousands are needed."
+    return f"{pairs:,} pairs are few: expect good translations only of texts much like these."

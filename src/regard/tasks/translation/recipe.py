@@ -1,4 +1,4 @@
-"""The recipe of a translator: which data, which subwords, which model. What it leaves open is chosen by the data."""
+"""The recipe of a translator: data, subwords and model. Fields that are None are chosen by the data."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from regard.tasks.translation.presets import SIZES
 from regard.text.pairs import PairFormat
 
 CELLS = ("gru", "lstm")
-"""The kinds of recurrent models."""
+"""The cells of new recurrent models."""
 KINDS = (*SIZES, *CELLS)
-"""The kinds of new models."""
+"""The names of new models."""
 
 
 @final
 @dataclass(frozen=True)
 class TranslationRecipe:
-    """What to learn from, and as which model.
+    """The data and the model of a translator.
 
     Args:
-        data: files of pairs, or folders of catalogues.
-        where: what their formats leave open, and the languages; those that it does not name are those of the model that
-            is started from.
+        data: files of pairs, or folders of gettext catalogues (.po, .mo).
+        where: columns or fields of the files, and the languages; languages that it does not name are those of the model
+            to fine-tune.
         validation: files of validation pairs; without any, some of ``data`` are held out.
-        model: a size of ``SIZES``, a cell of ``CELLS`` for a recurrent model, a folder to start from, or None for the
-            size that suits the data.
-        hyperparameters: of the model's config, in place of the size's.
-        attention: the mechanism: of a Transformer's self-attention, by default dot_product, or of a recurrent model, by
-            default additive.
-        vocabulary: subwords; None is what suits the data. algorithm: how they are found; None is bpe. sharing: one
-            vocabulary for both languages, or one each; None is by their letters.
-        most_tokens: a pair with a longer side is left out.
-        batch_tokens: of a batch, the longer side with its padding; None is the size's.
-        smoothing: of labels, from 0 to 1.
+        model: a size of ``SIZES``, a cell of ``CELLS`` for a recurrent model, the folder of a model to fine-tune, or
+            None for the size that suits the data.
+        hyperparameters: values that override those of the model's config.
+        attention: the attention mechanism: of a Transformer's self-attention, by default dot_product; of a recurrent
+            model, by default additive.
+        vocabulary: number of subwords; None chooses it by the data. algorithm: bpe or unigram; None is bpe. sharing:
+            joint, separate or auto vocabularies; None is auto, which compares the letters of the languages.
+        most_tokens: maximum tokens of a side; pairs with a longer side are skipped.
+        batch_tokens: maximum tokens of a batch on its longer side, padding included; None is the size's.
+        smoothing: label smoothing factor, from 0 to 1.
 
-    Raises OptionError for values of another kind, and numbers out of range. Fine-tuning cannot change the model:
-    ``check_effect`` refuses hyperparameters, attention and subwords beside a folder to start from.
+    Raises OptionError for values of the wrong type and numbers out of range. Fine-tuning cannot change the model:
+    ``check_effect`` refuses hyperparameters, attention and subwords together with a folder in ``model``.
     """
 
     data: tuple[Path, ...]
@@ -63,7 +63,7 @@ class TranslationRecipe:
         check_kind("hyperparameters", self.hyperparameters, dict, do='for example hyperparameters={"layers": 4}')
         for name in ("model", "attention", "algorithm", "sharing"):
             if getattr(self, name) is not None:
-                check_kind(name, getattr(self, name), str, do=f"leave {name} out for the usual value")
+                check_kind(name, getattr(self, name), str, do=f"leave {name} out for the default")
         check_count("most_tokens", self.most_tokens)
         for name in ("vocabulary", "batch_tokens"):
             if getattr(self, name) is not None:
@@ -72,37 +72,37 @@ class TranslationRecipe:
 
     @property
     def start(self) -> str | None:
-        """The folder of the model to go on from; None where a new one is to be made."""
+        """The folder of the model to fine-tune; None if a new model is trained."""
         return None if self.model in KINDS else self.model
 
     def fields(self) -> dict[str, Any]:
-        """All that decides what is learned from, for a file of JSON; but for the model, which the data may decide."""
+        """The fields as JSON values, except those of the model, which the data may decide."""
         left_open = ("model", "hyperparameters", "attention", "batch_tokens")
         fields = {name: _to_json_value(value) for name, value in asdict(self).items() if name not in left_open}
         return fields | {"start": None if self.start is None else Path(self.start).name}
 
     def check_effect(self) -> None:
-        """Raise OptionError for what the model that was chosen has no place for."""
+        """Raise OptionError for fields that have no effect when a model is fine-tuned."""
         starts = self.start is not None
-        given = {
-            "--set": starts and bool(self.hyperparameters),
-            "--attention": starts and self.attention is not None,
-            "--vocabulary": starts and self.vocabulary is not None,
-            "--subwords": starts and self.algorithm is not None,
-            "--sharing": starts and self.sharing is not None,
+        useless = {
+            "hyperparameters (--set)": starts and bool(self.hyperparameters),
+            "attention (--attention)": starts and self.attention is not None,
+            "vocabulary (--vocabulary)": starts and self.vocabulary is not None,
+            "algorithm (--subwords)": starts and self.algorithm is not None,
+            "sharing (--sharing)": starts and self.sharing is not None,
         }
-        names = ", ".join(name for name, useless in given.items() if useless)
+        names = ", ".join(name for name, is_set in useless.items() if is_set)
         if names:
             raise OptionError(
-                f"{names} has no effect on {self.start}",
-                expected="a model that goes on as it is",
+                f"fine-tuning cannot change the architecture or the subwords of {self.start}",
+                expected="a recipe that leaves them as they are",
                 got=names,
                 do=f"leave out {names}",
             )
 
 
 def _to_json_value(value: Any) -> Any:
-    """As JSON has it; files by their names alone, since they may lie elsewhere when the run goes on."""
+    """Convert to JSON; a path becomes its file name, since the file may be elsewhere when the run is resumed."""
     if isinstance(value, Path):
         return value.name
     if isinstance(value, tuple | list):

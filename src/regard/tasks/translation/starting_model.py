@@ -1,4 +1,4 @@
-"""The model that a recipe starts from, if it names a folder, and what follows from it."""
+"""The model that a recipe fine-tunes, if it names a folder, and the size and languages that follow from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.translation import Translator
 
 
 def load_start(recipe: TranslationRecipe) -> EncoderDecoder | None:
-    """The model of the folder; None where a new one is to be made. Raises OptionError where there is no such folder."""
+    """Load the model to fine-tune; None if the recipe trains a new one. Raises OptionError if the folder is missing."""
     if recipe.start is None:
         return None
     if not Path(recipe.start).expanduser().is_dir():
@@ -22,27 +22,27 @@ def load_start(recipe: TranslationRecipe) -> EncoderDecoder | None:
 
 
 def layer_kind(recipe: TranslationRecipe) -> str:
-    """The kind of layer that the model's time goes into, of ``layers.precision``. Reads no data, and no weights.
+    """The kind of layer in which the model spends most of its time, as ``Task.layer``. Reads no data and no weights.
 
-    Raises CheckpointError for a folder to start from whose config.json cannot be read.
+    Raises CheckpointError if the config.json of the model to fine-tune cannot be read.
     """
     if recipe.start is None:
         return str(recipe.model) if recipe.model in CELLS else "linear"
     folder = Path(recipe.start).expanduser()
     if not folder.is_dir():
-        return "linear"  # ``load_start`` refuses it
+        return "linear"  # ``load_start`` will refuse it
     config = ConfigFile.read(folder)
     return config.choice("cell", CELLS, default="gru") if config.model_type == Recurrent.model_type else "linear"
 
 
 def choose_model_size(recipe: TranslationRecipe, start: EncoderDecoder | None, pairs: int) -> Size:
-    """The size that was named or suits so many pairs, or that of the model to start from."""
+    """Choose the preset: by the Transformer to fine-tune, by the recipe's name, or by the number of pairs."""
     if isinstance(start, Transformer):
         return next((size for size in SIZES.values() if size.width >= start.config.width), SIZES["big"])
     return choose_size(pairs, recipe.model if recipe.model in SIZES else None)
 
 
 def choose_languages(recipe: TranslationRecipe, start: EncoderDecoder | None) -> tuple[str | None, str | None]:
-    """Source and target as they were named, else those that the model was trained for before."""
+    """Source and target language of the recipe, else those of the model to fine-tune; None where both leave it open."""
     source, target = (None, None) if start is None else start.languages
     return recipe.where.source or source, recipe.where.target or target

@@ -1,4 +1,4 @@
-"""The task of learning to translate, for ``regard.train.run``."""
+"""The translation task, for ``regard.train.run``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ from regard.translation.translator import MAX_TOKENS
 
 @final
 class TranslationTask(Task):
-    """Learning to translate as ``recipe`` says.
+    """Training a translator by ``recipe``.
 
-    ``prepare`` makes each choice that the recipe leaves open, and says it. After it ``batches`` are the pairs to learn,
-    ``validation`` measures with others, and ``size`` is the preset whose learning rate, warm-up and batch are taken.
+    ``prepare`` makes the choices that the recipe leaves open, and reports them. It sets ``batches`` to the training
+    pairs, ``validation`` to the metrics on validation pairs, and ``size`` to the preset that provides the default
+    learning rate, warm-up and batch size.
     """
 
     model: EncoderDecoder
@@ -43,22 +44,21 @@ class TranslationTask(Task):
 
     @property
     def layer(self) -> str:
-        """The cell of a recurrent model; else "linear". Raises CheckpointError as ``starting_model.layer_kind``."""
+        """The cell of a recurrent model, else "linear". Raises CheckpointError as ``starting_model.layer_kind``."""
         return starting_model.layer_kind(self._recipe)
 
     def prepare(self, context: RunContext) -> None:
-        """Read the pairs, hold some out, cut them into subwords, and make the model or read the one to start from.
+        """Read the pairs, hold some out, encode them as subwords, and build the model or load the one to fine-tune.
 
-        Raises DataError for data that cannot be used, OptionError for a recipe that makes no sense.
+        Raises DataError for data that cannot be used, OptionError for an invalid recipe.
         """
         recipe, say, seed = self._recipe, context.say, context.settings.seed
         start = starting_model.load_start(recipe)
         recipe.check_effect()
         if start is None:
             check_hyperparameters(recipe)
-        _complete_settings(
-            context.settings, SIZES["tiny"]
-        )  # what fails with the shortest warm-up fails before data is read
+        # Settings that are invalid even with the shortest warm-up fail here, before data is read.
+        _complete_settings(context.settings, SIZES["tiny"])
         self._languages = starting_model.choose_languages(recipe, start)
         where = replace(recipe.where, source=self._languages[0], target=self._languages[1])
         pairs, validation_pairs = split_pairs(recipe, where, seed=seed, say=say)
@@ -74,7 +74,7 @@ class TranslationTask(Task):
         self.model.subwords = subwords
         if start is None:
             say(f"the model: {describe_model(recipe, self.size, self.model)}")
-        # There is a place for the end too, and what is measured with is translated.
+        # Leave a position for the end token; validation sources must fit the translator.
         most = min(recipe.most_tokens, MAX_TOKENS - 1, (self.model.max_tokens or MAX_TOKENS) - 1)
         corpus, _ = encode_pairs(pairs, subwords, most, say)
         validation_corpus, kept = encode_pairs(validation_pairs, subwords, most, say)
@@ -84,55 +84,55 @@ class TranslationTask(Task):
         self.validation = PairValidation(kept, Batches(validation_corpus, **options), language=self._languages[1])
         if self.validation.ranking_metric != "BLEU":
             say(
-                "held-out targets have no four words in a row, which BLEU needs: "
-                f"{self.validation.ranking_metric} decides what is best"
+                "no held-out target has four words in a row, which BLEU needs: "
+                f"the best model is chosen by {self.validation.ranking_metric}"
             )
 
     def complete(self, settings: Settings) -> Settings:
-        """With the learning rate and the warm-up of the size."""
+        """Fill in the learning rate and the warm-up of the preset where they are None."""
         return _complete_settings(settings, self.size)
 
     def recipe(self) -> dict[str, Any]:
-        """The recipe's fields, and what was left open as the data or this version of regard decided it."""
+        """The recipe's fields, with the model and batch size that were chosen, and a hash of the pairs."""
         model = {"type": self.model.model_type, **asdict(self.model.config)}
         pairs = self.batches.corpus.digest + self.validation.batches.corpus.digest
         return {**self._recipe.fields(), "tokens": self.batches.tokens, "model": model, "pairs": pairs}
 
     def files(self) -> Mapping[str, str]:
-        """The subwords, by the names of their files."""
+        """The subwords as texts, by file name."""
         return sequence_files.subword_texts(self.model.subwords)
 
     def epoch(self, number: int) -> list[Indices]:
-        """The numbers of the pairs in each batch."""
+        """The indices of the pairs in each batch of an epoch."""
         if self._cached_epoch[0] != number:
             self._cached_epoch = number, self.batches.epoch(number)
         return self._cached_epoch[1]
 
     def tokens(self, batch: Indices) -> int:
-        """The tokens of the targets, and their ends."""
+        """The number of target tokens of a batch, end tokens included."""
         return int((self.batches.corpus.target.lengths[batch] + 1).sum())
 
     def loss(self, model: nn.Module, batch: Indices, shard: RankShard) -> Tensor:
-        """The sum of the losses of a shard of a batch."""
+        """The sum of the losses of a shard of a batch, a scalar with a gradient."""
         own, smoothing = shard.rows(batch), self._recipe.smoothing
-        if len(own) == 0:  # every process takes part in each step, with nothing where there is nothing left
+        if len(own) == 0:  # every process takes part in each step, even without rows
             return pair_loss(model, self.batches, batch[:1], smoothing=smoothing) * 0.0
         return pair_loss(model, self.batches, own, smoothing=smoothing)
 
     def validate(self, model: nn.Module) -> Validation:
-        """BLEU and chrF of greedy translations, and the loss of a token without smoothing."""
+        """Measure BLEU and chrF of greedy translations, and the mean loss of a token without label smoothing."""
         assert isinstance(model, EncoderDecoder)
         return self.validation.measure(model)
 
     def save(self, model: nn.Module, folder: Path, about: dict[str, Any]) -> None:
-        """Write the folder of a model that can be used, in place of one that is there. What else is in it stays."""
+        """Write the model folder, replacing an older model in it and keeping other files."""
         assert isinstance(model, EncoderDecoder)
         counts = {"pairs": len(self.batches.corpus), "held_out": len(self.validation.pairs)}
         model.metadata = {"languages": list(self._languages), **counts, **about}
         model.save(folder, overwrite=True, keep_others=True)
 
     def describe(self, score: float) -> str:
-        """Such as "BLEU 31.4 on held-out pairs"."""
+        """Format a score, for example "BLEU 31.40 on held-out pairs"."""
         return f"{self.validation.ranking_metric} {score:.2f} on held-out pairs"
 
 

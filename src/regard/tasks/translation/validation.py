@@ -1,7 +1,7 @@
-"""How good a translator is: BLEU and chrF of greedy translations of validation pairs, and the loss of a token.
+"""Validation of a translator: BLEU and chrF of greedy translations of validation pairs, and the mean token loss.
 
-BLEU counts runs of four words. Where the targets have none, as names and buttons, it is 0 for the best translation too,
-and chrF tells which model is better.
+BLEU counts 4-grams of words. If no target has four words in a row, such as names and buttons, BLEU is 0 even for a
+perfect translation, and models are compared by chrF.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NUM_SAMPLES = 3
 
 @final
 class PairValidation:
-    """Measures translators with ``pairs``; ``batches`` has the same pairs as tokens.
+    """Measures translators on ``pairs``; ``batches`` holds the same pairs as token ids.
 
-    ``ranking_metric`` is "BLEU" or "chrF": what decides which weights are the best.
+    ``ranking_metric`` is the metric that decides which weights are the best: "BLEU" or "chrF".
     """
 
     def __init__(self, pairs: Sequence[Pair], batches: Batches, *, language: str | None = None) -> None:
@@ -36,10 +36,10 @@ class PairValidation:
 
     @torch.no_grad()
     def measure(self, model: EncoderDecoder) -> Validation:
-        """The metrics bleu, chrf and loss (of a token, without smoothing), and some translations to look at."""
+        """Measure bleu, chrf and loss (mean per token, without label smoothing), with samples of translations."""
         translator = Translator(model)
-        found = translator.translate([pair.source for pair in self.pairs], search=Greedy())
-        texts = [one.text for one in found]
+        translations = translator.translate([pair.source for pair in self.pairs], search=Greedy())
+        texts = [one.text for one in translations]
         scores = score(texts, [pair.target for pair in self.pairs], language=self.language)
         metrics = {"bleu": scores.bleu, "chrf": scores.chrf, "loss": self._loss(model)}
         compared = scores.bleu if self.ranking_metric == "BLEU" else scores.chrf
@@ -55,11 +55,11 @@ class PairValidation:
         return sum(losses) / float((self.batches.corpus.target.lengths + 1).sum())
 
     def _samples(self, texts: Sequence[str]) -> tuple[str, ...]:
-        """Some of what was translated, beside what a person wrote."""
+        """Some translations beside their references."""
         step = max(1, len(texts) // _NUM_SAMPLES)
         chosen = list(zip(self.pairs, texts, strict=True))[::step][:_NUM_SAMPLES]
         return tuple(
             f"{label} {text}"
-            for pair, found in chosen
-            for label, text in (("source:", pair.source), ("wanted:", pair.target), ("got:   ", found))
+            for pair, translation in chosen
+            for label, text in (("source:", pair.source), ("wanted:", pair.target), ("got:   ", translation))
         )

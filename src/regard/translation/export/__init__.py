@@ -1,4 +1,4 @@
-"""A translator for programs that are not regard: written as they read it, and to translate as it did."""
+"""Export of a translator to the formats of other programs, in which it gives the same translations."""
 
 from regard.translation.export.export import FORMS, export
 

@@ -1,4 +1,4 @@
-"""What a form has no place for is refused, by the field of the config that asks for it."""
+"""Checks that a model can be exported: config fields that an export form does not support are refused by name."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from regard.models.transformer import TransformerConfig
 
 
 def check_one_of(field: str, value: object, valid: Sequence[object], form: str, *, do: str = "") -> None:
-    """Raise RefusedError unless ``value``, that of ``field``, is one that the form has."""
+    """Raise RefusedError unless ``value``, the value of the config's ``field``, is one that ``form`` supports."""
     if value not in valid:
         raise RefusedError(
-            f"{form} has no form for {field}={value!r}",
+            f"{form} does not support {field}={value!r}",
             expected=f"{field} " + " or ".join(map(repr, valid)),
             got=repr(value),
-            do=do or "choose another form, or train a model of this one",
+            do=do or "export to another form, or train a model with a supported value",
         )
 
 
 def check_mechanism(config: TransformerConfig, form: str) -> None:
-    """Raise RefusedError unless self-attention is the scaled dot product."""
+    """Raise RefusedError unless self-attention is scaled dot-product attention."""
     check_one_of("mechanism", config.mechanism, ("dot_product",), form)

@@ -1,10 +1,11 @@
-"""A Transformer as a CTranslate2 model: model.bin, config.json, vocabularies.
+"""Export of a Transformer as a CTranslate2 model: model.bin, config.json, vocabularies.
 
-Queries, keys and values of self-attention are one matrix there; keys and values of cross-attention another. Positions
-that are added to embeddings are a table. Tokens that no search of ours writes get a bias of -infinity in the output, so
-that none is written there either. Alignments (``return_attention``) are ``Transformer.cross_attention_weights``.
+CTranslate2 fuses the query, key and value projections of self-attention into one matrix, and the key and value
+projections of cross-attention into another. Absolute positions are a table. Tokens that regard's searches never write
+get an output bias of -infinity, so that CTranslate2 never writes them either. Alignments (``return_attention``) equal
+``Transformer.cross_attention_weights``.
 
-The layout is CTranslate2's own, by its ``specs``.
+CTranslate2's ``specs`` define the layout.
 """
 
 from __future__ import annotations
@@ -31,11 +32,10 @@ _DTYPES = ("float32", "float16", "bfloat16")
 
 
 def write(model: Transformer, subwords: Subwords, tokens: tuple[Sequence[str], Sequence[str]], folder: Path) -> None:
-    """Write the files of ``model`` into a folder that is there; ``tokens`` are those of source and target, by id.
+    """Write the files of ``model`` into an existing folder.
 
-    ``subwords`` are those of the target.
-
-    Raises RefusedError for what CTranslate2 has no form of, MissingPackageError without it.
+    ``tokens`` are the tokens of source and target by id, ``subwords`` the subwords of the target. Raises RefusedError
+    for config values that CTranslate2 does not support, MissingPackageError without the package.
     """
     config = model.config
     check_mechanism(config, "CTranslate2")
@@ -58,12 +58,12 @@ def write(model: Transformer, subwords: Subwords, tokens: tuple[Sequence[str], S
 
 
 def _make_specification(config: TransformerConfig) -> Any:
-    """What CTranslate2 calls a specification: the layers by their numbers, no weights yet."""
+    """Build CTranslate2's specification of the model: its layers, without weights."""
     try:
         from ctranslate2.specs import common_spec, transformer_spec
     except ImportError:
         raise MissingPackageError(
-            "a model for CTranslate2 is written by that package",
+            "export to CTranslate2 needs a package",
             expected="ctranslate2",
             got="it is not installed",
             do="pip install 'regard[export]'",
@@ -84,7 +84,7 @@ def _make_specification(config: TransformerConfig) -> Any:
 
 
 def _fill_specification(specification: Any, model: Transformer, subwords: Subwords) -> None:
-    """Give the specification the model's weights."""
+    """Copy the model's weights into the specification."""
     encoder, decoder = specification.encoder, specification.decoder
     encoder.embeddings[0].weight = _to_cpu(model.source_words.weight)
     decoder.embeddings.weight = _to_cpu(model.target_words.weight)
@@ -102,7 +102,7 @@ def _fill_specification(specification: Any, model: Transformer, subwords: Subwor
 
 
 def _fill_block(theirs: Any, ours: Any) -> None:
-    """A block of the encoder or of the decoder."""
+    """Copy the weights of an encoder or decoder block."""
     _fill_attention(theirs.self_attention, ours.attention, (3, 1))
     _fill_norm(theirs.self_attention.layer_norm, ours.attention_residual.norm)
     if hasattr(theirs, "attention"):
@@ -113,7 +113,7 @@ def _fill_block(theirs: Any, ours: Any) -> None:
 
 
 def _fill_attention(theirs: Any, ours: MultiHeadAttention, joined: tuple[int, ...]) -> None:
-    """Queries, keys, values and output, as many of them joined as ``joined`` says."""
+    """Copy the query, key, value and output projections, fused in groups of the sizes ``joined``."""
     parts = [ours.query_projection, ours.key_projection, ours.value_projection, ours.output_projection]
     for linear, count in zip(theirs.linear, joined, strict=True):
         some, parts = parts[:count], parts[count:]
@@ -122,7 +122,7 @@ def _fill_attention(theirs: Any, ours: MultiHeadAttention, joined: tuple[int, ..
 
 
 def _fill_feed_forward(theirs: Any, ours: FeedForward) -> None:
-    """Two linear layers; where it is gated, the gate is their first, and ``up`` is what has no activation."""
+    """Copy the linear layers; in a gated feed-forward, their first is the gate, and ``up`` has no activation."""
     pairs = [(theirs.linear_1, ours.down)]
     if ours.gate is None:
         pairs.append((theirs.linear_0, ours.up))
@@ -137,7 +137,7 @@ def _fill_norm(theirs: Any, ours: nn.LayerNorm) -> None:
 
 
 def _position_table(model: Transformer) -> Float[Tensor, "length width"]:
-    """The table of positions: without one, CTranslate2 would add sines and cosines of its own."""
+    """The position table; zeros if there are no absolute positions, else CTranslate2 would add its own sinusoids."""
     config = model.config
     if model.positions is None:
         return torch.zeros(config.max_length, config.width, dtype=model.output.weight.dtype)

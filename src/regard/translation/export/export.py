@@ -1,10 +1,10 @@
-"""A trained Transformer with its subwords, in the form that another program reads.
+"""Export of a trained Transformer and its subwords, in a form that another program reads.
 
     ctranslate2   a model for CTranslate2, which translates fast on CPUs and GPUs
     marian        MarianMTModel of transformers, for norms after the sublayers
     pegasus       PegasusForConditionalGeneration of transformers, for norms before them
 
-What has no form there is refused: an export translates as the model does, or there is none.
+Unsupported models are refused: an exported model gives the same translations, or there is no export.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ def export(model: EncoderDecoder, subwords: tuple[Subwords, Subwords], folder: s
     """Write ``model`` into a new folder, in one of ``FORMS``. The folder appears complete or not at all.
 
     Args:
-        model: a ``Transformer``, with what the form has a place for.
+        model: a ``Transformer`` whose config the form supports.
         subwords: of source and target; the same object twice where both share one vocabulary.
-        folder: where to write, which must not exist.
+        folder: the folder to write, which must not exist.
         form: one of ``FORMS``.
 
-    Raises OptionError for an unknown form or the subwords of another model, RefusedError for what the form has no place
-    for, OutputExistsError where there is something already, MissingPackageError for "ctranslate2" without that package.
+    Raises OptionError for an unknown form or the subwords of another model, RefusedError for a model that the form does
+    not support, OutputExistsError if ``folder`` exists, MissingPackageError for "ctranslate2" without that package.
     """
     check_choice("form of export", form, FORMS)
     folder = Path(folder).expanduser()
     check_not_exists(folder)  # an export never replaces anything: the folder may hold the model itself
     if not isinstance(model, Transformer):
         raise RefusedError(
-            f"{type(model).__name__} has no form in other programs",
+            f"{type(model).__name__} cannot be exported",
             expected="a Transformer",
             got=type(model).__name__,
-            do="translate with it here, or train a Transformer",
+            do="translate with regard, or train a Transformer",
         )
     tokens = subword_files.list_tokens(subwords, model.vocab_sizes)
     if form in _FAMILIES:

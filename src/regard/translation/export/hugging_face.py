@@ -1,14 +1,14 @@
-"""A Transformer in the layout of a model of ``transformers``: config.json, generation_config.json, model.safetensors.
+"""A Transformer in the layout of a ``transformers`` model: config.json, generation_config.json, model.safetensors.
 
     Marian    norms after the sublayers, as in 2017
     Pegasus   norms before them, and one more at the end of each stack
 
-Both add sines and cosines, sines in the first half of the width and cosines in the second:
+Both have sinusoidal positions with the sines in the first half of the width and the cosines in the second:
 
     theirs: (sin a_0, sin a_1, .., cos a_0, cos a_1, ..)        ours: (sin a_0, cos a_0, sin a_1, cos a_1, ..)
 
-The order of the width has no meaning to a Transformer: its norms do not see it, its heads divide what is projected from
-it. So whatever reads the width or writes it is put into their order, and the model computes what it did.
+A Transformer is invariant to a permutation of the width: norms do not depend on the order, and heads split a projection
+of it. So all weights that read or write the width are permuted to their order, and the model's output is the same.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _ACTIVATIONS = {
     "relu_squared": "relu2",
 }
 _EPSILON = 1e-5
-"""That of a norm there; no field of their configs is read for it."""
+"""The epsilon of layer norm in both families; their configs have no field for it."""
 
 
 @final
 @dataclass(frozen=True)
 class Family:
-    """A model of ``transformers``: its names there, where its norms stand, which ways of sharing embeddings it has."""
+    """A model of ``transformers``: its names, the place of its norms, the ways of sharing embeddings it supports."""
 
     name: str
     architecture: str
@@ -86,11 +86,11 @@ _WEIGHT_NAMES = WeightNames(
     )
 )
 _WIDTH_WRITERS = ("output_projection.", "down.", "norm.")
-"""Modules that write the width: it is the first dimension of their tensors. In all other matrices it is the second."""
+"""Modules that write the width, the first dimension of their tensors. In all other matrices it is the second."""
 
 
 def check_config(config: TransformerConfig, family: Family) -> None:
-    """Raise RefusedError for what the family has no form of."""
+    """Raise RefusedError for config values that the family does not support."""
     other = PEGASUS if family is MARIAN else MARIAN
     check_one_of("norm", config.norm, (family.norm,), family.name, do=f"export it as {other.name!r} or 'ctranslate2'")
     check_mechanism(config, family.name)
@@ -100,11 +100,11 @@ def check_config(config: TransformerConfig, family: Family) -> None:
         ("epsilon", config.epsilon, (_EPSILON,)),
         ("shared", config.shared, family.shared),
     ):
-        check_one_of(field, value, valid, family.name, do="export it as 'ctranslate2', if that has a form for it")
+        check_one_of(field, value, valid, family.name, do="export it as 'ctranslate2', if that supports it")
 
 
 def config_files(model: Transformer, family: Family, subwords: Subwords | None = None) -> dict[str, str]:
-    """The two files of settings, by name: of the model, and of how it writes. ``subwords`` are those of the target."""
+    """config.json and generation_config.json as texts by file name. ``subwords`` are those of the target."""
     config, ids = model.config, {"pad_token_id": model.pad_id, "eos_token_id": model.end_id}
     ids |= {"bos_token_id": model.start_id, "decoder_start_token_id": model.start_id}
     sizes = {
@@ -140,13 +140,13 @@ def config_files(model: Transformer, family: Family, subwords: Subwords | None =
 
 
 def tensors(model: Transformer) -> dict[str, Tensor]:
-    """The weights by their names and in their order; a matrix that is in several places stands in the file once."""
+    """The weights in the names and width order of ``transformers``; a shared matrix is written once."""
     order = _width_order(model.config.width)
     state = {name: tensor for name, tensor in model.state_dict().items() if name not in model.tied_weights}
     named = _WEIGHT_NAMES.to_file({name: _reorder_width(name, tensor, order) for name, tensor in state.items()})
     if model.config.shared == "all":
         named["model.shared.weight"] = named.pop("model.encoder.embed_tokens.weight")
-    if model.config.norm == "pre":  # Marian makes the table of positions itself, Pegasus reads it
+    if model.config.norm == "pre":  # Marian computes the position table itself, Pegasus reads it
         table = _position_table(model)
         named |= {f"model.{side}.embed_positions.weight": table.clone() for side in ("encoder", "decoder")}
     named["final_logits_bias"] = torch.zeros(1, model.vocab_sizes[1], dtype=model.output.weight.dtype)
@@ -159,7 +159,7 @@ def _position_table(model: Transformer) -> Float[Tensor, "length width"]:
 
 
 def _width_order(width: int) -> Int[Tensor, " width"]:
-    """The places of ours in their order: all sines, then all cosines."""
+    """The permutation from our order of the width to theirs: all sines, then all cosines."""
     return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])
 
 

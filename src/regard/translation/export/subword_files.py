@@ -1,4 +1,4 @@
-"""Subwords in the form that another program reads: tokens by their ids, and tokenizers."""
+"""Subwords for exported models: token lists by id, and tokenizer files for ``transformers``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from regard.text.subwords import Subwords
 
 
 def list_tokens(subwords: tuple[Subwords, Subwords], vocabularies: tuple[int, int]) -> tuple[list[str], list[str]]:
-    """The tokens of source and target by id. Raises OptionError where they are not as many as the model has."""
+    """List the tokens of source and target by id. Raises OptionError if the model has another vocabulary size."""
     source, target = (_tokens_by_id(one, count) for one, count in zip(subwords, vocabularies, strict=True))
     return source, target
 
@@ -23,9 +23,9 @@ def list_tokens(subwords: tuple[Subwords, Subwords], vocabularies: tuple[int, in
 def tokenizer_files(
     config: TransformerConfig, subwords: tuple[Subwords, Subwords], tokens: tuple[Sequence[str], Sequence[str]]
 ) -> dict[str, str]:
-    """Tokenizers that ``transformers`` reads, which end each text as the model's sources end.
+    """Tokenizer files for ``transformers``, as texts by file name. The tokenizers append the end token to each text.
 
-    One for both languages lies in the folder of the model; two lie in folders ``source`` and ``target``.
+    A joint tokenizer goes into the model folder itself; separate ones go into its folders ``source`` and ``target``.
     """
     joint = subwords[0] is subwords[1]
     named = {}
@@ -38,19 +38,19 @@ def tokenizer_files(
 
 def _tokens_by_id(subwords: Subwords, count: int) -> list[str]:
     backend = tokenizers.Tokenizer.from_str(subwords.to_json())
-    found = [backend.id_to_token(number) for number in range(backend.get_vocab_size())]
-    if len(found) != count or None in found:
+    by_id = [backend.id_to_token(number) for number in range(backend.get_vocab_size())]
+    if len(by_id) != count or None in by_id:
         raise OptionError(
-            "these subwords are not those of the model",
+            "the subwords do not belong to the model",
             expected=f"{count} tokens, with ids from 0 to {count - 1}",
-            got=f"{len(found)} tokens",
-            do="take the subwords that the model was trained with",
+            got=f"{len(by_id)} tokens",
+            do="pass the subwords that the model was trained with",
         )
-    return [str(token) for token in found]
+    return [str(token) for token in by_id]
 
 
 def _tokenizer_json(subwords: Subwords, end: str, end_id: int) -> str:
-    """A tokenizer.json that puts the end behind each text."""
+    """A tokenizer.json that appends the end token to each text."""
     backend = tokenizers.Tokenizer.from_str(subwords.to_json())
     ending = TemplateProcessing(single=f"$A {end}", special_tokens=[(end, end_id)])
     backend.post_processor = ending if backend.post_processor is None else Steps([backend.post_processor, ending])
@@ -68,6 +68,6 @@ def _tokenizer_config(config: TransformerConfig, names: Sequence[str], unknown_i
         "model_max_length": config.max_length,
         "model_input_names": ["input_ids", "attention_mask"],
         "clean_up_tokenization_spaces": False,
-        "split_special_tokens": True,  # a text that says </s> does not end there
+        "split_special_tokens": True,  # "</s>" in a text is plain text, not the end token
     }
     return json.dumps(fields, indent=2) + "\n"
