@@ -106,5 +106,5 @@ def test_a_model_that_is_no_model(name, message, shell):
 @pytest.mark.parametrize("name", [None, 3])
 @pytest.mark.usefixtures("without_shape_checks")
 def test_load_takes_names_only(name):
-    with pytest.raises(OptionError, match="a model is named by a string or a path"):
+    with pytest.raises(OptionError, match="the name of a model is a string or a path"):
         load(name)

@@ -1,4 +1,4 @@
-"""Models: one file each, put together from ``layers``; ``load`` gives trained ones."""
+"""Models, one file each, built from ``layers``; ``load`` loads trained ones."""
 
 from regard.models.base import Decoder, Encoder, EncoderDecoder, SequenceOutput
 from regard.models.bert import Bert, BertConfig, BertOutput

@@ -1,11 +1,11 @@
-"""The interfaces of models: what reads tokens, what writes them, and what writes them from a source.
+"""The interfaces of models: encoders, decoders and encoder-decoders.
 
     Encoder           hidden_1 .. hidden_n = model(x_1 .. x_n)
-    Decoder           logits of the token after y_1 .. y_t             a step of one token, and a state
+    Decoder           logits of the token after y_1 .. y_t             one token per step, with a state
     EncoderDecoder    logits of the token after y_1 .. y_t, given x    a Decoder whose prompt is a source
 
-The state of a decoder is passed in and returned, and its rows can be reordered. So a search asks any of them for the
-next token, and knows no model. Which tokens are special, the model says.
+The state of a decoder is passed in and returned, and its rows can be reordered. So a search works with any decoder.
+The ids of special tokens are attributes of the model.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from regard.text.tokenizer import Tokenizer
 
 
 class EncoderOutput(Protocol):
-    """What an encoder returns, whatever else is in it."""
+    """The minimum that the output of an encoder has."""
 
     @property
     def hidden(self) -> Float[Tensor, "batch length width"]:
-        """A vector of each token, after the last layer."""
+        """Hidden states after the last layer, (batch, length, width)."""
         ...
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class SequenceOutput:
-    """What an encoder-decoder returns for whole targets.
+    """The output of an encoder-decoder for known targets.
 
-    hidden  (batch, target length, width)         before the vocabulary
-    logits  (batch, target length, vocabulary)    of the token that follows each
+    hidden  (batch, target length, width)         hidden states before the output layer
+    logits  (batch, target length, vocabulary)    of the token after each position
     """
 
     hidden: Float[Tensor, "batch length width"]
@@ -54,60 +54,61 @@ class SequenceOutput:
 
 
 class DecoderState(Protocol):
-    """What a decoder remembers between two steps, one row for each sequence that is being written."""
+    """The state of a decoder between two steps, with one row for each sequence that is being written."""
 
     def reordered(self, entries: Int[Tensor, " rows"]) -> DecoderState:
-        """The state of the given rows, in that order; a row may come more than once."""
+        """Select the rows ``entries`` of the state, in that order; a row may be selected more than once."""
         ...
 
 
 class Encoder(nn.Module, ABC):
-    """A model that reads token ids and returns a vector of each token."""
+    """A model that reads token ids and returns a hidden state for each token."""
 
     config: Any
-    """The numbers that it is built from."""
+    """The hyperparameters of the model."""
 
     tokenizer: Tokenizer | None = None
-    """What turns text into ids; it comes with a loaded model."""
+    """The tokenizer from the model folder; None if there is none."""
 
     pooling: Pooling | None = None
-    """How the vectors of tokens become one of a text, where its folder says so."""
+    """How token vectors are pooled into a text vector; None if the model folder does not say."""
 
     notes: tuple[str, ...] = ()
-    """What loading left out, in words."""
+    """Messages about weights that loading left out."""
 
     @abstractmethod
     def forward(self, ids: Tensor, *, mask: Mask | None = None) -> EncoderOutput:
-        """Read token ids (batch, length); ``mask`` says who may attend: for padded ids ``masks.padding(lengths)``.
+        """Compute the hidden states of token ids (batch, length).
 
-        Raises ShapeError, DtypeError or OptionError for ids that do not fit.
+        ``mask`` says which tokens may attend to which: for padded ids ``masks.padding(lengths)``. Raises ShapeError,
+        DtypeError or OptionError for ids that do not fit.
         """
 
     @property
     @abstractmethod
     def pad_id(self) -> int:
-        """The token that fills up the shorter texts of a batch."""
+        """The id of the padding token."""
 
     @property
     @abstractmethod
     def max_tokens(self) -> int | None:
-        """The longest sequence that there are positions for; None is any."""
+        """The maximum length of a sequence, in tokens; None is no limit."""
 
     @abstractmethod
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a folder that ``regard.load`` reads. Raises OutputExistsError where it exists, unless ``overwrite``."""
+        """Write a folder that ``regard.load`` reads. Raises OutputExistsError if it exists, unless ``overwrite``."""
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.parameters()).device
 
 
 class Decoder(nn.Module, ABC):
-    """A model that writes a sequence token by token, after a prompt of each row.
+    """A model that writes a sequence token by token, continuing a prompt in each row.
 
-    ``end_id`` ends a sequence. ``pad_id`` and ``start_id`` are tokens that stand for no text, None where there are
-    none: no search writes them.
+    ``end_id`` is the end token of a sequence. ``pad_id`` and ``start_id`` stand for no text, so no search writes them;
+    None if the model has no such token.
     """
 
     end_id: int
@@ -116,55 +117,55 @@ class Decoder(nn.Module, ABC):
 
     @property
     def unknown_id(self) -> int | None:
-        """The token that stands for unknown text; None for no token."""
+        """The id of the unknown token; None if there is none."""
         return None
 
     @abstractmethod
     def prefill(self, prompts: Tensor, *, lengths: Tensor | None = None) -> tuple[Int[Tensor, " batch"], Any]:
-        """The first tokens (batch,) to give to ``step``, and the state before them.
+        """Read prompts, and return the first tokens (batch,) for ``step`` and the state before them.
 
-        ``prompts`` (batch, length) are padded on the right where ``lengths`` (batch,) are given. A prompt is what the
-        model goes on from; an encoder-decoder reads it as its source.
+        ``prompts`` (batch, length) are padded on the right if ``lengths`` (batch,) are given. The model continues the
+        prompt; an encoder-decoder reads it as its source.
         """
 
     @abstractmethod
     def step(self, tokens: Tensor, state: Any) -> tuple[Float[Tensor, "rows vocabulary"], Any]:
-        """The logits of what follows ``tokens`` (rows,), and the next state, which is a ``DecoderState``."""
+        """Read ``tokens`` (rows,); return the logits of the next token and the next state, a ``DecoderState``."""
 
     @abstractmethod
     def max_new_tokens(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"] | None:
-        """How many tokens there are positions for after prompts of these lengths; None is any number."""
+        """The number of positions left after prompts of these lengths, (batch,); None is no limit."""
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.parameters()).device
 
 
 class EncoderDecoder(Decoder, ABC):
-    """A model that writes a target while it looks at a source.
+    """A model that reads a source and writes a target.
 
-    ``vocab_sizes`` count the tokens of source and target; ``pad_id`` fills up the shorter sequences of a batch,
-    ``start_id`` begins a target, ``end_id`` ends it.
+    ``vocab_sizes`` are the vocabulary sizes of source and target; ``pad_id``, ``start_id`` and ``end_id`` are the
+    padding token, the start token of a target and the end token.
     """
 
     config: Any
-    """The numbers that it is built from."""
+    """The hyperparameters of the model."""
 
     vocab_sizes: tuple[int, int]
     pad_id: int
     start_id: int
     subwords: tuple[Subwords, Subwords] | None = None
-    """What turns source and target into ids; the same object twice where both share one vocabulary."""
+    """The tokenizers of source and target; the same object twice if both share one vocabulary."""
 
     metadata: Mapping[str, Any] = MappingProxyType({})
-    """How the model came about: languages, data, scores."""
+    """Metadata of the training: languages, data, scores."""
 
     @property
     def unknown_id(self) -> int | None:
-        """The token of a target that stands for unknown text, as its subwords say.
+        """The id of the unknown token of a target, from its subwords.
 
-        Without subwords it is that of ``Subwords.train`` where padding, start and end are; else None, for no token.
+        Without subwords it is that of ``Subwords.train`` if the padding, start and end tokens are too, else None.
         """
         if self.subwords is not None:
             return self.subwords[1].unknown_id
@@ -172,17 +173,17 @@ class EncoderDecoder(Decoder, ABC):
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest sequence that there are positions for; None is any."""
+        """The maximum length of a sequence, in tokens; None is no limit."""
         return None
 
     @property
     def has_attention(self) -> bool:
-        """Whether the target looks at the source by attention, so that there are ``cross_attention_weights``."""
+        """Whether the model has cross-attention, and so ``cross_attention_weights``."""
         return True
 
     @property
     def languages(self) -> tuple[str | None, str | None]:
-        """Of source and target, as far as they were named when it was trained."""
+        """The languages of source and target, from the metadata; None if training did not name them."""
         named = self.metadata.get("languages")
         if not isinstance(named, list) or len(named) != 2:
             return None, None
@@ -191,55 +192,55 @@ class EncoderDecoder(Decoder, ABC):
 
     @abstractmethod
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
-        """Logits for every place of a target that is known.
+        """Compute the logits of every position of known targets (teacher forcing).
 
         Args:
             source: ids (batch, source length).
             target: ids (batch, target length), the first of them ``start_id``.
-            mask: who may attend in the source: for padded ids ``masks.padding(lengths)``.
+            mask: which source tokens may be attended to: for padded ids ``masks.padding(lengths)``.
 
         Raises ShapeError, DtypeError or OptionError for ids that do not fit.
         """
 
     @abstractmethod
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> Any:
-        """The state after reading ``source`` (batch, source length), before the first token is written.
+        """Read ``source`` (batch, source length), and return the state before the first token of the target.
 
-        ``lengths`` (batch,) are those of the sources, where some are padded on the right. The first tokens of ``step``
-        are then ``start_id``.
+        ``lengths`` (batch,) are the lengths of the sources, if some are padded on the right. The first call of ``step``
+        takes ``start_id`` in each row.
         """
 
     @final
     def prefill(self, prompts: Tensor, *, lengths: Tensor | None = None) -> tuple[Int[Tensor, " batch"], Any]:
-        """``start_id`` for each source, and the state after reading the sources."""
+        """Read the sources, and return ``start_id`` for each, (batch,), and the state."""
         state = self.start(prompts, lengths=lengths)
         return torch.full((len(prompts),), self.start_id, device=prompts.device), state
 
     @final
     def max_new_tokens(self, lengths: Int[Tensor, " batch"]) -> Int[Tensor, " batch"] | None:
-        """As many as there are positions for behind the start, whatever the source."""
+        """The number of positions after the start token, the same for every source; None is no limit."""
         return None if self.max_tokens is None else torch.full_like(lengths, self.max_tokens - 1)
 
     @abstractmethod
     def cross_attention_weights(
         self, source: Tensor, target: Tensor, *, mask: Mask | None = None
     ) -> Float[Tensor, "batch length source"]:
-        """How the source was weighed when the token after each place of a known target was written.
+        """Cross-attention weights for every position of known targets: (batch, target length, source length).
 
-        The weights that an alignment is read from: where there are several heads, their average. Arguments as for
-        ``forward``. Raises RefusedError for a model without attention.
+        Alignments are read from these weights; several heads are averaged. Arguments as for ``forward``. Raises
+        RefusedError for a model without attention.
         """
 
     @abstractmethod
     def step_with_weights(
         self, tokens: Tensor, state: Any
     ) -> tuple[Float[Tensor, "rows vocabulary"], Any, Float[Tensor, "rows source"]]:
-        """``step``, and the ``cross_attention_weights`` in it. Slower than ``step``."""
+        """Like ``step``, and also return the step's cross-attention weights (rows, source length). Slower."""
 
     @abstractmethod
     def save(self, folder: str | Path, *, overwrite: bool = False, keep_others: bool = False) -> None:
         """Write a folder that ``regard.load`` reads; it appears complete or not at all.
 
-        Raises OutputExistsError where it exists, unless ``overwrite``; and where it then holds what is not of a model,
-        unless ``keep_others``, which leaves that in the folder.
+        Raises OutputExistsError if the folder exists, unless ``overwrite``; and with ``overwrite`` if it holds files
+        that are not of a model, unless ``keep_others``, which keeps them in the folder.
         """

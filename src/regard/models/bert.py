@@ -4,8 +4,8 @@
     a   = norm(h + MultiHead(h, h)),   h' = norm(a + FFN(a))         for each layer
     pooled = tanh(W h_L[first token] + b)
 
-Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3 and figure 2; the published code
-has the epsilon of 1e-12 and the pooler. ids (batch, length) -> hidden (batch, length, width).
+Devlin et al. 2019, "BERT: pre-training of deep bidirectional transformers", section 3 and figure 2; the pooler and the
+layer norm epsilon of 1e-12 are from the published code. ids (batch, length) -> hidden (batch, length, width).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ACTIVATIONS = {
     "silu": "silu",
     "swish": "silu",
 }
-"""Hugging Face's names of activations, and ours; of several for one thing the first is written."""
+"""Hugging Face's names of activations, and ours. Of several names for one activation, the first is written."""
 
 WEIGHT_NAMES = WeightNames(
     rows=(
@@ -73,17 +73,18 @@ WEIGHT_NAMES = WeightNames(
     ignored_patterns=(r"embeddings\.(position|token_type)_ids",),
     heads=("cls.", "classifier.", "qa_outputs."),
 )
-"""Names in Hugging Face files, and in this model."""
+"""Weight names in Hugging Face files, and in this model."""
 
 
 @final
 @explain_arguments
 @dataclass(frozen=True)
 class BertConfig:
-    """The numbers of a BERT. Defaults are BERT base, uncased.
+    """The hyperparameters of a BERT. Defaults are BERT base, uncased.
 
-    ``vocabulary`` tokens, ``max_length`` positions, ``segments`` token types; ``inner`` is the size inside the
-    feed-forward; ``deviation`` is the standard deviation of the weights that a new model starts with.
+    ``vocabulary`` tokens, ``max_length`` positions, ``segments`` token types; ``inner`` is the hidden size of the
+    feed-forward layers; ``deviation`` is the standard deviation of the initial weights; ``epsilon`` is that of layer
+    norm. Raises OptionError for values out of range.
     """
 
     vocabulary: int = 30522
@@ -123,7 +124,7 @@ class BertConfig:
 
     @classmethod
     def from_hugging_face(cls, config: ConfigFile) -> BertConfig:
-        """From the fields of a config.json. Raises CheckpointError where they are missing or unusable."""
+        """Read the config from a Hugging Face config.json. Raises CheckpointError for missing or unusable fields."""
         config.require("position_embedding_type", "absolute", default="absolute")
         config.require("is_decoder", False, default=False)
         return config.build(
@@ -144,7 +145,7 @@ class BertConfig:
         )
 
     def to_hugging_face(self) -> dict[str, Any]:
-        """The fields of a config.json that transformers reads."""
+        """The fields of a config.json for ``transformers``."""
         return {
             "architectures": ["BertModel"],
             "model_type": "bert",
@@ -168,11 +169,11 @@ class BertConfig:
 @final
 @dataclass(frozen=True, eq=False)
 class BertOutput:
-    """What a BERT gives.
+    """The output of a BERT.
 
-    hidden  (batch, length, width)           after the last layer
-    layers  layers + 1 of the same shape     the embedding, then after each layer; None unless asked for
-    pooled  (batch, width)                   of the first token; None where the model has no pooler
+    hidden  (batch, length, width)           hidden states after the last layer
+    layers  layers + 1 of the same shape     the embedding, then each layer's output; None without ``keep_layers``
+    pooled  (batch, width)                   the pooler's output for the first token; None if there is no pooler
     """
 
     hidden: Float[Tensor, "batch length width"]
@@ -188,9 +189,9 @@ class BertOutput:
 @final
 @explain_arguments
 class Bert(Encoder):
-    """A BERT from its numbers, with weights to be trained; ``regard.load`` gives a trained one.
+    """A BERT with random initial weights; ``regard.load`` loads a trained one.
 
-    ``tokenizer`` and ``pooling`` come with a loaded model, None otherwise. ``notes`` says what loading left out.
+    ``tokenizer`` and ``pooling`` are those of a loaded model, else None. ``notes`` lists weights that loading left out.
     """
 
     config: BertConfig
@@ -216,13 +217,13 @@ class Bert(Encoder):
         segments: Tensor | None = None,
         keep_layers: bool = False,
     ) -> BertOutput:
-        """Read token ids.
+        """Compute the hidden states of token ids.
 
         Args:
-            ids: (batch, length), of tokens, 0 to vocabulary - 1.
-            mask: who may attend, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
-            segments: (batch, length), the type of each token: 0 in a first sentence, 1 in a second; None is all 0.
-            keep_layers: keep the embedding and the output of each layer, in ``.layers``.
+            ids: token ids (batch, length), 0 to vocabulary - 1.
+            mask: which tokens may attend to which, from ``regard.masks``; for padded ids ``masks.padding(lengths)``.
+            segments: token types (batch, length): 0 for the first sentence, 1 for the second; None is all 0.
+            keep_layers: return the embedding and the output of each layer too, in ``.layers``.
 
         Raises ShapeError for more tokens than positions, OptionError for ids outside the vocabulary.
         """
@@ -238,19 +239,19 @@ class Bert(Encoder):
 
     @property
     def pad_id(self) -> int:
-        """The token that fills up the shorter texts of a batch."""
+        """The id of the padding token."""
         return self.config.pad_id
 
     @property
     def max_tokens(self) -> int:
-        """The longest sequence that there are positions for."""
+        """The maximum length of a sequence, in tokens."""
         return self.config.max_length
 
     @classmethod
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Bert:
-        """The model whose config.json is ``config``, with the weights beside it, in eval mode on the CPU.
+        """Load the model of ``folder``, whose config.json is ``config``, in eval mode on the CPU.
 
-        Raises CheckpointError for files that do not fit together.
+        Raises CheckpointError for files that do not belong together.
         """
         origins, left_out = WEIGHT_NAMES.origins(checkpoint_reader.stored_tensors(folder))
         hyperparameters = BertConfig.from_hugging_face(config)
@@ -270,9 +271,9 @@ class Bert(Encoder):
         return model.eval()
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write the model as a folder that transformers, sentence-transformers and ``regard.load`` read.
+        """Write the model to a folder that transformers, sentence-transformers and ``regard.load`` read.
 
-        The folder appears complete or not at all. Raises OutputExistsError where it exists, unless ``overwrite``.
+        The folder appears complete or not at all. Raises OutputExistsError if it exists, unless ``overwrite``.
         """
         files = {
             "config.json": checkpoint_writer.config_text(
@@ -294,10 +295,10 @@ class Bert(Encoder):
         check_token_ids("ids", ids, self.config.vocabulary)
         if ids.shape[1] == 0:
             raise ShapeError(
-                "there is no token to read",
-                expected="ids (batch, length) of one token or more",
+                "ids have no tokens",
+                expected="ids (batch, length) with a length of 1 or more",
                 got=str(tuple(ids.shape)),
-                do="a text of a BERT has at least [CLS] and [SEP]: model.tokenizer.encode(texts)",
+                do="every text has at least [CLS] and [SEP] after model.tokenizer.encode(texts)",
             )
         words = self.token_embedding(ids) + self.positions(ids.shape[1])
         if segments is None:
@@ -310,7 +311,7 @@ class Bert(Encoder):
         return embedded
 
     def _init_weights(self) -> None:
-        """Normal weights and biases of 0, as published."""
+        """Initialise weights from a normal distribution and biases with 0, as in the published code."""
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=float(self.config.deviation))
@@ -320,7 +321,7 @@ class Bert(Encoder):
 
 
 def _make_layer(config: BertConfig) -> EncoderBlock:
-    """One layer. The published code drops attention weights, not the feed-forward's inner layer."""
+    """Build one layer. As in the published code, dropout is on attention weights, not inside the feed-forward."""
     return EncoderBlock(
         attention=MultiHeadAttention(config.width, config.heads, dropout=config.attention_dropout),
         feed_forward=FeedForward(config.width, config.inner, activation=config.activation),
@@ -333,37 +334,37 @@ def _check_same_shape(ids: Tensor, segments: Tensor) -> None:
     if ids.shape != segments.shape:
         raise ShapeError(
             "ids and segments have different shapes",
-            expected=f"segments {tuple(ids.shape)}, as the ids",
+            expected=f"segments {tuple(ids.shape)}, like the ids",
             got=str(tuple(segments.shape)),
-            do="give each token, padding included, a segment",
+            do="pass a segment for each token, padding included",
         )
 
 
 def bert_tiny() -> Bert:
-    """Turc et al. 2019, "Well-read students learn better", table 1: 2 layers of 128."""
+    """BERT tiny, untrained: 2 layers of width 128. Turc et al. 2019, "Well-read students learn better", table 1."""
     return Bert(BertConfig(width=128, layers=2, heads=2, inner=512))
 
 
 def bert_mini() -> Bert:
-    """Turc et al. 2019, table 1: 4 layers of 256."""
+    """BERT mini, untrained: 4 layers of width 256. Turc et al. 2019, table 1."""
     return Bert(BertConfig(width=256, layers=4, heads=4, inner=1024))
 
 
 def bert_small() -> Bert:
-    """Turc et al. 2019, table 1: 4 layers of 512."""
+    """BERT small, untrained: 4 layers of width 512. Turc et al. 2019, table 1."""
     return Bert(BertConfig(width=512, layers=4, heads=8, inner=2048))
 
 
 def bert_base() -> Bert:
-    """Devlin et al. 2019, section 3: 12 layers of 768, uncased."""
+    """BERT base, uncased, untrained: 12 layers of width 768. Devlin et al. 2019, section 3."""
     return Bert(BertConfig())
 
 
 def bert_large() -> Bert:
-    """Devlin et al. 2019, section 3: 24 layers of 1024, uncased."""
+    """BERT large, uncased, untrained: 24 layers of width 1,024. Devlin et al. 2019, section 3."""
     return Bert(BertConfig(width=1024, layers=24, heads=16, inner=4096))
 
 
 def minilm() -> Bert:
-    """Wang et al. 2020, "MiniLM": 6 layers of 384, as ``regard.load("minilm")`` but untrained."""
+    """MiniLM, untrained: 6 layers of width 384, as in ``regard.load("minilm")``. Wang et al. 2020, "MiniLM"."""
     return Bert(BertConfig(width=384, layers=6, heads=12, inner=1536))

@@ -1,4 +1,4 @@
-"""Token ids, and other indices of tokens, checked before an embedding reads them."""
+"""Checks of token ids, and of other indices of tokens, before an embedding looks them up."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from regard.tensors import check_dense, is_dense
 
 
 def check_step(tokens: object, state: Any, kind: type[Any], size: int) -> None:
-    """Raise OptionError for a state of another kind, and what ``check_token_ids`` raises for tokens (rows,)."""
+    """Raise OptionError unless ``state`` is a ``kind``, and what ``check_token_ids`` raises for tokens (rows,)."""
     if not isinstance(state, kind):
         raise OptionError(
-            "this is no state of decoding of this model",
-            expected=f"a {kind.__name__}: what model.start(source) gave, or the step before",
+            "this is not a decoder state of this model",
+            expected=f"a {kind.__name__}, from model.start(source) or from the step before",
             got=short_repr(state),
             do="state = model.start(source), then logits, state = model.step(tokens, state)",
         )
@@ -24,9 +24,9 @@ def check_step(tokens: object, state: Any, kind: type[Any], size: int) -> None:
     if isinstance(tokens, Tensor) and is_dense(tokens) and tokens.shape != (rows,):
         raise ShapeError(
             "tokens do not fit the state",
-            expected=f"({rows},): one token for each of its rows",
+            expected=f"({rows},): one token for each row of the state",
             got=str(tuple(tokens.shape)),
-            do="state.reordered(entries) keeps some of the rows, in another order",
+            do="select rows of the state with state.reordered(entries)",
         )
     column = tokens[:, None] if isinstance(tokens, Tensor) and is_dense(tokens) else tokens
     check_token_ids("tokens", column, size)
@@ -44,16 +44,16 @@ def check_token_ids(name: str, indices: object, size: int) -> None:
     check_dense(name, indices)
     if indices.dim() != 2:
         raise ShapeError(
-            f"{name} have another shape",
+            f"{name} have the wrong shape",
             expected="(batch, length)",
             got=str(tuple(indices.shape)),
             do="for one text add a batch dimension: ids[None]",
         )
     if indices.dtype not in (torch.long, torch.int32):
         raise DtypeError(
-            f"{name} are whole numbers", expected="torch.long, or torch.int32", got=str(indices.dtype), do="use .long()"
+            f"{name} are not integers", expected="torch.long or torch.int32", got=str(indices.dtype), do="use .long()"
         )
-    # Elsewhere the check would wait for the device.
+    # Only on a CPU: on other devices the check would synchronise.
     if indices.device.type == "cpu" and indices.numel() and not 0 <= indices.min() <= indices.max() < size:
         raise OptionError(
             f"{name} are out of range",

@@ -1,8 +1,8 @@
-"""Weights in safetensors files, read by name into a model.
+"""Loading of weights from safetensors files into a model, by name.
 
 Only safetensors is read: names, dtypes, shapes and numbers. A pickle (``pytorch_model.bin``) can run code when opened,
-so it is refused. The library checks the header's length and every offset against the file's size before anything is
-read; names and shapes are checked against the model before memory is taken for a tensor.
+so it is refused. The safetensors library checks the header's length and every offset against the file's size before
+it reads; names and shapes are checked against the model before memory is allocated for a tensor.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _log = logging.getLogger("regard")
 
 
 def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
-    """Every tensor of a model folder, from the headers alone.
+    """List every tensor of a model folder by name, reading only the headers.
 
-    Of ``model.safetensors``, or of the files its index names. Raises CheckpointError where there are none, or a file is
-    damaged or missing.
+    Reads ``model.safetensors``, or else the files that its index names. Raises CheckpointError if there are no weights,
+    or a file is damaged or missing.
     """
     if (folder / WEIGHTS).exists():
         return {tensor.name: tensor for tensor in _read_header(folder / WEIGHTS)}
@@ -44,10 +44,10 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
     pickles = sorted({path.name for pattern in _PICKLES for path in folder.glob(pattern)})
     if pickles:
         raise CheckpointError(
-            f"{folder} has its weights in a pickle only",
+            f"{folder} has weights only as a pickle",
             expected=f"{WEIGHTS} (or {INDEX})",
             got=abbreviate_names(pickles) + "; opening a pickle can run code, so regard never does",
-            do="take a revision of the model with safetensors; or, if you trust the source, convert it with "
+            do="use a revision of the model with safetensors; or, if you trust the source, convert it with "
             "transformers: AutoModel.from_pretrained(folder).save_pretrained(new_folder)",
         )
     raise CheckpointError(
@@ -59,55 +59,56 @@ def stored_tensors(folder: Path) -> dict[str, StoredTensor]:
 
 
 def check_layers(layers: int, stored: Iterable[str], name: str) -> None:
-    """Raise CheckpointError unless the layers ``name.0`` to ``name.<layers - 1>`` are there: said once for all."""
-    found = {int(parts[1]) for parts in (key.split(".") for key in stored) if parts[0] == name}
-    if len(found) != layers or max(found, default=-1) != layers - 1:
+    """Raise one CheckpointError, instead of one for each tensor, unless there are layers ``name.0`` to the last."""
+    stored_layers = {int(parts[1]) for parts in (key.split(".") for key in stored) if parts[0] == name}
+    if len(stored_layers) != layers or max(stored_layers, default=-1) != layers - 1:
         raise CheckpointError(
-            "config.json and the weights have different layers",
-            expected=f"{layers} layers, as config.json says",
-            got=f"{len(found)} in the weights" + (f", the last is number {max(found)}" if found else ""),
-            do="check that the files belong together; a part of the weights may be missing",
+            "config.json and the weights have different numbers of layers",
+            expected=f"{layers} layers, from config.json",
+            got=f"{len(stored_layers)} in the weights"
+            + (f", the last is number {max(stored_layers)}" if stored_layers else ""),
+            do="check that the files belong together; some of the weights may be missing",
         )
 
 
 @contextmanager
 def init_on_meta() -> Iterator[None]:
-    """Modules made here have shapes but no numbers, until ``load_weights`` gives them some."""
+    """Build modules on the meta device, without memory or initialisation, until ``load_weights`` fills them."""
     with torch.device("meta"), _SkipInit():
         yield
 
 
 def load_weights(model: nn.Module, origins: Mapping[str, Origin], dtype: torch.dtype) -> None:
-    """Give ``model``, built without memory, its weights, each from its origin.
+    """Load the weights of ``model``, built on the meta device, from their origins, converted to ``dtype``.
 
-    Raises CheckpointError where tensors are missing or do not fit.
+    Raises CheckpointError for missing tensors, and for tensors that do not fit.
     """
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    missing = [name for name in wanted if name not in origins]
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    missing = [name for name in shapes if name not in origins]
     if missing:
         raise CheckpointError(
             "the checkpoint lacks tensors of the model",
-            expected=f"{len(wanted)} tensors",
+            expected=f"{len(shapes)} tensors",
             got=f"{len(missing)} missing: {abbreviate_names(missing)}",
             do="check that config.json and the weights belong together",
         )
-    extra = [part.name for name, origin in origins.items() if name not in wanted for part in origin.stored]
+    extra = [part.name for name, origin in origins.items() if name not in shapes for part in origin.stored]
     if extra:
         raise CheckpointError(
-            "the checkpoint holds tensors that the model has no place for",
-            expected=f"{len(wanted)} tensors",
+            "the checkpoint holds tensors that are not in the model",
+            expected=f"{len(shapes)} tensors",
             got=abbreviate_names(list(dict.fromkeys(extra))),
             do="check that config.json and the weights belong together",
         )
     for origin in origins.values():
-        _check_origin(origin, wanted)
-    model.load_state_dict(_read_tensors(origins, wanted, dtype), assign=True)
+        _check_origin(origin, shapes)
+    model.load_state_dict(_read_tensors(origins, shapes, dtype), assign=True)
     _allocate_empty_buffers(model, dtype)
     model.requires_grad_(True)
 
 
 def _allocate_empty_buffers(model: nn.Module, dtype: torch.dtype) -> None:
-    """Give buffers that are of no checkpoint, and hold nothing, a place: they only tell device and dtype."""
+    """Allocate the empty buffers, which no checkpoint holds: modules use them only for their device and dtype."""
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             if buffer.is_meta and buffer.numel() == 0:
@@ -115,9 +116,9 @@ def _allocate_empty_buffers(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def read_tokenizer(folder: Path, *, pad_id: int | None, limit: int, vocabulary: int) -> Tokenizer | None:
-    """The tokenizer in ``folder``, None where there is none.
+    """Read the tokenizer in ``folder``; None if there is none.
 
-    Raises CheckpointError where it has tokens that the model lacks.
+    Raises CheckpointError if it has more tokens than the model's ``vocabulary``.
     """
     path = folder / "tokenizer.json"
     if not path.exists():
@@ -126,15 +127,15 @@ def read_tokenizer(folder: Path, *, pad_id: int | None, limit: int, vocabulary: 
     if tokenizer.vocabulary > vocabulary:
         raise CheckpointError(
             "tokenizer and model do not belong together",
-            expected=f"at most {vocabulary} tokens, as the model has",
+            expected=f"at most {vocabulary} tokens, the vocabulary of the model",
             got=f"{tokenizer.vocabulary} tokens in {path}",
-            do="take tokenizer.json and the weights from one source",
+            do="use tokenizer.json and weights from the same source",
         )
     return tokenizer
 
 
 def loading_notes(folder: Path, left_out: list[str]) -> tuple[str, ...]:
-    """What loading left out, in words; also logged as a warning of the logger "regard", which standard error shows."""
+    """Messages about tensors that loading left out; also logged as a warning by the logger "regard"."""
     if not left_out:
         return ()
     note = f"{folder}: left out {len(left_out)} tensors of a head on top of the encoder: {abbreviate_names(left_out)}"
@@ -144,7 +145,7 @@ def loading_notes(folder: Path, left_out: list[str]) -> tuple[str, ...]:
 
 @final
 class _SkipInit(TorchFunctionMode):
-    """Skips random starts: there is nothing to fill, and torch takes a second to import what would fill it."""
+    """Skips ``torch.nn.init``: there is nothing to fill on the meta device, and what it imports takes a second."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -176,7 +177,7 @@ def _damaged_file_error(file: Path, error: Exception) -> CheckpointError:
     size = f" ({file.stat().st_size} bytes)" if file.is_file() else ""
     return CheckpointError(
         f"{file} is not a whole safetensors file",
-        expected="a header, and then exactly the bytes that it names",
+        expected="a header, followed by exactly the bytes that it describes",
         got=f"{error}{size}",
         do="copy or download the file again",
     )
@@ -187,7 +188,7 @@ def _read_index(folder: Path) -> dict[str, StoredTensor]:
     if not isinstance(places, dict) or not places:
         raise CheckpointError(
             f"{folder / INDEX} has no weight_map",
-            expected="tensor names and their files",
+            expected="an object of tensor names and their files",
             got=repr(places)[:80],
             do="copy or download the file again",
         )
@@ -195,38 +196,38 @@ def _read_index(folder: Path) -> dict[str, StoredTensor]:
         # A path in an index must not lead out of the folder.
         if Path(name).name != name or not (folder / name).is_file() or not name.endswith(".safetensors"):
             raise CheckpointError(
-                f"{folder / INDEX} names a file that is not there",
+                f"{folder / INDEX} names a file that does not exist or is not in the folder",
                 expected="safetensors files in the same folder",
                 got=repr(name),
-                do="copy or download all the parts",
+                do="copy or download all parts",
             )
-    found = {tensor.name: tensor for name in sorted(set(places.values())) for tensor in _read_header(folder / name)}
-    missing = [name for name, file in places.items() if name not in found or found[name].file.name != file]
+    tensors = {tensor.name: tensor for name in sorted(set(places.values())) for tensor in _read_header(folder / name)}
+    missing = [name for name, file in places.items() if name not in tensors or tensors[name].file.name != file]
     if missing:
         raise CheckpointError(
-            "a part of the checkpoint lacks tensors that the index names",
+            "files of the checkpoint lack tensors that the index lists",
             expected=f"{len(places)} tensors",
             got=f"{len(missing)} missing: {abbreviate_names(missing)}",
-            do="copy or download all the parts",
+            do="copy or download all parts",
         )
-    return found
+    return tensors
 
 
 def _check_origin(origin: Origin, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise CheckpointError unless what is stored fits a model with tensors of these shapes."""
+    """Raise CheckpointError unless the stored tensors fit a model with tensors of these shapes."""
     expected = origin.shape(shapes)
     if origin.stored_shape() != expected:
         expected = expected[::-1] if origin.transposed else expected
         raise CheckpointError(
-            f"{abbreviate_names([part.name for part in origin.stored])} has another shape than the model",
-            expected=f"{expected}, from config.json" + (" and joined" if len(origin.stored) > 1 else ""),
+            f"{abbreviate_names([part.name for part in origin.stored])} has another shape than in the model",
+            expected=f"{expected}, from config.json" + (", concatenated" if len(origin.stored) > 1 else ""),
             got=f"{', '.join(str(part.shape) for part in origin.stored)} in {origin.stored[0].file}",
             do="check that config.json and the weights belong together",
         )
     for part in origin.stored:
         if part.dtype not in _FLOATS:
             raise CheckpointError(
-                f"{part.name} is of a dtype that is not read",
+                f"{part.name} has an unsupported dtype",
                 expected=", ".join(_FLOATS),
                 got=part.dtype,
                 do="use a checkpoint that is not quantised",
@@ -236,7 +237,7 @@ def _check_origin(origin: Origin, shapes: Mapping[str, tuple[int, ...]]) -> None
 def _read_tensors(
     origins: Mapping[str, Origin], shapes: Mapping[str, tuple[int, ...]], dtype: torch.dtype
 ) -> dict[str, Tensor]:
-    """The tensors themselves, as copies: the file may be replaced while the model lives."""
+    """Read the tensors as copies, since the file may be replaced while the model is in use."""
     cuts: dict[tuple[StoredTensor, ...], list[str]] = {}
     for name, origin in origins.items():
         cuts.setdefault(origin.stored, []).append(name)
@@ -254,14 +255,14 @@ def _read_tensors(
 
 @final
 class _OpenFiles(ExitStack):
-    """Files of tensors, each opened once."""
+    """Open safetensors files, each opened once and closed at the end of the block."""
 
     def __init__(self) -> None:
         super().__init__()
         self._handles: dict[Path, Any] = {}
 
     def read(self, tensor: StoredTensor) -> Tensor:
-        """The tensor, in the dtype of its file. Raises CheckpointError for a damaged file."""
+        """Read a tensor in the dtype of its file. Raises CheckpointError for a damaged file."""
         try:
             if tensor.file not in self._handles:
                 self._handles[tensor.file] = self.enter_context(safe_open(tensor.file, framework="pt"))

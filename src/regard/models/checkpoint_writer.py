@@ -1,4 +1,4 @@
-"""A model folder in Hugging Face layout, written aside and renamed."""
+"""Writing of a model folder in Hugging Face layout, atomically: under a temporary name, then renamed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _MODEL_FILES = {
     "1_Pooling/config.json",
     "1_Pooling",
 }
-"""All that ``write_folder`` ever writes, and so all that it may replace."""
+"""All files that ``write_folder`` writes, and so all that it may replace."""
 _DESKTOP_FILES = {".ds_store", "thumbs.db", "desktop.ini"}
 
 
 def config_text(fields: Mapping[str, object], dtype: torch.dtype) -> str:
-    """A config.json."""
+    """The text of a config.json: ``fields``, and the ``dtype`` of the weights."""
     return json.dumps({**fields, "dtype": str(dtype).removeprefix("torch.")}, indent=2) + "\n"
 
 
@@ -47,10 +47,11 @@ def write_folder(
     overwrite: bool = False,
     keep_others: bool = False,
 ) -> None:
-    """Write a model folder aside, then rename it, so that it is there complete or not at all.
+    """Write a model folder atomically: it appears complete or not at all.
 
-    Raises OutputExistsError where ``folder`` exists: without ``overwrite`` always, with it where it holds anything but
-    a model. With ``keep_others`` too that is no reason: it goes into the new folder.
+    ``files`` are texts by file name, ``tensors`` the weights. Raises OutputExistsError if ``folder`` exists and
+    ``overwrite`` is False, and with ``overwrite`` if it holds files that are not of a model, unless ``keep_others``,
+    which moves them into the new folder.
     """
     with atomic_model_folder(folder, overwrite=overwrite, keep_others=keep_others) as aside:
         for name, content in files.items():
@@ -60,22 +61,22 @@ def write_folder(
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Write a safetensors file. Raises OutputError where that fails, for which the library has no OSError."""
+    """Write a safetensors file. Raises OutputError in place of the library's error, which is not an OSError."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     try:
         save_file(plain, path, metadata={"format": "pt"})
     except SafetensorError as error:
         raise OutputError(
             f"{path} cannot be written",
-            expected="room on the disk and the right to write",
+            expected="free disk space and write permission",
             got=str(error),
-            do="make room, or choose another place",
+            do="free disk space, or choose another folder",
         ) from error
 
 
 @contextmanager
 def atomic_model_folder(folder: Path, *, overwrite: bool = False, keep_others: bool = False) -> Iterator[Path]:
-    """An empty folder to write into, which becomes ``folder`` when all is written, or is removed where that fails.
+    """Yield an empty folder to write to, which becomes ``folder`` at the end of the block, or is removed on an error.
 
     Arguments and OutputExistsError as for ``write_folder``.
     """
@@ -93,15 +94,15 @@ def atomic_model_folder(folder: Path, *, overwrite: bool = False, keep_others: b
 
 
 def recover_model(folder: Path) -> None:
-    """Put in order what kills left of writing a model folder, while nobody writes it."""
+    """Clean up after a process that was killed while it wrote a model folder. No other process may be writing it."""
     recover_folder(folder.expanduser().absolute(), _foreign_files)
 
 
 def to_folder_path(folder: object) -> Path:
-    """The folder to write. Raises OptionError for what names none: another object, no text, half a character."""
+    """Check and return the folder to write. Raises OptionError for a wrong type, an empty or an unencodable name."""
     if not isinstance(folder, str | Path):
         raise OptionError(
-            "a folder is named by a string or a path",
+            "a folder must be a string or a path",
             expected="a str or a Path",
             got=short_repr(folder),
             do='"my-model"',
@@ -109,8 +110,8 @@ def to_folder_path(folder: object) -> Path:
     name = str(folder)
     if not name.strip() or "\0" in name or not _is_encodable(name):
         raise OptionError(
-            "this cannot be the name of a folder",
-            expected="characters that the system takes in a name",
+            "invalid folder name",
+            expected="a non-empty name of characters that the file system allows",
             got=short_repr(name),
             do='"my-model"',
         )
@@ -118,7 +119,7 @@ def to_folder_path(folder: object) -> Path:
 
 
 def _is_encodable(name: str) -> bool:
-    """Whether the system can write it; a str may hold halves of characters."""
+    """Whether the name can be encoded for the file system (no lone surrogates)."""
     try:
         os.fsencode(name)
     except UnicodeEncodeError:
@@ -127,20 +128,23 @@ def _is_encodable(name: str) -> bool:
 
 
 def check_not_exists(folder: Path, do: str = "choose another name") -> None:
-    """Raise OutputExistsError, which says what to ``do``, where ``folder`` exists."""
+    """Raise OutputExistsError, with ``do`` as its advice, if ``folder`` exists."""
     if os.path.lexists(folder):
         raise OutputExistsError(f"{folder} exists already", expected="a new folder", got="an existing one", do=do)
 
 
 def check_replaceable(folder: Path, *, overwrite: bool, keep_others: bool = False) -> None:
-    """Raise OutputExistsError unless ``folder`` is free, or may be replaced and nothing in it would be lost."""
+    """Raise OutputExistsError unless ``folder`` is new, or may be replaced without losing other files."""
     if not os.path.lexists(folder):
         return
     if not overwrite:
         check_not_exists(folder, do="choose another name, or pass overwrite=True")
     if folder.is_symlink() or not folder.is_dir():
         raise OutputExistsError(
-            f"{folder} is no folder", expected="a folder to replace", got="a link or a file", do="choose another name"
+            f"{folder} is not a folder",
+            expected="a folder to replace",
+            got="a link or a file",
+            do="choose another name",
         )
     others = [] if keep_others else _foreign_files(folder)
     if others:
@@ -153,11 +157,11 @@ def check_replaceable(folder: Path, *, overwrite: bool, keep_others: bool = Fals
 
 
 def is_desktop_file(name: str) -> bool:
-    """Whether it is a file that a desktop leaves in folders that somebody looked into."""
+    """Whether a desktop environment leaves files of this name in folders, such as .DS_Store."""
     return name.lower() in _DESKTOP_FILES
 
 
 def _foreign_files(folder: Path) -> list[str]:
-    """What is in a folder and was written neither here nor by a desktop."""
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not is_desktop_file(path.name)}
-    return sorted(found - _MODEL_FILES)
+    """The files of a folder that were written neither by this module nor by a desktop environment."""
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not is_desktop_file(path.name)}
+    return sorted(names - _MODEL_FILES)

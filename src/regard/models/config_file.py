@@ -1,6 +1,6 @@
-"""``config.json`` of a model folder, read with care: every field checked, every problem named.
+"""Reading of a model folder's ``config.json``, with a check and an error message for every field.
 
-The numbers decide how much memory is taken, so each has a bound before anything is built.
+The sizes decide how much memory a model takes, so each is bounded before anything is built.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar, final, get_origin, get_type_hints
 from regard.errors import LARGEST_SIZE, CheckpointError, RegardError
 
 MAX_LAYERS = 4096
-"""Of a stack: more would take hours to be made."""
+"""Maximum layers of a stack; more would take hours to build."""
 _MAX_FILE_BYTES = 2**24
 _JSON_SCALARS = (str, int, float, bool, type(None))
 
@@ -30,16 +30,16 @@ class ConfigFile:
 
     @classmethod
     def read(cls, folder: Path) -> ConfigFile:
-        """The file in ``folder``."""
+        """Read config.json in ``folder``."""
         path = folder / "config.json"
         return cls(read_json_object(path), path)
 
     @property
     def model_type(self) -> str:
-        """The architecture's name."""
+        """The architecture, the field "model_type"."""
         if not isinstance(self.fields.get("model_type"), str):
             raise CheckpointError(
-                f"{self.path} does not say which architecture it is of",
+                f"{self.path} does not name an architecture",
                 expected='a field "model_type"',
                 got="fields " + _join_names(self.fields),
                 do='for a BERT add "model_type": "bert"',
@@ -47,11 +47,11 @@ class ConfigFile:
         return str(self.fields["model_type"])
 
     def optional_integer(self, field: str) -> int | None:
-        """An integer of 0 or more, or None where the field is absent or null."""
+        """Read an integer of 0 or more; None if the field is absent or null."""
         return None if self.fields.get(field) is None else self._read_integer(field, lowest=0)
 
     def size(self, field: str, *, default: int | None = None, divides: str | None = None) -> int:
-        """A number of 1 to ``LARGEST_SIZE``; ``divides`` names a field that it must divide."""
+        """Read an integer from 1 to ``LARGEST_SIZE``; ``divides`` names a field that it must divide."""
         if field not in self.fields and default is not None:
             return default
         size = self._read_integer(field, lowest=1)
@@ -60,7 +60,7 @@ class ConfigFile:
         return size
 
     def index(self, field: str, *, default: int, below: str) -> int:
-        """A number from 0 to one less than the field ``below``."""
+        """Read an integer from 0 to one less than the value of the field ``below``."""
         if self.fields.get(field) is None:
             return default
         index = self._read_integer(field, lowest=0)
@@ -69,7 +69,7 @@ class ConfigFile:
         return index
 
     def number(self, field: str, *, default: float, below: float = math.inf) -> float:
-        """A finite number of 0 or more, less than ``below``."""
+        """Read a finite number of 0 or more, less than ``below``."""
         value = self.fields.get(field, default)
         real = isinstance(value, int | float) and not isinstance(value, bool)
         if not real or not math.isfinite(value) or not 0 <= value < below:
@@ -79,7 +79,7 @@ class ConfigFile:
         return float(value)
 
     def choice(self, field: str, valid: Iterable[str], *, default: str) -> str:
-        """One of ``valid``."""
+        """Read a string that is one of ``valid``."""
         options = list(valid)
         value = self.fields.get(field, default)
         if value not in options:
@@ -87,20 +87,20 @@ class ConfigFile:
         return str(value)
 
     def require(self, field: str, only: object, *, default: object) -> None:
-        """Raise unless the field has the only value that has a form here."""
+        """Raise unless the field, or its default, has the value ``only``, the one that is supported."""
         if self.fields.get(field, default) != only:
-            raise self._field_error(field, f"{json.dumps(only)}, the only form supported")
+            raise self._field_error(field, f"{json.dumps(only)}, the only supported value")
 
     def parse_dataclass(self, kind: type[Config]) -> Config:
-        """The dataclass ``kind``, each field read by the type it declares; absent ones keep their defaults.
+        """Build the dataclass ``kind``, reading each field by its declared type; absent ones keep their defaults.
 
-        Raises CheckpointError for what the class refuses, too.
+        Raises CheckpointError for values that the class refuses, too.
         """
         types = get_type_hints(kind)
         return self.build(kind, **{name: self._read_field(name, types[name]) for name in types if name in self.fields})
 
     def build(self, kind: type[Config], **values: Any) -> Config:
-        """The dataclass ``kind`` of values that were read. Raises CheckpointError for what the class refuses."""
+        """Build the dataclass ``kind`` from ``values``. Raises CheckpointError for values that the class refuses."""
         try:
             return kind(**values)
         except RegardError as error:
@@ -135,13 +135,13 @@ class ConfigFile:
         return bool(self.fields[field])
 
     def _read_options(self, field: str) -> dict[str, Any]:
-        """Named numbers, strings and truth values."""
+        """Read an object of numbers, strings, bools and nulls."""
         options = self.fields[field]
         if not isinstance(options, dict) or not all(isinstance(one, _JSON_SCALARS) for one in options.values()):
             raise self._field_error(field, "an object of numbers, strings, true, false and null")
         for name, value in options.items():
             if isinstance(value, int | float) and not abs(value) <= LARGEST_SIZE:
-                raise self._field_error(field, f"numbers of at most {LARGEST_SIZE}, and {name!r} is one")
+                raise self._field_error(field, f"numbers of at most {LARGEST_SIZE}, also for {name!r}")
         return dict(options)
 
     def _read_integer(self, field: str, *, lowest: int) -> int:
@@ -167,7 +167,7 @@ class ConfigFile:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file. Raises CheckpointError where it is missing, too large, or something else."""
+    """Read the JSON object in a file. Raises CheckpointError if it is missing, too large, or not an object."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_FILE_BYTES + 1)
@@ -179,7 +179,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
             f"{path.parent} has no {path.name}",
             expected="a model folder in Hugging Face layout: config.json, model.safetensors, tokenizer.json",
             got=_list_entries(path.parent),
-            do="give the folder that holds config.json itself",
+            do="pass the folder that holds config.json",
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(
@@ -187,7 +187,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(fields, dict):
         raise CheckpointError(
-            f"{path} is no JSON object",
+            f"{path} is not a JSON object",
             expected="named fields in braces",
             got=type(fields).__name__,
             do="copy or download the file again",

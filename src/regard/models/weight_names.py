@@ -1,12 +1,12 @@
-"""What tensors are called in a file, and what in a model: one table for each type of model, used in both directions.
+"""The names of tensors in a file and in a model: one table for each type of model, used in both directions.
 
-A row pairs modules of a file with modules of a model, many to many:
+A row maps modules of a file to modules of a model, many to many:
 
     Row("pooler.dense", "pooler")                             one to one
     Row("attn.c_attn", ("q", "k", "v"), transposed=True)      fused in the file, and transposed
     Row(("w1", "w3"), "gate_and_up")                          fused in the model
 
-The tensors of either side are joined along their first dimension, the output of a layer, in the order of the row.
+The tensors of either side are concatenated along their first dimension, a layer's output, in the order of the row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLACEHOLDERS = {r"\{n\}": r"(?P<n>0|[1-9]\d{0,6})", r"\{path\}": r"(?P<path>[\w
 @final
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor in a file, not read yet."""
+    """The header of a tensor in a file, whose data is not read yet."""
 
     name: str
     file: Path
@@ -40,10 +40,10 @@ class StoredTensor:
 @final
 @dataclass(frozen=True)
 class Row:
-    """Modules of a file whose tensors together are those of modules of a model.
+    """A row of the table: modules of a file whose concatenated tensors equal those of modules of a model.
 
-    ``{n}`` stands for a layer's number and ``{path}`` for any modules below one. ``transposed`` matrices are (in, out)
-    in the file. Where several modules of a file come from one of the model, they are of one size.
+    ``{n}`` is a placeholder for a layer's number and ``{path}`` for any path of submodules. ``transposed`` matrices are
+    (in, out) in the file. If several modules of a file map to one of the model, they have equal sizes.
     """
 
     stored: str | tuple[str, ...]
@@ -54,7 +54,7 @@ class Row:
 @final
 @dataclass(frozen=True)
 class Origin:
-    """Where a tensor of a model comes from: tensors of a file, joined, then cut into ``names``; it is one of these."""
+    """The source of a model's tensor: ``stored`` tensors, concatenated and split into ``names``, at index ``part``."""
 
     stored: tuple[StoredTensor, ...]
     names: tuple[str, ...]
@@ -62,12 +62,12 @@ class Origin:
     transposed: bool
 
     def shape(self, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
-        """The joined tensor's, (out, in), for a model whose tensors have these shapes."""
+        """The shape of the concatenated tensor, (out, in), in a model whose tensors have these shapes."""
         own = shapes[self.names[self.part]]
         return own if len(self.names) == 1 else (sum(shapes[name][0] for name in self.names), *own[1:])
 
     def stored_shape(self) -> tuple[int, ...] | None:
-        """The joined tensor's, (out, in), as the file has it; None where its parts do not fit each other."""
+        """The shape of the concatenated tensor, (out, in), in the file; None if its parts do not fit each other."""
         first, *others = (tensor.shape[::-1] if self.transposed else tensor.shape for tensor in self.stored)
         if not others:
             return first
@@ -76,7 +76,7 @@ class Origin:
         return (sum(shape[0] for shape in (first, *others)), *first[1:])
 
     def read_joined(self, read: Callable[[StoredTensor], Tensor]) -> Tensor:
-        """The joined tensor, (out, in)."""
+        """Read the stored tensors, and concatenate them to one of shape (out, in)."""
         tensors = [_transpose_matrix(read(tensor), transposed=self.transposed) for tensor in self.stored]
         return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
@@ -84,15 +84,15 @@ class Origin:
 @final
 @dataclass(frozen=True)
 class WeightNames:
-    """The table of a type of model.
+    """The table of weight names of a type of model.
 
     Args:
-        rows: pairs of modules.
-        prefix: may stand before a name in a file.
-        ignored: patterns (regular expressions) of names that hold no weights.
-        heads: beginnings of names that belong to a head on top of the model, and are left out.
-        tied: names of the model's tensors that are another of its tensors, and that one's name: such a tensor is not
-            written, and where a file lacks it, it is read from the other's.
+        rows: the mapping of modules.
+        prefix: an optional prefix of the names in a file.
+        ignored_patterns: regular expressions of names in a file that are not weights.
+        heads: prefixes of names that belong to a head on top of the model, which are left out.
+        tied_weights: maps the name of a tied tensor to the name of the tensor that it shares: a tied tensor is not
+            written, and if a file lacks it, it is read from the other.
     """
 
     rows: tuple[Row, ...]
@@ -102,9 +102,9 @@ class WeightNames:
     tied_weights: Mapping[str, str] = field(default_factory=dict)
 
     def origins(self, stored: Mapping[str, StoredTensor]) -> tuple[dict[str, Origin], list[str]]:
-        """Where each tensor of a model comes from, by the model's names, and the names in the file that are left out.
+        """Map the model's tensor names to their origins; return also the names in the file that are left out.
 
-        Raises CheckpointError for names that mean nothing here, and for two names of one tensor.
+        Raises CheckpointError for unknown names, and for two names of one tensor.
         """
         bare = ((_modernize_name(name.removeprefix(self.prefix)), tensor) for name, tensor in stored.items())
         rows, other = _group_by_row(
@@ -117,7 +117,7 @@ class WeightNames:
         if extra:
             head = f", and at most a known head ({', '.join(self.heads)})" if self.heads else ""
             raise CheckpointError(
-                "the checkpoint holds tensors that the model has no place for",
+                "the checkpoint holds tensors that are not in the model",
                 expected=f"the tensors of this architecture{head}",
                 got=abbreviate_names(extra),
                 do="check that config.json and the weights belong together, or remove the tensors",
@@ -125,16 +125,16 @@ class WeightNames:
         named: dict[str, Origin] = {}
         for row, found, fill in rows:
             names, parts = tuple(fill(name) for name in _as_tuple(row.names)), _as_tuple(row.stored)
-            if len(found) == len(parts):  # else the model's tensors are missing, which is said where they are filled
+            if len(found) == len(parts):  # else the model's tensors are missing, which ``load_weights`` reports
                 tensors = tuple(found[part] for part in range(len(parts)))
                 named |= {name: Origin(tensors, names, part, row.transposed) for part, name in enumerate(names)}
         tied = {name: named[other] for name, other in self.tied_weights.items() if other in named}
         return tied | named, left_out
 
     def to_file(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """A model's tensors by the names of the file.
+        """Convert a model's state dict to the tensors and names of the file.
 
-        Raises CheckpointError for a tensor that has no name there, and for some of several that are one in the file.
+        Raises CheckpointError for a tensor without a name in the file, and if only some of a row's tensors are given.
         """
         rows, other = _group_by_row(
             [(_as_tuple(row.names), row) for row in self.rows],
@@ -173,12 +173,12 @@ class WeightNames:
 
 
 def same_names(*names: str) -> tuple[Row, ...]:
-    """Rows of modules that are called the same in a file and in a model."""
+    """Rows of modules that have the same name in a file and in a model."""
     return tuple(Row(name, name) for name in names)
 
 
 def abbreviate_names(names: list[str]) -> str:
-    """Some names, and how many more."""
+    """Join the first 6 names, and say how many more there are."""
     return ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
 
 
@@ -190,9 +190,10 @@ def _group_by_row(
     named: Iterator[tuple[str, _Part]],
     name_of: Callable[[_Part], str],
 ) -> tuple[list[_Match[_Part]], list[tuple[str, _Part]]]:
-    """Tensors by row, by what the placeholders of the row stand for, and by their part in it; and those of no row.
+    """Group tensors by row, by the values of the row's placeholders, and by part; return also those of no row.
 
-    Each with what fills the placeholders of the row's other names. Raises CheckpointError where two are one part.
+    Each group comes with a function that fills the placeholders of the row's other names. Raises CheckpointError for
+    two tensors in the same part.
     """
     patterns = [
         (re.compile(_name_pattern(name)), number, part)
@@ -221,7 +222,7 @@ def _group_by_row(
 
 
 def _name_pattern(name: str) -> str:
-    """The regular expression of a module's tensors."""
+    """The regular expression of the names of a module's tensors."""
     pattern = re.escape(name)
     for placeholder, expression in _PLACEHOLDERS.items():
         pattern = pattern.replace(placeholder, expression)
@@ -237,10 +238,10 @@ def _as_tuple(names: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _transpose_matrix(tensor: Tensor, *, transposed: bool) -> Tensor:
-    """A matrix, transposed if asked for; a vector as it is."""
+    """Transpose a matrix if ``transposed``; a vector is returned unchanged."""
     return tensor.T.contiguous() if transposed and tensor.dim() == 2 else tensor
 
 
 def _modernize_name(name: str) -> str:
-    """The names that TensorFlow's checkpoints gave to a norm's parameters, as they are now."""
+    """Convert the old TensorFlow names of layer norm parameters, gamma and beta, to weight and bias."""
     return re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name))

@@ -1,4 +1,4 @@
-"""The search for what a model would write: one strategy a file, which know no model."""
+"""Decoding strategies: greedy search, beam search and sampling, for any ``Decoder``. One file each."""
 
 from regard.search.base import Hypothesis, Search
 from regard.search.beam import Beam

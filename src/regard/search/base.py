@@ -1,9 +1,9 @@
-"""What all strategies share: sources or prompts in, the best targets for each of them out.
+"""The base class of decoding strategies: from sources or prompts to the best targets of each.
 
-    log P(y | x) = sum_t log P(y_t | y_1 .. y_t-1, x)        y ends with the token that ends a target
+    log P(y | x) = sum_t log P(y_t | y_1 .. y_t-1, x)        y ends with the end token
 
-x is the source of an encoder-decoder, or the prompt that a decoder goes on from. A model gives each factor of that sum
-(``Decoder.step``); a strategy says which targets are looked at. source (batch, length), lengths (batch,) -> a list of
+x is the source of an encoder-decoder, or the prompt that a decoder continues. The model computes each term of the sum
+(``Decoder.step``); the strategy decides which targets to explore. source (batch, length), lengths (batch,) -> a list of
 ``Hypothesis`` for each source.
 """
 
@@ -26,16 +26,16 @@ from regard.tensors import check_tensor
 from regard.text.subwords import Subwords
 
 _LENGTH_RATIO, _EXTRA_TOKENS = 2, 10
-"""A target has at most ``_LENGTH_RATIO`` times as many tokens as its source, and ``_EXTRA_TOKENS``."""
+"""By default, a target has at most ``_LENGTH_RATIO`` * (tokens of its source) + ``_EXTRA_TOKENS`` tokens."""
 
 
 @final
 @dataclass(frozen=True)
 class Hypothesis:
-    """A target: ``ids`` without its source or prompt, and without the tokens that begin and end it.
+    """A target: ``ids`` without its source or prompt, and without start and end tokens.
 
-    ``score`` is what hypotheses were compared by. ``log_probability`` is the model's, in nats, with the end if there is
-    one; ``finished`` says whether there is, or whether the target was cut at the most tokens allowed.
+    ``score`` is what the search ranked it by. ``log_probability`` is the model's, in nats, and includes the end token
+    if the target is ``finished``; ``finished`` is False if it was cut at the maximum number of tokens.
     """
 
     ids: tuple[int, ...]
@@ -45,17 +45,17 @@ class Hypothesis:
 
 
 MAX_ROWS = 2**16
-"""Targets of a source that may be written side by side."""
+"""The maximum of a beam width or a number of samples."""
 _MAX_TARGET_TOKENS = 2**20
-"""The most tokens that a target may be allowed: room for them is taken beforehand."""
+"""The upper limit of ``most``: memory for that many tokens is allocated beforehand."""
 
 
 class Search(ABC):
-    """A strategy. It holds its options, and nothing of a search that runs."""
+    """A decoding strategy. An instance holds options only, no state of a running search."""
 
     @property
     def rows(self) -> int:
-        """Targets of a source that are written side by side: what memory and time of a batch grow with."""
+        """The number of targets decoded in parallel for each source, to which memory and time are proportional."""
         return 1
 
     @final
@@ -63,27 +63,27 @@ class Search(ABC):
     def search(
         self, model: Decoder, source: Tensor, lengths: Tensor, *, most: int | None = None
     ) -> list[list[Hypothesis]]:
-        """The best targets of each source, the best first; for a decoder without a source, the best to follow a prompt.
+        """Decode the best targets of each source, the best first; for a decoder without a source, of each prompt.
 
         Args:
-            model: is put into eval mode while it is asked, and back. No gradients are kept.
+            model: runs in eval mode and without gradients; its mode is restored afterwards.
             source: ids (batch, length) of sources or prompts, padded on the right.
-            lengths: (batch,), of the sources, each at least 1.
-            most: tokens of a target, its end included. None is 2 * length + 10 of each source: translations of twice as
-                many tokens are rare in any two languages, and 10 are for texts of a word or two. What is longer repeats
-                itself, as a rule. For prompts, say it. Never more than ``model.max_new_tokens``.
+            lengths: (batch,), tokens of each source, at least 1.
+            most: maximum tokens of a target, end token included. None is 2 * length + 10 for each source: a translation
+                is rarely twice as long in any language pair, 10 more are for texts of a word or two, and longer output
+                is usually repetition. For prompts, set it. The limit of ``model.max_new_tokens`` applies as well.
 
-        A source has the same result whatever stands beside it in the batch, up to rounding. ``model.pad_id``,
-        ``model.unknown_id`` and ``model.start_id`` are never written, since none of them stands for any text; but for
-        ``model.end_id``, which may be one of them.
+        The result of a source does not depend on the other sources of the batch, up to rounding. ``model.pad_id``,
+        ``model.unknown_id`` and ``model.start_id`` are never written, since they stand for no text, unless one of them
+        is also ``model.end_id``.
 
         Raises:
             ShapeError, DtypeError, OptionError: arguments that do not fit, such as a prompt that leaves no positions.
-            RefusedError: a model that gives no token a probability, or lacks what the strategy needs.
+            RefusedError: a model that gives no token a finite log-probability, or lacks what the strategy needs.
         """
         if not isinstance(model, Decoder):
             raise OptionError(
-                "a search asks a model that writes sequences",
+                "a search needs a model that writes sequences",
                 expected="a Transformer, a Recurrent, or another Decoder",
                 got=short_repr(model),
                 do="load one: regard.load(folder)",
@@ -109,13 +109,17 @@ class Search(ABC):
         lengths: Int[Tensor, " batch"],
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
-        """What ``search`` returns, from a model in eval mode, without gradients; ``most`` (batch,) of each source."""
+        """Implement ``search``, with the model in eval mode and without gradients.
+
+        ``most`` (batch,) is the maximum tokens of each target. If the list of a source is empty, ``search`` raises
+        RefusedError.
+        """
 
 
 def banned_token_ids(model: Decoder, subwords: Subwords | None = None) -> Int[Tensor, " banned"]:
-    """The tokens that no strategy writes: padding, unknown and the start, as far as a model has them.
+    """The ids that no strategy writes, sorted: padding, unknown and start tokens, as far as the model has them.
 
-    ``subwords`` are those of the target, where the model does not hold them itself.
+    ``subwords`` are those of the target, if the model does not have them itself.
     """
     unknown_id = model.unknown_id if subwords is None else subwords.unknown_id
     special = {model.pad_id, model.start_id, unknown_id} - {model.end_id, None}
@@ -124,7 +128,7 @@ def banned_token_ids(model: Decoder, subwords: Subwords | None = None) -> Int[Te
 
 @contextmanager
 def eval_mode(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode; after that each of its modules is in the mode that it was in."""
+    """Put the model into eval mode inside the block, and restore the mode of each module afterwards."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:
@@ -135,7 +139,7 @@ def eval_mode(model: nn.Module) -> Iterator[None]:
 
 
 def _token_limits(model: Decoder, lengths: Int[Tensor, " batch"], most: int | None) -> Int[Tensor, " batch"]:
-    """The most tokens of each target. Raises ShapeError where the model has positions for none."""
+    """The maximum tokens of each target, (batch,). Raises ShapeError if the model has no positions left."""
     limits = lengths * _LENGTH_RATIO + _EXTRA_TOKENS if most is None else torch.full_like(lengths, most)
     room = model.max_new_tokens(lengths)
     if room is None:
@@ -144,39 +148,39 @@ def _token_limits(model: Decoder, lengths: Int[Tensor, " batch"], most: int | No
         longest = int(lengths[room.argmin()])
         raise ShapeError(
             "the model has no positions left for another token",
-            expected="sources or prompts that leave room for one token or more",
+            expected="sources or prompts that leave room for at least one token",
             got=f"{longest} tokens, which leave room for {int(room.min())}",
-            do="shorten it, or take a model with more positions",
+            do="shorten it, or use a model with more positions",
         )
     return torch.minimum(limits, room)
 
 
 def _check(source: Tensor, lengths: Tensor) -> None:
-    """Raise unless ``source`` is (batch, length) and ``lengths`` (batch,). Ids are for the model to check."""
+    """Raise unless ``source`` is (batch, length) and ``lengths`` is (batch,). The model checks the ids."""
     for name, tensor in (("source", source), ("lengths", lengths)):
         check_tensor(name, tensor, "a tensor of integers", do="use torch.tensor")
     if source.dim() != 2 or lengths.shape != source.shape[:1]:
         raise ShapeError(
-            "sources and their lengths do not fit each other",
+            "the shapes of source and lengths do not fit each other",
             expected="source (batch, length), lengths (batch,)",
             got=f"source {tuple(source.shape)}, lengths {tuple(lengths.shape)}",
             do="pad the sources on the right, and count the tokens of each",
         )
     if lengths.dtype not in (torch.long, torch.int32):
-        raise DtypeError("lengths are whole numbers", expected="torch.long", got=str(lengths.dtype), do="use .long()")
+        raise DtypeError("lengths are not integers", expected="torch.long", got=str(lengths.dtype), do="use .long()")
     if lengths.numel() and not 1 <= int(lengths.min()) <= int(lengths.max()) <= source.shape[1]:
         raise ShapeError(
-            "a source has no token, or fewer than its length",
+            "lengths are out of range",
             expected=f"lengths from 1 to {source.shape[1]}",
             got=f"{int(lengths.min())} to {int(lengths.max())}",
-            do="leave out empty sources; each ends with the model's end_id",
+            do="leave out empty sources, and count the end_id of each source",
         )
 
 
 def _no_probability_error(number: int) -> RefusedError:
     return RefusedError(
-        f"the model gives no token a probability, for source {number} of its batch",
-        expected="logits of which at least one is a number",
-        got="NaN or -infinity for all of them",
+        f"the model gives no token a finite log-probability, for source {number} of the batch",
+        expected="at least one finite logit",
+        got="NaN or -infinity for all tokens",
         do="look for NaN in the model's weights",
     )

@@ -1,25 +1,25 @@
-"""Beam search: the ``width`` most probable beginnings of a target, grown token by token.
+"""Beam search: extend the ``width`` most probable prefixes of a target, token by token.
 
     score(Y) = log P(Y | X) / lp(Y) + cp(X; Y)
     lp(Y)    = (5 + |Y|)^alpha / (5 + 1)^alpha
     cp(X; Y) = beta sum_i log(min(sum_j p_ij, 1))           p_ij: the weight of source token i when y_j was written
 
-Wu et al. 2016, "Google's neural machine translation system", equation 14. |Y| counts the end, whose probability is part
-of P(Y | X). alpha is ``length_penalty``, beta ``coverage_penalty``.
+Wu et al. 2016, "Google's neural machine translation system", equation 14. |Y| counts the end token, whose probability
+is part of P(Y | X). alpha is ``length_penalty``, beta ``coverage_penalty``.
 
-In each step, of all continuations of a source's live hypotheses, those that end are finished if they are among the
-``width`` most probable, and the ``width`` most probable that do not end live on. Live hypotheses are all of one
-length, so log P alone compares them. One is dropped as soon as it can no longer overtake: log P only falls, lp is
-largest at the most tokens allowed, and cp is at most 0, so whatever comes of it scores at most
+Each step considers all continuations of a source's live hypotheses. Those with the end token become finished if they
+are among the ``width`` most probable continuations; the ``width`` most probable others stay live. Live hypotheses all
+have the same length, so they are compared by log P alone. A hypothesis is pruned as soon as it can no longer win: log P
+never increases, lp is largest at the maximum length, and cp is at most 0, so its continuations score at most
 
     log P / lp(most)
 
-If the ``best`` finished ones have reached that, it is dead, and so are all that are less probable. Dead ones could only
-displace dead ones, so dropping them changes no result.
+If the ``best`` finished hypotheses have all reached that bound, the hypothesis is pruned, and so are all less probable
+ones. Pruned hypotheses could only have displaced others that are pruned too, so pruning does not change the result.
 
-A source is done when nothing of it lives, or once ``patience`` * ``width`` of its hypotheses have ended, whichever is
-first: Kasai et al. 2022, "A call for clarity in beam search", section 2. With patience 1 that is how most translators
-were measured (fairseq, Marian); it takes fewer steps, and long targets, which large penalties favour, win less often.
+The search of a source ends when no hypothesis is live, or once ``patience`` * ``width`` of its hypotheses have ended,
+whichever is first: Kasai et al. 2022, "A call for clarity in beam search", section 2. Patience 1 is the criterion of
+fairseq and Marian; it takes fewer steps, and long targets, which large length penalties favour, win less often.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ from regard.search.finished_hypotheses import FinishedHypotheses
 @final
 @explain_arguments
 class Beam(Search):
-    """The search for the best score among ``width`` hypotheses of each source at a time.
+    """Beam search: finds the best-scoring targets with ``width`` live hypotheses for each source.
 
     Args:
-        width: live hypotheses of a source.
-        length_penalty: alpha; 0 compares log-probabilities, which prefers short targets. 0.6 is that of Vaswani et al.
-            2017, section 6.1.
-        coverage_penalty: beta, for targets that leave parts of the source out; needs a model with attention, and steps
-            take longer. 0 is without.
-        best: how many targets of a source are given, at most ``width``. There are fewer if the search found fewer.
-        patience: how many of a source's hypotheses have to end, in beam widths, before the search is content with the
-            best of them. ``math.inf`` is never: it goes on until nothing that lives can win.
+        width: beam width: live hypotheses of a source.
+        length_penalty: alpha; 0 compares log-probabilities, which prefers short targets. Vaswani et al. 2017, section
+            6.1, use 0.6.
+        coverage_penalty: beta, a penalty for targets that leave parts of the source untranslated; it needs a model with
+            attention, and makes steps slower. 0 disables it.
+        best: number of targets to return for each source, at most ``width``; fewer if the search finds fewer.
+        patience: the search of a source stops after ``patience`` * ``width`` of its hypotheses have ended. With
+            ``math.inf`` it continues until no live hypothesis can win.
 
-    A target that was cut at the most tokens allowed comes after all that are finished.
+    Targets that were cut at the maximum number of tokens are ranked after all finished ones.
 
-    Raises OptionError for options outside of these ranges.
+    Raises OptionError for options out of range.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Beam(Search):
         _check_penalty("coverage_penalty", coverage_penalty)
         if best > width:
             raise OptionError(
-                "more targets are asked for than the beam is wide",
+                "best is larger than the beam width",
                 expected=f"best from 1 to {width}",
                 got=f"best={best}",
                 do=f"pass width={best}",
@@ -90,7 +90,7 @@ class Beam(Search):
 
     @property
     def rows(self) -> int:
-        """See ``Search.rows``."""
+        """The number of live hypotheses of each source, ``width``. See ``Search.rows``."""
         return self.width
 
     def decode(
@@ -100,14 +100,14 @@ class Beam(Search):
         lengths: Int[Tensor, " batch"],
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
-        """See ``Search.decode``."""
+        """Search each source's targets with the beam. See ``Search.decode``."""
         (tokens, state), banned = model.prefill(source, lengths=lengths), banned_token_ids(model)
         live = BeamState.from_first_tokens(tokens)
         finished = FinishedHypotheses(len(source), self.best, source.device)
         ended = torch.zeros_like(lengths)
         for length in range(1, int(most.max()) + 1):
             logits, state, live = self._next_logits(model, state, live)
-            # One token more than the width, since one may be the end.
+            # One token more than the width, since one may be the end token.
             likeliest = blockwise_topk(log_probabilities(logits, banned), self.width + 1)
             candidates = live.top_continuations(*likeliest, 2 * self.width)
             score, ends = self._score(candidates, live, lengths, length), _is_end(candidates, model.end_id)
@@ -127,13 +127,13 @@ class Beam(Search):
         return finished.to_lists()
 
     def _next_logits(self, model: Decoder, state: Any, live: BeamState) -> tuple[Tensor, Any, BeamState]:
-        """What may follow each row, the next state, and the rows with what they have covered by now."""
+        """The logits of each row's next token, the next state, and the beam with updated coverage."""
         tokens = live.tokens[:, -1]
         if self.coverage_penalty == 0:
             return (*model.step(tokens, state), live)
         if not isinstance(model, EncoderDecoder):
             raise RefusedError(
-                "coverage is that of a source, and this model has none",
+                "coverage_penalty needs a model with a source",
                 expected="an EncoderDecoder",
                 got=type(model).__name__,
                 do="pass coverage_penalty=0",
@@ -144,19 +144,19 @@ class Beam(Search):
     def _score(
         self, candidates: Continuations, live: BeamState, lengths: Tensor, length: int
     ) -> Float[Tensor, "sources candidates"]:
-        """Equation 14, of the continuations as whole targets."""
+        """The scores of the continuations as complete targets: equation 14."""
         score = candidates.log_probability / self._length_divisor(length)
         if live.coverage is None:
             return score
         real = torch.arange(live.coverage.shape[1], device=lengths.device) < lengths[live.source][:, None]
-        # A token that got no weight at all counts as one with the smallest number that there is, and not as -infinity.
+        # A source token with weight 0 counts with the smallest positive number, to avoid a score of -infinity.
         covered = live.coverage.clamp(torch.finfo(live.coverage.dtype).tiny, 1).log().where(real, 0.0).sum(dim=1)
         return score + self.coverage_penalty * covered[candidates.row]
 
     def _select_finished(
         self, candidates: Continuations, ends: Tensor, score: Tensor, finished: FinishedHypotheses
     ) -> Bool[Tensor, "sources candidates"]:
-        """Those that end, are among the ``width`` best, and beat what is finished."""
+        """Mask of the continuations that end, are among the ``width`` best, and beat the worst finished hypothesis."""
         better = ends & (score > finished.score_to_beat[candidates.source][:, None])
         better[:, self.width :] = False
         return better
@@ -164,19 +164,19 @@ class Beam(Search):
     def _select_live(
         self, candidates: Continuations, ends: Tensor, most: Tensor, finished: FinishedHypotheses
     ) -> Bool[Tensor, "sources candidates"]:
-        """Those that do not end, are the ``width`` best of these, and may yet beat what is finished."""
+        """Mask of the ``width`` best continuations that do not end, as far as they can still beat finished ones."""
         bound = candidates.log_probability / self._length_divisor(most[candidates.source][:, None])
         may = ~ends & (bound > finished.score_to_beat[candidates.source][:, None])
         return may & ((~ends).cumsum(dim=1) <= self.width)
 
     def _length_divisor(self, length: int | Tensor) -> float | Tensor:
-        """lp of a target of that length."""
+        """The length penalty lp of a target with ``length`` tokens."""
         divisor: float | Tensor = ((5 + length) / 6) ** self.length_penalty
         return divisor
 
 
 def _is_end(candidates: Continuations, end_id: int) -> Bool[Tensor, "sources candidates"]:
-    """Which continuations are whole targets."""
+    """Mask of the continuations by the end token."""
     return (candidates.token == end_id) & (candidates.log_probability > -torch.inf)
 
 
@@ -189,7 +189,7 @@ def _add_finished(
     *,
     ended: bool,
 ) -> None:
-    """Put continuations among the finished hypotheses; the token of those that ended is the end, and left out."""
+    """Add continuations to the finished hypotheses, without the last token if they ``ended`` (the end token)."""
     if not which.any():
         return
     source, ids = candidates.source[which.nonzero()[:, 0]], written[candidates.row[which]]
@@ -199,7 +199,7 @@ def _add_finished(
 
 
 def _reorder_state(state: Any, row: Int[Tensor, " new"], rows: int) -> Any:
-    """The state of the given rows of ``rows``; as it is where they are all of them, in order."""
+    """Select rows of the state; returns the state itself if ``row`` selects all ``rows`` in order."""
     if len(row) == rows and torch.equal(row, torch.arange(rows, device=row.device)):
         return state
     return state.reordered(row)
@@ -211,7 +211,7 @@ def _check_penalty(name: str, penalty: object) -> None:
             f"wrong {name}",
             expected="a finite number of 0 or more",
             got=short_repr(penalty),
-            do="0 is without",
+            do="pass 0 to disable it",
         )
 
 

@@ -1,9 +1,9 @@
-"""The live hypotheses of beam search: rows, source by source, and their best continuations.
+"""The live hypotheses of beam search, one row each, and their best continuations.
 
-    rows     those of one source stand together, the most probable first; a source may have fewer than another, or none
-    grid     (sources, most rows of a source * tokens): where the rows of a source are compared
+    rows     grouped by source, the most probable first; sources may have different numbers of rows, or none
+    grid     (sources, maximum rows of a source * tokens), in which the continuations of a source are compared
 
-A source without live rows is not in the grid, so it costs nothing more.
+A source without live rows is not in the grid, so no step computes for it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch import Tensor
 
 @final
 class Continuations(NamedTuple):
-    """The most probable ones of each source that has live rows, in falling order.
+    """The most probable continuations of each source that has live rows, in descending order.
 
-    source           (sources,)             which sources these are
+    source           (sources,)             indices of the sources
     row              (sources, candidates)  the row that is continued
-    token            (sources, candidates)  by which token
-    log_probability  (sources, candidates)  of all together; -infinity where there are no more
+    token            (sources, candidates)  the token that continues it
+    log_probability  (sources, candidates)  of the whole hypothesis, in nats; -infinity for missing candidates
     """
 
     source: Int[Tensor, " sources"]
@@ -35,10 +35,10 @@ class Continuations(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class BeamState:
-    """``source`` (rows,) of each row, its tokens ``tokens`` (rows, length), and their log-probability.
+    """The live rows: ``source`` (rows,), ``tokens`` (rows, length), and the tokens' log-probability (rows,).
 
-    The first token is what the model begins with. ``coverage`` (rows, source length) is the sum of the weights so far,
-    where they are asked for.
+    The first token of a row is the model's start token, or the last of its prompt. ``coverage`` (rows, source length)
+    is the sum of the cross-attention weights so far; None without a coverage penalty.
     """
 
     source: Int[Tensor, " rows"]
@@ -55,19 +55,19 @@ class BeamState:
     def extend(
         self, row: Int[Tensor, " new"], token: Int[Tensor, " new"], log_probability: Float[Tensor, " new"]
     ) -> BeamState:
-        """Rows from these, a token longer."""
-        written = torch.cat([self.tokens[row], token[:, None]], dim=1)
+        """Select the rows ``row``, and append ``token`` to each."""
+        tokens = torch.cat([self.tokens[row], token[:, None]], dim=1)
         coverage = None if self.coverage is None else self.coverage[row]
-        return BeamState(self.source[row], written, log_probability, coverage)
+        return BeamState(self.source[row], tokens, log_probability, coverage)
 
     def add_coverage(self, weights: Float[Tensor, "rows source"]) -> BeamState:
-        """The rows, which have looked at their source once more."""
+        """Add the cross-attention weights of a step to the coverage."""
         return replace(self, coverage=weights if self.coverage is None else self.coverage + weights)
 
     def top_continuations(
         self, values: Float[Tensor, "rows tokens"], ids: Int[Tensor, "rows tokens"], count: int
     ) -> Continuations:
-        """The best of all rows of a source: ``values`` are the log-probabilities of ``ids`` after each row."""
+        """The ``count`` best continuations of each source; ``values`` are the log-probabilities of ``ids`` by row."""
         tokens, rows = values.shape[1], torch.arange(len(values), device=values.device)
         first = torch.ones_like(self.source, dtype=torch.bool)
         torch.ne(self.source[1:], self.source[:-1], out=first[1:])
@@ -77,6 +77,6 @@ class BeamState:
         grid = values.new_full((len(begins), most, tokens), -torch.inf)
         grid[group, rank] = values + self.log_probability[:, None]
         log_probability, place = grid.flatten(1).topk(min(count, most * tokens), dim=1)
-        # Places without a row hold -infinity; whichever row they name is not asked for.
+        # Empty places of the grid hold -infinity; their row index is not used.
         row = (begins[:, None] + place // tokens).clamp_max_(len(values) - 1)
         return Continuations(self.source[begins], row, ids[row, place % tokens], log_probability)

@@ -1,8 +1,8 @@
-"""The likeliest tokens of each row, found without sorting a vocabulary.
+"""Top-k tokens of each row without sorting the vocabulary.
 
-    the k largest of a row lie in the k blocks whose largest are the largest
+    the k largest values of a row are in the k blocks with the largest maxima
 
-So the largest of each block of 64 is taken first, in one pass over the row, and only k blocks are looked into.
+So the maxima of blocks of 64 are computed first, in one pass over the row, and only k blocks are searched.
 logits (rows, vocabulary) -> log-probabilities and ids (rows, k).
 """
 
@@ -18,9 +18,9 @@ _BLOCK_SIZE = 64
 def log_probabilities(
     logits: Float[Tensor, "rows vocabulary"], banned: Int[Tensor, " banned"]
 ) -> Float[Tensor, "rows vocabulary"]:
-    """Of each token; then -infinity for those that are ``banned``, which take their share all the same.
+    """Log-softmax of the logits, in nats, then -infinity for the ``banned`` ids, without renormalisation.
 
-    Half precision is widened, since sums of many are compared.
+    Half precision is converted to float32, since sums of many log-probabilities are compared.
     """
     wide = logits.float() if logits.dtype.itemsize == 2 else logits
     return wide.log_softmax(dim=-1).index_fill_(1, banned, -torch.inf)
@@ -29,7 +29,7 @@ def log_probabilities(
 def blockwise_topk(
     values: Float[Tensor, "rows vocabulary"], count: int
 ) -> tuple[Float[Tensor, "rows likeliest"], Int[Tensor, "rows likeliest"]]:
-    """The ``count`` largest values of each row (all of them, if there are fewer), in falling order, and their ids."""
+    """The ``count`` largest values of each row (all, if there are fewer), in descending order, and their ids."""
     blocks = values.shape[1] // _BLOCK_SIZE
     if blocks <= 2 * count:
         return values.topk(min(count, values.shape[1]), dim=1)

@@ -1,4 +1,4 @@
-"""What beam search has finished, and the score that live hypotheses have to beat."""
+"""The finished hypotheses of beam search, and the score that live hypotheses have to beat."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from regard.search.base import Hypothesis
 
 @final
 class FinishedHypotheses:
-    """The ``best`` hypotheses of each source; finished ones stand before those that were cut, whatever their scores.
+    """The ``best`` hypotheses of each source; finished ones are ranked before those cut at the maximum length.
 
-    ``score_to_beat`` (sources,) is the lowest score of ``best`` finished ones, -infinity where there are fewer.
+    ``score_to_beat`` (sources,) is the lowest score of the ``best`` finished ones, -infinity if there are fewer.
     """
 
     def __init__(self, sources: int, best: int, device: torch.device) -> None:
@@ -32,7 +32,7 @@ class FinishedHypotheses:
         *,
         finished: bool,
     ) -> None:
-        """Put in hypotheses of the given sources, and keep the best."""
+        """Add hypotheses of the given sources, and keep the ``best`` of each source."""
         columns = (source.tolist(), ids.tolist(), score.tolist(), log_probability.tolist())
         for number, tokens, worth, total in zip(*columns, strict=True):
             self._hypotheses[number].append(Hypothesis(tuple(tokens), worth, total, finished))
@@ -42,7 +42,7 @@ class FinishedHypotheses:
         self.score_to_beat = torch.tensor([self._worst(those) for those in self._hypotheses]).to(score)
 
     def to_lists(self) -> list[list[Hypothesis]]:
-        """Those of each source, the best first."""
+        """The hypotheses of each source, the best first."""
         return self._hypotheses
 
     def _worst(self, those: list[Hypothesis]) -> float:

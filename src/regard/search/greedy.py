@@ -1,8 +1,8 @@
-"""Greedy search: the likeliest token, again and again.
+"""Greedy search: the most probable token in each step.
 
     y_t = argmax_v log P(v | y_1 .. y_t-1, x)
 
-The fastest strategy, and beam search of width 1 without penalties.
+The fastest strategy; equal to beam search of width 1 without penalties.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from regard.search.token_by_token import decode_token_by_token
 
 @final
 class Greedy(Search):
-    """The likeliest token at each place. A hypothesis' score is its log-probability."""
+    """Greedy search: writes the most probable token in each step. A hypothesis' score is its log-probability."""
 
     def __repr__(self) -> str:
         return "Greedy()"
@@ -31,5 +31,5 @@ class Greedy(Search):
         lengths: Int[Tensor, " batch"],
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
-        """See ``Search.decode``."""
+        """Write the most probable token of each source, step by step. See ``Search.decode``."""
         return decode_token_by_token(model, source, lengths, most, lambda known, rows, place: known.argmax(dim=1))

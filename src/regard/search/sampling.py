@@ -1,10 +1,11 @@
-"""Sampling: each token drawn from what the model gives.
+"""Sampling: each token is drawn from the model's distribution.
 
-    y_t ~ P(. | y_1 .. y_t-1, x)^(1/temperature), of the top_k likeliest, of the fewest that have top_p together
+    y_t ~ P(. | y_1 .. y_t-1, x)^(1/temperature), among the top_k most probable tokens, and of these among the fewest
+          with a total probability of top_p
 
-Nucleus (top_p): Holtzman et al. 2020, "The curious case of neural text degeneration", equations 2 and 3. top_k: Fan et
-al. 2018, "Hierarchical neural story generation", section 5.4. A token is drawn by inverting the distribution function
-at a number in (0, 1], of which there is one for each place.
+Nucleus sampling (top_p): Holtzman et al. 2020, "The curious case of neural text degeneration", equations 2 and 3.
+top_k: Fan et al. 2018, "Hierarchical neural story generation", section 5.4. A token is drawn by inverse transform
+sampling, from one uniform number in (0, 1] for each position.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from regard.search.token_by_token import decode_token_by_token
 @final
 @explain_arguments
 class Sampling(Search):
-    """``best`` targets drawn at random, the most probable first. A hypothesis' score is its log-probability.
+    """Draws ``best`` targets at random, the most probable first. A hypothesis' score is its log-probability.
 
     Args:
-        seed: what is drawn depends on it and on the ids of a source, and on nothing else: neither on other sources of
-            the batch nor on what was drawn before. Two equal sources are given equal targets.
-        temperature: below 1 likely tokens become likelier, above 1 less so.
-        top_k: draw from that many of the likeliest tokens; 0 is all.
-        top_p: draw from the fewest tokens that have this probability together; 1 is all.
-        best: targets of a source, drawn independently; the same may be drawn twice.
+        seed: random seed. The samples of a source depend only on the seed and on the ids of the source, not on the rest
+            of the batch or on earlier samples. Equal sources get equal targets.
+        temperature: below 1 makes likely tokens likelier, above 1 less likely.
+        top_k: draw from the ``top_k`` most probable tokens; 0 is all.
+        top_p: draw from the fewest tokens with a total probability of at least ``top_p``; 1 is all.
+        best: targets of a source, drawn independently, possibly with repetitions.
 
-    Raises OptionError for options outside of these ranges.
+    Raises OptionError for options out of range.
     """
 
     def __init__(
@@ -48,13 +49,13 @@ class Sampling(Search):
         check_count("best", best, most=MAX_ROWS)
         if not is_number(temperature) or float(temperature) <= 0:
             raise OptionError(
-                "temperature is above 0",
-                expected="a finite number",
+                "wrong temperature",
+                expected="a finite number above 0",
                 got=short_repr(temperature),
                 do="for 0 use Greedy()",
             )
         if not is_number(top_p) or not 0 < float(top_p) <= 1:
-            raise OptionError("top_p is a probability", expected="0 < top_p <= 1", got=short_repr(top_p), do="try 0.9")
+            raise OptionError("wrong top_p", expected="0 < top_p <= 1", got=short_repr(top_p), do="try 0.9")
         self.seed, self.temperature, self.top_k, self.top_p, self.best = seed, temperature, top_k, top_p, best
 
     def __repr__(self) -> str:
@@ -63,7 +64,7 @@ class Sampling(Search):
 
     @property
     def rows(self) -> int:
-        """See ``Search.rows``."""
+        """The number of samples of each source, ``best``. See ``Search.rows``."""
         return self.best
 
     def decode(
@@ -73,7 +74,7 @@ class Sampling(Search):
         lengths: Int[Tensor, " batch"],
         most: Int[Tensor, " batch"],
     ) -> list[list[Hypothesis]]:
-        """See ``Search.decode``."""
+        """Draw the tokens of each source, step by step. See ``Search.decode``."""
         numbers = self._uniform_numbers(source, lengths, int(most.max()))
 
         def choose(known: Tensor, rows: Tensor, place: int) -> Tensor:
@@ -82,7 +83,7 @@ class Sampling(Search):
         return decode_token_by_token(model, source, lengths, most, choose, each=self.best)
 
     def _uniform_numbers(self, source: Tensor, lengths: Tensor, places: int) -> Float[Tensor, "rows places"]:
-        """Numbers in (0, 1] for each row and place, from a generator of each source's own."""
+        """Uniform numbers in (0, 1] for each row and position, from a separate generator for each source."""
         drawn = []
         for ids, length in zip(source.tolist(), lengths.tolist(), strict=True):
             text = " ".join(map(str, [self.seed, *ids[:length]]))
@@ -92,7 +93,7 @@ class Sampling(Search):
         return torch.stack(drawn).transpose(1, 2).flatten(0, 1).to(source.device)
 
     def _draw(self, known: Float[Tensor, "rows vocabulary"], numbers: Float[Tensor, " rows"]) -> Int[Tensor, " rows"]:
-        """A token for each row."""
+        """Draw a token for each row by its uniform number."""
         values, ids = known, None
         if self.top_k or self.top_p < 1:
             values, ids = blockwise_topk(known, self.top_k or known.shape[1])
@@ -102,5 +103,5 @@ class Sampling(Search):
             probability = probability.masked_fill(below >= self.top_p, 0.0)
         distribution = probability.cumsum(dim=1)
         token = torch.searchsorted(distribution, numbers[:, None] * distribution[:, -1:])
-        token = token.clamp_max(values.shape[1] - 1)  # where nothing is a number
+        token = token.clamp_max(values.shape[1] - 1)  # for rows of NaN
         return (token if ids is None else ids.gather(1, token))[:, 0]

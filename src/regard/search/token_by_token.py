@@ -1,8 +1,8 @@
-"""Targets written one token after the other, without looking back: what greedy search and sampling share.
+"""The decoding loop of greedy search and sampling, which choose one token in each step.
 
     y_t = choose(log P(. | y_1 .. y_t-1, x))
 
-Rows that have ended leave the batch, so no step computes for them.
+Rows that have ended are removed from the batch, so no step computes for them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from regard.search.base import Hypothesis, banned_token_ids
 from regard.search.blockwise_topk import log_probabilities
 
 ChooseToken: TypeAlias = Callable[[Tensor, Tensor, int], Tensor]
-"""From log-probabilities (rows, vocabulary), numbers of the rows and the place in the target: a token for each row.
+"""Chooses a token for each row, from log-probabilities (rows, vocabulary), row indices (rows,) and the position.
 
-What is never written has a log-probability of -infinity.
+Banned tokens have a log-probability of -infinity.
 """
 
 
@@ -34,7 +34,7 @@ def decode_token_by_token(
     *,
     each: int = 1,
 ) -> list[list[Hypothesis]]:
-    """``each`` targets of every source, the most probable first; row ``i`` writes for source ``i // each``."""
+    """Decode ``each`` targets of every source, the most probable first; row ``i`` belongs to source ``i // each``."""
     banned = banned_token_ids(model)
     tokens, state = model.prefill(source, lengths=lengths)
     rows = torch.arange(len(source) * each, device=source.device)
@@ -60,14 +60,14 @@ def decode_token_by_token(
 def _make_hypotheses(
     written: Tensor, log_probability: Tensor, limits: Tensor, end_id: int, each: int
 ) -> list[list[Hypothesis]]:
-    """Hypotheses from rows of tokens that are filled up with ``end_id``; rows that are not numbers are left out."""
+    """Make hypotheses from rows of tokens padded with ``end_id``; skip rows with a non-finite log-probability."""
     counts = (written != end_id).sum(dim=1)
-    real = log_probability.isfinite()
-    columns = (written, counts, log_probability, counts < limits, real)
-    found: list[list[Hypothesis]] = [[] for _ in range(len(written) // each)]
-    for number, (ids, count, total, finished, is_real) in enumerate(
+    finite = log_probability.isfinite()
+    columns = (written, counts, log_probability, counts < limits, finite)
+    by_source: list[list[Hypothesis]] = [[] for _ in range(len(written) // each)]
+    for row, (ids, count, total, finished, is_finite) in enumerate(
         zip(*(column.tolist() for column in columns), strict=True)
     ):
-        if is_real:
-            found[number // each].append(Hypothesis(tuple(ids[:count]), total, total, finished))
-    return [sorted(those, key=lambda one: -one.score) for those in found]
+        if is_finite:
+            by_source[row // each].append(Hypothesis(tuple(ids[:count]), total, total, finished))
+    return [sorted(hypotheses, key=lambda one: -one.score) for hypotheses in by_source]

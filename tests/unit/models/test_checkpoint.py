@@ -202,7 +202,7 @@ class TestDamagedConfig:
         ("fields", "message"),
         [
             ({"hidden_size": ...}, "lacks the field 'hidden_size'"),
-            ({"model_type": ...}, "which architecture"),
+            ({"model_type": ...}, "does not name an architecture"),
             ({"model_type": "gpt2"}, r"one of bert[\s\S]*'gpt2'"),
             ({"hidden_size": "14"}, "unusable 'hidden_size'"),
             ({"hidden_size": 0}, "unusable 'hidden_size'"),

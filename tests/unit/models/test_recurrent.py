@@ -435,7 +435,7 @@ def test_the_small_one_shares_its_embeddings():
         ({"cell": "rnn"}, "cell"),
         ({"shared": "some"}, "way of sharing"),
         ({"shared": "all", "target_vocabulary": 30}, "two vocabularies cannot share"),
-        ({"hidden": 13}, "halved between two directions"),
+        ({"hidden": 13}, "must be even"),
         ({"hidden": 0}, "hidden"),
         ({"width": -1}, "width"),
         ({"layers": 0}, "layers"),
@@ -477,7 +477,7 @@ def test_ids_that_do_not_fit_are_refused(source, target, error):
     ],
 )
 def test_masks_that_leave_gaps_are_refused(mask):
-    with pytest.raises(RefusedError, match="token by token"):
+    with pytest.raises(RefusedError, match="cannot skip tokens"):
         build_model()(ids(2, 3), ids(2, 3), mask=mask)
 
 

@@ -278,7 +278,7 @@ def test_a_model_without_attention_refuses_coverage():
         ({"width": 0}, r"wrong width.*1 or more"),
         ({"width": 2.5}, r"wrong width"),
         ({"best": 0}, r"wrong best"),
-        ({"width": 3, "best": 4}, r"wider|beam is wide.*best from 1 to 3.*best=4"),
+        ({"width": 3, "best": 4}, r"wider|larger than the beam width.*best from 1 to 3.*best=4"),
         ({"length_penalty": -0.1}, r"wrong length_penalty.*0 or more.*-0\.1"),
         ({"length_penalty": math.nan}, r"wrong length_penalty"),
         ({"coverage_penalty": "much"}, r"wrong coverage_penalty"),

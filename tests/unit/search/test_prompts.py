@@ -169,5 +169,5 @@ def test_no_more_is_written_than_there_are_positions_for():
 
 
 def test_coverage_needs_a_source():
-    with pytest.raises(RefusedError, match="coverage is that of a source"):
+    with pytest.raises(RefusedError, match="coverage_penalty needs a model with a source"):
         Beam(2, coverage_penalty=0.2).search(LanguageModel(), PROMPTS, LENGTHS, most=3)

@@ -138,10 +138,10 @@ class TestSeed:
     ("options", "facts"),
     [
         ({"seed": -1}, r"wrong seed.*0 or more"),
-        ({"seed": 1, "temperature": 0}, r"temperature is above 0.*finite.*Greedy\(\)"),
+        ({"seed": 1, "temperature": 0}, r"wrong temperature.*finite number above 0.*Greedy\(\)"),
         ({"seed": 1, "temperature": math.inf}, r"temperature"),
         ({"seed": 1, "temperature": "hot"}, r"temperature"),
-        ({"seed": 1, "top_p": 0.0}, r"top_p is a probability.*0 < top_p <= 1"),
+        ({"seed": 1, "top_p": 0.0}, r"wrong top_p.*0 < top_p <= 1"),
         ({"seed": 1, "top_p": 1.5}, r"top_p"),
         ({"seed": 1, "top_k": -1}, r"wrong top_k"),
         ({"seed": 1, "best": 0}, r"wrong best"),

@@ -102,7 +102,7 @@ class TestEveryStrategy:
         for source, lengths, error, facts in (
             (SOURCES[0], LENGTHS, ShapeError, r"do not fit each other.*source \(5,\), lengths \(3,\)"),
             (SOURCES, LENGTHS[:2], ShapeError, r"do not fit each other.*lengths \(2,\)"),
-            (SOURCES, LENGTHS.double(), DtypeError, r"whole numbers.*float64"),
+            (SOURCES, LENGTHS.double(), DtypeError, r"not integers.*float64"),
             (SOURCES, LENGTHS - 2, ShapeError, r"lengths from 1 to 5.*got: +0 to 3"),
             (SOURCES, LENGTHS + 1, ShapeError, r"lengths from 1 to 5.*got: +3 to 6"),
         ):
@@ -117,7 +117,7 @@ class TestEveryStrategy:
             return np.full(VOCABULARY, np.nan if source == sources()[1] else 0.0)
 
         model = TableModel(following, VOCABULARY, attention_weights=lambda source, target: 1 / len(source))
-        with pytest.raises(RefusedError, match=r"(?s)no token a probability, for source 1.*NaN"):
+        with pytest.raises(RefusedError, match=r"(?s)no token a finite log-probability, for source 1.*NaN"):
             search.search(model, SOURCES, LENGTHS)
 
 

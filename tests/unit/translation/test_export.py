@@ -380,7 +380,7 @@ def test_double_precision_is_refused_by_ctranslate2(tmp_path):
 
 def test_other_models_are_refused(tmp_path):
     other = type("Recurrent", (EncoderDecoder,), dict.fromkeys(EncoderDecoder.__abstractmethods__))
-    with pytest.raises(RefusedError, match=r"Recurrent has no form[\s\S]*a Transformer"):
+    with pytest.raises(RefusedError, match=r"Recurrent cannot be exported[\s\S]*a Transformer"):
         export(other.__new__(other), subwords(build_model()), tmp_path / "out", form="ctranslate2")
 
 
