@@ -24,15 +24,15 @@ def choose_precision(asked: str, device: torch.device, say: Callable[[str], None
     check_choice("precision", asked, ("auto", *PRECISIONS))
     if asked == "float32":
         return asked
-    found = precisions(device, layer)
+    available = precisions(device, layer)
     if asked == "auto":
-        say(f"multiplying in {found.fastest}: {found.reason}")
-        return found.fastest
-    if asked not in found.supported:
+        say(f"multiplying in {available.fastest}: {available.reason}")
+        return available.fastest
+    if asked not in available.supported:
         raise RefusedError(
             f"this model cannot be trained in {asked} here",
-            expected=" or ".join(found.supported),
-            got=f"{asked}: {found.reason}",
+            expected=" or ".join(available.supported),
+            got=f"{asked}: {available.reason}",
             do='use precision="auto" (--dtype auto), the fastest supported, or precision="float32" (--dtype float32)',
         )
     say_if_slower(asked, device, say, layer=layer)
@@ -41,9 +41,9 @@ def choose_precision(asked: str, device: torch.device, say: Callable[[str], None
 
 def say_if_unsupported(kept: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
     """Warn through ``say`` if a run is resumed in a precision in which ``device`` cannot compute its ``layer``."""
-    found = precisions(device, layer) if kept != "float32" else None
-    if found is not None and kept not in found.supported:
+    available = precisions(device, layer) if kept != "float32" else None
+    if available is not None and kept not in available.supported:
         say(
-            f"the run was started in {kept}, but {found.reason}: that layer is computed in float32 here, "
+            f"the run was started in {kept}, but {available.reason}: that layer is computed in float32 here, "
             "and the weights will differ in their last bits"
         )

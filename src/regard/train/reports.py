@@ -118,7 +118,7 @@ class TerminalReport(Report):
         self._console.print(escape_text(message))
 
     def close(self) -> None:
-        """Remove the progress bar."""
+        """Remove the progress bar from the terminal."""
         self._stack.close()
 
 
@@ -145,7 +145,7 @@ class CombinedReport(Report):
             report.say(message)
 
     def close(self) -> None:
-        """Close each report."""
+        """Close each of the reports."""
         for report in self._reports:
             report.close()
 

@@ -222,11 +222,11 @@ def _begin_run(
         precision = _choose_precision(task.layer, settings.precision, processes, folder, report, resume=resume)
         context = RunContext(replace(settings, precision=precision), report.say, processes.device)
         settings = _prepare_task(task, replace(context, folder=folder.path if resume else None))
-        asked = _run_settings(task, settings)
+        run_settings = _run_settings(task, settings)
         if resume:
-            folder.check_same(asked, _OLD_RUN_DEFAULTS)
+            folder.check_same(run_settings, _OLD_RUN_DEFAULTS)
         else:
-            folder.begin({**asked, "arithmetic": used}, task.files())
+            folder.begin({**run_settings, "arithmetic": used}, task.files())
     processes.wait()
     if not processes.is_main:
         if on_cpu:
@@ -244,27 +244,27 @@ def _prepare_task(task: Task, context: RunContext) -> Settings:
 
 
 def _choose_precision(
-    layer: str, asked: str, processes: Processes, folder: RunFolder, report: Report, *, resume: bool
+    layer: str, requested: str, processes: Processes, folder: RunFolder, report: Report, *, resume: bool
 ) -> str:
     """Choose the precision. A run resumed with "auto" keeps its precision, since the bits depend on it."""
     from regard.train.precision import choose_precision, say_if_unsupported
 
-    if not resume or asked != "auto":
-        return choose_precision(asked, processes.device, report.say, layer=layer)
-    kept = str(folder.read_setting("precision"))
-    say_if_unsupported(kept, processes.device, report.say, layer=layer)
-    return kept
+    if not resume or requested != "auto":
+        return choose_precision(requested, processes.device, report.say, layer=layer)
+    precision = str(folder.read_setting("precision"))
+    say_if_unsupported(precision, processes.device, report.say, layer=layer)
+    return precision
 
 
 def _run_settings(task: Task, settings: Settings) -> dict[str, Any]:
     """All that must be the same on resume. Raises OptionError for reserved names and for values that are not JSON."""
     recipe, lasting = dict(task.recipe()), settings.lasting()
-    both = recipe.keys() & (lasting.keys() | _RESERVED_NAMES)
-    if both:
+    reserved = recipe.keys() & (lasting.keys() | _RESERVED_NAMES)
+    if reserved:
         raise OptionError(
             f"the recipe of {type(task).__name__} uses a reserved name",
             expected=f"none of {', '.join(sorted(lasting.keys() | _RESERVED_NAMES))}",
-            got=", ".join(sorted(both)),
+            got=", ".join(sorted(reserved)),
             do="choose another name",
         )
     try:
