@@ -188,7 +188,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(fields, dict):
         raise CheckpointError(
             f"{path} is not a JSON object",
-            expected="named fields in braces",
+            expected="an object: named fields in braces",
             got=type(fields).__name__,
             do="copy or download the file again",
         )

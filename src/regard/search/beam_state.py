@@ -48,7 +48,7 @@ class BeamState:
 
     @classmethod
     def from_first_tokens(cls, tokens: Int[Tensor, " sources"]) -> BeamState:
-        """One row a source, of nothing but its first token, which is no part of the target."""
+        """Start with one row for each source, holding only the first token, which is not part of the target."""
         source = torch.arange(len(tokens), device=tokens.device)
         return cls(source, tokens[:, None], torch.zeros(len(tokens), device=tokens.device))
 

@@ -54,7 +54,7 @@ def smoothed_cross_entropy(
 def _check(logits: Tensor, labels: Tensor, smoothing: float, ignored: int) -> None:
     """Raise DtypeError, ShapeError, DeviceError or OptionError for arguments that the loss is not defined for."""
     check_tensor("logits", logits, "logits (batch, length, vocabulary)")
-    check_tensor("labels", labels, "ids of tokens (batch, length)")
+    check_tensor("labels", labels, "token ids (batch, length)")
     if logits.dtype not in FLOATS:
         raise DtypeError(
             "logits are not floating-point numbers",

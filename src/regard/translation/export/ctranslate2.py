@@ -73,7 +73,7 @@ def _make_specification(config: TransformerConfig) -> Any:
         "pre_norm": config.norm == "pre",
         "activation": common_spec.Activation[(_ACTIVATIONS | _GATED)[config.activation]],
         "ffn_glu": config.activation in _GATED,
-        "rotary_dim": 0 if config.position == "rotary" else None,  # 0 is all of a head
+        "rotary_dim": 0 if config.position == "rotary" else None,  # 0 rotates the whole head
         "rotary_interleave": False,
     }
     encoder = transformer_spec.TransformerEncoderSpec(config.layers, config.heads, **common)
