@@ -182,7 +182,7 @@ def _out_of_memory_error(error: Exception) -> RefusedError:
         "there is not enough memory",
         expected="memory for one batch",
         got=first[:200],
-        do="use a smaller --batch or --batch-tokens (with a larger --accumulate in training), less text, or a smaller model",
+        do="use a smaller --batch or --batch-tokens (with a larger --accumulate), less text or a smaller model",
     )
 
 

@@ -52,27 +52,26 @@ class LocalPredictive(Mechanism):
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
         """The output."""
-        distances = self._distances(request)
-        problem = self.align.make_problem(self._restrict_to_window(request, distances))
+        gaussian = self._gaussian(request)
+        problem = self.align.make_problem(self._restrict_to_window(request, gaussian))
         rows = problem.frame.all_rows(request.device)
         with full_precision(problem):
-            weights, broken = _gaussian_weights(problem, rows, self._gaussian(distances))
+            weights, broken = _gaussian_weights(problem, rows, gaussian.heights(request.frame.keys))
             empty = (weights == 0.0).all(-1)
             output = problem.mix(nn.functional.dropout(weights, request.dropout), empty, rows)
             return output.masked_fill(broken.any(-1, keepdim=True), torch.nan).to(request.query.dtype)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
         """The weights a_t of some queries."""
-        distances = self._distances(request)
-        problem = self.align.make_problem(self._restrict_to_window(request, distances))
-        weights, broken = _gaussian_weights(problem, rows, self._gaussian(distances)[:, :, rows])
+        gaussian = self._gaussian(request)
+        problem = self.align.make_problem(self._restrict_to_window(request, gaussian))
+        weights, broken = _gaussian_weights(problem, rows, gaussian.heights(request.frame.keys)[:, :, rows])
         return weights.masked_fill(broken, torch.nan)
 
     def steps(self, request: Request) -> Steps:
         """Those of the alignment in the window, under the Gaussian."""
-        narrowed = self._restrict_to_window(request, self._distances(request))
-        centre = self.positions(request.query, request.key, request.mask)[..., 0]
-        return replace(self.align.steps(narrowed), gate=Gaussian(centre, self.window / 2))
+        gaussian = self._gaussian(request)
+        return replace(self.align.steps(self._restrict_to_window(request, gaussian)), gate=gaussian)
 
     def positions(self, query: Tensor, key: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch heads queries 1"]:
         """p_t of every query; not rounded."""
@@ -83,18 +82,13 @@ class LocalPredictive(Mechanism):
             share = torch.sigmoid(per_head_linear(hidden, self.position_vector.to(query)[:, None]))
             return share * (key.shape[2] if mask is None else _count_visible_keys(mask, query, key))
 
-    def _distances(self, request: Request) -> Float[Tensor, "batch heads queries keys"]:
-        """s - p_t."""
-        positions = self.positions(request.query, request.key, request.mask)
-        return torch.arange(request.frame.keys, device=request.device) - positions
+    def _gaussian(self, request: Request) -> Gaussian:
+        """The Gaussian around p_t, of standard deviation D / 2."""
+        return Gaussian(self.positions(request.query, request.key, request.mask)[..., 0], self.window / 2)
 
-    def _gaussian(self, distances: Float[Tensor, "batch heads queries keys"]) -> Tensor:
-        """exp(-(s - p_t)^2 / (2 sigma^2))."""
-        return torch.exp(-(distances**2) / (2 * (self.window / 2) ** 2))
-
-    def _restrict_to_window(self, request: Request, distances: Float[Tensor, "batch heads queries keys"]) -> Request:
+    def _restrict_to_window(self, request: Request, gaussian: Gaussian) -> Request:
         """The request with its mask narrowed to the window of each query."""
-        window = masks.keep(distances.detach().abs() <= self.window)
+        window = masks.keep(gaussian.distances(request.frame.keys).detach().abs() <= self.window)
         return replace(request, mask=window if request.mask is None else request.mask & window)
 
     def extra_repr(self) -> str:

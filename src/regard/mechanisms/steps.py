@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -28,6 +29,14 @@ class Gaussian:
 
     centre: Float[Tensor, "batch heads queries"]
     deviation: float
+
+    def distances(self, keys: int) -> Float[Tensor, "batch heads queries keys"]:
+        """j - centre, for each key j."""
+        return torch.arange(keys, device=self.centre.device) - self.centre[..., None]
+
+    def heights(self, keys: int) -> Float[Tensor, "batch heads queries keys"]:
+        """exp(-(j - centre)^2 / (2 deviation^2)) at each key j: 1 at the centre."""
+        return torch.exp(-(self.distances(keys) ** 2) / (2 * self.deviation**2))
 
 
 @final

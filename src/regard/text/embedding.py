@@ -20,6 +20,7 @@ from torch import Tensor
 
 from regard.arguments import explain_arguments
 from regard.errors import CheckpointError, UnknownWordsWarning, check_count, check_kind
+from regard.text.length_batches import cut_batches
 from regard.text.pooling import Pooling
 from regard.text.tokenizer import TokenBatch, TokenizedText, Tokenizer
 from regard.text.unknown_words import UNKNOWN_WORDS_ADVICE, is_mostly_unknown, unknown_words_warning
@@ -150,17 +151,7 @@ def batches_by_length(
     (None: no limit).
     """
     check_count("batch", size)
-    most_padding = most_tokens if most_padding is None else most_padding
-    batch: list[int] = []
-    tokens = 0
-    for row in sorted(range(len(lengths)), key=lengths.__getitem__):
-        # Lengths ascend, so all texts of the batch are padded to the newest one.
-        padded = (len(batch) + 1) * lengths[row]
-        padding = padded - tokens - lengths[row]
-        if batch and (len(batch) == size or padded > most_tokens or padding > most_padding):
-            yield batch
-            batch, tokens = [], 0
-        batch.append(row)
-        tokens += lengths[row]
-    if batch:
-        yield batch
+    order = sorted(range(len(lengths)), key=lengths.__getitem__)
+    ascending = [lengths[row] for row in order]
+    for batch in cut_batches(ascending, tokens=most_tokens, size=size, padding=most_padding):
+        yield order[batch]

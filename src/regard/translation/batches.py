@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from regard.text.length_batches import cut_batches
+
 
 def batch_by_length(lengths: Sequence[int], *, tokens: int, most: int | None = None) -> Iterator[list[int]]:
     """Yield the indices of the sequences, the longest first, in batches of at most ``tokens``, padding included.
@@ -15,11 +17,8 @@ def batch_by_length(lengths: Sequence[int], *, tokens: int, most: int | None = N
     A longer sequence is a batch of its own. ``most`` is the maximum of sequences in a batch; None is no limit.
     """
     order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    while order:
-        size = max(1, tokens // lengths[order[0]])
-        size = size if most is None else min(size, most)
-        yield order[:size]
-        order = order[size:]
+    for batch in cut_batches([lengths[index] for index in order], tokens=tokens, size=most):
+        yield order[batch]
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad_id: int, device: torch.device) -> Int[Tensor, "rows length"]:

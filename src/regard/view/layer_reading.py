@@ -17,9 +17,11 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float32, Float64
 
 from regard.errors import ShapeError
+from regard.mechanisms.steps import Gaussian
 from regard.view.attention_layer import AttentionLayer, check_finite
 from regard.view.pack import round_to_fixed
 
@@ -34,8 +36,8 @@ class GaussianWindow:
 
     def heights(self, keys: int) -> Float64[np.ndarray, "heads queries keys"]:
         """Height of the Gaussian at every key (heads, queries, keys), 1 at the centre."""
-        away = np.arange(keys) - self.centre.astype(np.float64)[:, :, None]
-        return np.asarray(np.exp(-(away**2) / (2 * self.deviation**2)))
+        gaussian = Gaussian(torch.from_numpy(self.centre.astype(np.float64))[None], self.deviation)
+        return np.asarray(gaussian.heights(keys)[0])
 
 
 @final

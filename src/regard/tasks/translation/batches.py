@@ -10,7 +10,6 @@ the next batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -21,6 +20,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from regard.tasks.translation.corpus import Corpus, Sentences
+from regard.text.length_batches import cut_batches
 from regard.train.loss import IGNORE_INDEX
 
 Indices: TypeAlias = npt.NDArray[np.int64]
@@ -80,18 +80,8 @@ class Batches:
         return PairBatch(source, lengths, decoder_input, labels, int((self.corpus.target.lengths[pairs] + 1).sum()))
 
     def _cut_batches(self, ordered: Indices) -> list[Indices]:
-        """Cut ordered pairs into batches of at most ``tokens``; a pair that is longer becomes a batch of its own."""
-        return list(self._iterate_batches(ordered))
-
-    def _iterate_batches(self, ordered: Indices) -> Iterator[Indices]:
-        first, longest = 0, 0
-        for place, length in enumerate(self._lengths[ordered].tolist()):
-            longest = max(longest, length)
-            if place > first and longest * (place - first + 1) > self.tokens:
-                yield ordered[first:place]
-                first, longest = place, length
-        if len(ordered) > first:
-            yield ordered[first:]
+        """Cut pairs, in that order, into batches; a pair that is too long by itself is a batch of its own."""
+        return [ordered[batch] for batch in cut_batches(self._lengths[ordered].tolist(), tokens=self.tokens)]
 
 
 def _pad_rows(
