@@ -1,4 +1,4 @@
-"""regard: attention you can trust, fast, and open to the eye."""
+"""regard: attention mechanisms for PyTorch, exact, fast, and open to inspection."""
 
 from importlib.metadata import version as _version
 

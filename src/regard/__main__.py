@@ -1,4 +1,4 @@
-"""``python -m regard``: the command, where a launcher of processes wants a module."""
+"""``python -m regard``: the command as a module, for process launchers such as torchrun."""
 
 from regard.cli.app import main
 

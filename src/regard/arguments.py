@@ -1,7 +1,7 @@
-"""Arguments that a function does not have, answered with those that it has.
+"""Helpful errors for unknown or missing arguments.
 
-Whoever comes from torch or transformers knows other names for the same things. ``explain_arguments`` leaves a function
-and its signature as they are, and puts an ``ArgumentError`` in the place of Python's own TypeError.
+torch and transformers use other names for the same arguments. ``explain_arguments`` leaves a function and its signature
+unchanged, and replaces Python's own TypeError by an ``ArgumentError`` that says which argument to use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 @final
 class _Replacement(NamedTuple):
-    """Our argument in place of another library's ("" where there is none), and what to write."""
+    """regard's name for an argument of another library ("" if there is no equivalent), and what to write."""
 
     name: str
     do: str
@@ -99,11 +99,11 @@ _REPLACEMENTS = {
     "max_new_tokens": _Replacement("most", "most= is the largest number of target tokens, the end included"),
     "output_hidden_states": _Replacement("keep_layers", "keep_layers=True puts them into .layers of the output"),
 }
-"""What to write for arguments of torch and transformers, by their names."""
+"""What to write in place of arguments of torch and transformers, by argument name."""
 
 
 def explain_arguments(decorated: Decorated) -> Decorated:
-    """Let a function, or a class's constructor and ``forward``, raise ArgumentError for arguments that do not fit."""
+    """Make a function, or a class's ``__init__`` and ``forward``, raise ArgumentError for arguments that do not fit."""
     if isinstance(decorated, type):
         for name in {"__init__", "forward"} & set(vars(decorated)):
             setattr(decorated, name, explain_arguments(vars(decorated)[name]))
@@ -126,7 +126,7 @@ def explain_arguments(decorated: Decorated) -> Decorated:
 def _argument_error(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> ArgumentError | None:
-    """The error for arguments that do not fit the signature; None where they do."""
+    """The error for arguments that do not fit the signature; None if they fit."""
     signature = inspect.signature(function)
     try:
         signature.bind(*args, **kwargs)
@@ -157,7 +157,7 @@ def _argument_error(
 
 
 def _advice(unknown: str, parameters: list[str]) -> str:
-    """What to write in place of an unknown argument."""
+    """Suggest what to write in place of an unknown argument."""
     replacement = _REPLACEMENTS.get(unknown)
     if replacement is not None and (not replacement.name or replacement.name in parameters):
         return replacement.do
@@ -166,7 +166,7 @@ def _advice(unknown: str, parameters: list[str]) -> str:
 
 
 def _signature_text(signature: inspect.Signature) -> str:
-    """The parameters without their types: (query, key, value, *, mask=None)."""
+    """Format the parameters without their types: (query, key, value, *, mask=None)."""
     plain = [
         parameter.replace(annotation=inspect.Parameter.empty)
         for name, parameter in signature.parameters.items()
@@ -176,6 +176,6 @@ def _signature_text(signature: inspect.Signature) -> str:
 
 
 def _describe_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """The number of positional arguments, and the names of the others."""
+    """Format the number of positional arguments and the names of the keyword arguments."""
     by_name = ", ".join(kwargs) if kwargs else "none"
     return f"{len(args)} positional, by name: {by_name}"

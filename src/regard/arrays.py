@@ -1,8 +1,8 @@
-"""Arrays of other frameworks, read and given back without copies.
+"""Zero-copy exchange of arrays with other frameworks: NumPy, JAX, CuPy, and so on.
 
-NumPy's are read through their buffer, all others through DLPack, the protocol that array libraries share
-(https://data-apis.org/array-api/latest/design_topics/data_interchange.html): JAX, CuPy, and so on. What comes out is
-of the kind that went in. No gradients are kept: the other framework could not follow them.
+NumPy arrays are read through their buffer, all others through DLPack, the protocol that array libraries share
+(https://data-apis.org/array-api/latest/design_topics/data_interchange.html). Results are arrays of the same kind as the
+inputs. No gradients are kept: the other framework could not follow them.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from regard.errors import DtypeError
 
 @runtime_checkable
 class SupportsDLPack(Protocol):
-    """An array or a tensor: torch's, NumPy's, JAX's and others."""
+    """An array or tensor that supports DLPack: of torch, NumPy, JAX and others."""
 
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any:
-        """The array as a capsule."""
+        """Export the array as a DLPack capsule."""
 
 
 Array = TypeVar("Array", bound=SupportsDLPack, default=Tensor)
-"""An array of one kind: what comes out is of the kind that goes in."""
+"""An array of one kind: results have the same type as the inputs."""
 
 FromTensor: TypeAlias = Callable[[Tensor], Any]
 
 
-def is_foreign(given: object) -> bool:
-    """Whether this is an array, but none of torch's."""
-    return not isinstance(given, Tensor) and hasattr(given, "__dlpack__")
+def is_foreign(array: object) -> bool:
+    """Whether ``array`` is an array of a framework other than torch."""
+    return not isinstance(array, Tensor) and hasattr(array, "__dlpack__")
 
 
 def call_on_tensors(function: Callable[..., Any], query: Any, key: Any, value: Any, bias: Any, **options: Any) -> Any:
-    """``function`` on tensors that share the arrays' memory, and its result with arrays of their kind.
+    """Call ``function`` on tensors that share the arrays' memory, and convert its result to arrays of the same kind.
 
-    A ``bias`` that is no array is passed on. The result is a tensor, or a dataclass of which some fields are tensors.
-    Raises DtypeError for arrays of several kinds, and for those that cannot be read.
+    A ``bias`` that is not an array is passed on unchanged. ``function`` returns a tensor, or a dataclass with tensor
+    fields. Raises DtypeError for arrays of different kinds, and for arrays that cannot be read.
     """
     arrays = {"query": query, "key": key, "value": value}
     if hasattr(bias, "__dlpack__"):
@@ -55,8 +55,8 @@ def call_on_tensors(function: Callable[..., Any], query: Any, key: Any, value: A
         options["bias"] = bias
     if len({_array_type(array) for array in arrays.values()}) > 1:
         raise DtypeError(
-            "arrays of several kinds",
-            expected="all from one framework",
+            "arrays of different frameworks",
+            expected="all arrays from one framework",
             got=", ".join(f"{name} {type(array).__module__}.{type(array).__name__}" for name, array in arrays.items()),
             do="convert them to the kind you want back",
         )
@@ -70,21 +70,22 @@ def call_on_tensors(function: Callable[..., Any], query: Any, key: Any, value: A
 
 
 def as_tensor(array: Any, name: str) -> Tensor:
-    """A tensor that shares an array's memory. Raises DtypeError, with ``name``, where it cannot."""
+    """Make a tensor that shares an array's memory. Raises DtypeError, which names ``name``, if that is impossible."""
     try:
         return tensor_from_numpy(array) if isinstance(array, np.ndarray) else from_dlpack(array)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise DtypeError(
             f"{name} is an array that cannot be read",
-            expected="numbers in memory, of a dtype that torch has",
+            expected="numbers in memory, of a dtype that torch supports",
             got=f"{type(array).__name__} {getattr(array, 'dtype', '')}: {error}",
             do="convert it to a float dtype; inside a traced function (jax.jit) there are no numbers yet",
         ) from error
 
 
 def tensor_from_numpy(array: NDArray[Any]) -> Tensor:
-    """A tensor over NumPy's memory. Copied is only what torch has not: foreign byte orders, and strides that are
-    negative or no whole number of elements (a column of a structured array).
+    """Make a tensor that shares NumPy's memory. Arrays that torch cannot represent are copied: those with a foreign
+    byte order, with negative strides, or with strides that are not a whole number of elements (a column of a structured
+    array).
     """
     odd = any(stride < 0 or stride % max(1, array.itemsize) for stride in array.strides)
     if odd or not array.dtype.isnative:
@@ -93,7 +94,7 @@ def tensor_from_numpy(array: NDArray[Any]) -> Tensor:
 
 
 def _writeable_view(array: NDArray[Any]) -> NDArray[Any]:
-    """The same memory, for readers that insist on being allowed to write."""
+    """A view of read-only memory that claims to be writeable, as ``torch.from_numpy`` requires."""
     interface = dict(array.__array_interface__)
     interface["data"] = (interface["data"][0], False)
     return np.asarray(SimpleNamespace(__array_interface__=interface, owner=array))
@@ -104,7 +105,7 @@ def _array_type(array: Any) -> object:
 
 
 def _tensor_converter(array: Any) -> FromTensor:
-    """How tensors become arrays of the kind of ``array``."""
+    """Find the function that converts a tensor to the type of ``array``."""
     if isinstance(array, np.ndarray):
         return Tensor.numpy
     if hasattr(array, "__array_namespace__"):
@@ -114,7 +115,7 @@ def _tensor_converter(array: Any) -> FromTensor:
     back: FromTensor | None = getattr(namespace, "from_dlpack", None)
     if back is None:
         raise DtypeError(
-            f"results cannot be given back as {type(array).__name__}",
+            f"results cannot be converted to {type(array).__name__}",
             expected="an array whose framework has from_dlpack",
             got=f"{type(array).__module__}.{type(array).__name__}",
             do="pass NumPy arrays: numpy.asarray(array)",

@@ -1,13 +1,13 @@
-"""Files and folders that are written aside: under another name, brought to the disk, then renamed.
+"""Atomic writes of files and folders: write under a temporary name, sync to disk, then rename.
 
-So each is there complete or not at all, whatever ends the process. A kill may leave these beside NAME:
+So each is either complete or absent, however the process ends. A killed process may leave these beside NAME:
 
-    .NAME.partial              a file, as far as it was written; the next one takes its place
-    .NAME.TOKEN.partial        a folder, as far as it was written, or what is left of one that was being removed
-    .NAME.TOKEN.replaced       a whole folder, which gave its name away to a new one
+    .NAME.partial              an incomplete file; the next write overwrites it
+    .NAME.TOKEN.partial        an incomplete folder, or the rest of a folder that was being removed
+    .NAME.TOKEN.replaced       a complete folder that was renamed to make room for its replacement
 
-No folder can be renamed onto a full one. So between two renames there is none called NAME, and ``recover_folder`` gives
-the name back to the folder that was to be replaced.
+A folder cannot be renamed onto a non-empty folder. So replacing one takes two renames, and between them no folder is
+called NAME; after a kill at that moment, ``recover_folder`` gives the old folder its name back.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 EntriesToKeep = Callable[[Path], Iterable[str]]
-"""What lies in a folder and is to lie in the one that replaces it: relative paths, a folder before what is in it."""
+"""Lists the entries of a folder to move to its replacement: relative paths, each folder before its contents."""
 
 _LEFTOVER_NAME = re.compile(r"\.(?P<name>.+)\.[a-z0-9_]{8}\.(?P<kind>partial|replaced)")
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Where to write a file, which becomes ``path`` when all is written, or is removed where that fails."""
+    """Yield a temporary path to write to; rename it to ``path`` at the end of the block, or remove it on an error."""
     aside = path.with_name(f".{path.name}.partial")
     try:
         yield aside
@@ -43,9 +43,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_write_folder(folder: Path, others: EntriesToKeep = lambda _: ()) -> Iterator[Path]:
-    """An empty folder to write into, which becomes ``folder`` when all is written, or is removed where that fails.
+    """Yield an empty temporary folder; rename it to ``folder`` at the end of the block, or remove it on an error.
 
-    A ``folder`` that is there is replaced. ``others`` of it are kept.
+    An existing ``folder`` is replaced; the entries that ``others`` lists for it are moved to the new one.
     """
     aside = _partial_path(folder)
     aside.mkdir(parents=True)
@@ -60,16 +60,16 @@ def atomic_write_folder(folder: Path, others: EntriesToKeep = lambda _: ()) -> I
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder, under another name: a kill leaves no half of it that looks like a whole one."""
+    """Remove a folder after renaming it, so that a kill leaves no half of it that looks complete."""
     gone = _partial_path(folder)
     folder.replace(gone)
-    shutil.rmtree(gone, ignore_errors=True)  # the rest goes another time: see ``recover_folder``
+    shutil.rmtree(gone, ignore_errors=True)  # ``recover_folder`` removes what could not be removed here
 
 
 def recover_folder(folder: Path, others: EntriesToKeep = lambda _: ()) -> None:
-    """Put in order what kills left of writing ``folder``, while nobody else writes it.
+    """Clean up after killed writes of ``folder``. No other process may be writing it.
 
-    The folder that was being replaced gets its name back where no other has it. What was half written is removed.
+    A folder that was being replaced gets its name back unless a new one has it. Incomplete folders are removed.
     """
     left = sorted(_find_leftovers(folder), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in [path for path in left if path.suffix == ".replaced"]:
@@ -84,19 +84,19 @@ def recover_folder(folder: Path, others: EntriesToKeep = lambda _: ()) -> None:
 
 
 def original_name(path: Path) -> str:
-    """The name of a whole folder: its own, or the one that it gave away; of anything else that which it has."""
+    """The name that a complete folder had before it was replaced; for any other path its present name."""
     left = _LEFTOVER_NAME.fullmatch(path.name)
     return left["name"] if left and left["kind"] == "replaced" else path.name
 
 
 def sync_file(path: Path) -> None:
-    """Wait until the disk has it: the rename that follows must not come first."""
-    with path.open("r+b") as file:  # Windows brings to the disk only what may be written
+    """Sync a file's contents to disk, so that they are there before a rename that follows."""
+    with path.open("r+b") as file:  # Windows syncs only files that are open for writing
         os.fsync(file.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a rename to the disk, where the system can: Windows opens no folder, some file systems sync none."""
+    """Sync a rename inside ``folder`` to disk, if the system can: Windows and some file systems cannot."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -110,7 +110,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def _swap(aside: Path, folder: Path, others: EntriesToKeep) -> None:
-    """Put ``aside`` where ``folder`` is, which steps back first."""
+    """Rename ``aside`` to ``folder``, after renaming an existing ``folder`` out of the way."""
     if not folder.exists():
         aside.replace(folder)
         sync_folder(folder.parent)
@@ -128,15 +128,15 @@ def _swap(aside: Path, folder: Path, others: EntriesToKeep) -> None:
 
 
 def _move(names: Iterable[str], old: Path, new: Path) -> None:
-    """Move what is so named. What is in the new folder already stays as it is there."""
+    """Move the named entries that exist in the old folder and not yet in the new one."""
     for name in names:
-        if os.path.lexists(old / name) and not os.path.lexists(new / name):  # else it went with its folder
+        if os.path.lexists(old / name) and not os.path.lexists(new / name):  # else it was moved with its folder
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             (old / name).replace(new / name)
 
 
 def _partial_path(folder: Path) -> Path:
-    left = _LEFTOVER_NAME.fullmatch(folder.name)  # what is left of a folder keeps that one's name
+    left = _LEFTOVER_NAME.fullmatch(folder.name)  # a leftover keeps the name of the original folder
     return folder.with_name(f".{left['name'] if left else folder.name}.{secrets.token_hex(4)}.partial")
 
 

@@ -1,4 +1,4 @@
-"""``regard.attention`` and ``regard.why``: the front door to exact attention.
+"""``regard.attention`` and ``regard.why``: exact attention, and which implementation computes it.
 
 Attention(Q, K, V) = softmax(scale * Q K^T + bias, where the mask allows) V        Vaswani et al. 2017, equation 1
 """
@@ -31,27 +31,27 @@ def attention(
 
     Args:
         query: (batch, heads, queries, head_dim), float16, bfloat16, float32 or float64. A tensor, or an array of
-            another framework (NumPy, JAX, whatever has DLPack), as then are key, value, a bias and the result: nothing
-            is copied, and no gradients are kept.
+            another framework that supports DLPack (NumPy, JAX); then key, value, a bias and the result are arrays of
+            that framework too, nothing is copied, and no gradients are kept.
         key: (batch, key_heads, keys, head_dim); heads is a multiple of key_heads (grouped queries).
         value: (batch, key_heads, keys, value_dim).
-        mask: who may attend to whom, from ``regard.masks``; None lets everyone see everything. A query that
-            may see nothing gives exactly 0.
+        mask: which queries may attend to which keys, from ``regard.masks``; None lets every query attend to every
+            key. The output of a query that may attend to no key is exactly 0.
         bias: added to the scaled scores: a float tensor of 4 dimensions that broadcasts to (batch, heads,
             queries, keys), trained if it requires grad, or a position (``positions.ALiBi``, ``T5Buckets``,
             ``ShawRelative``).
-        scale: what scores are multiplied with; None is 1/sqrt(head_dim).
-        dropout: probability with which a weight is set to 0 (the others grow by 1/(1-p)). Applied whenever it
+        scale: factor of the scores; None is 1/sqrt(head_dim).
+        dropout: probability of setting a weight to 0 (the others are multiplied by 1/(1-p)). Applied whenever it
             is not 0: pass 0 outside of training.
-        impl: "auto", "native", "reference", "sdpa" or "flex". A named one is used or refused with the reason; "auto"
-            chooses, and ``regard.why`` tells what and why.
+        impl: "auto", "native", "reference", "sdpa" or "flex". A named implementation is used or refused with the
+            reason; "auto" chooses one, and ``regard.why`` says which and why.
 
     Returns:
         (batch, heads, queries, value_dim), in the query's dtype.
 
     Raises:
-        ShapeError, DtypeError, DeviceError, OptionError: arguments that do not fit, each message with what was
-            expected and got.
+        ShapeError, DtypeError, DeviceError, OptionError: invalid arguments; the message says what was expected and
+            what was got.
         RefusedError: the named impl cannot compute this.
 
     Source: Vaswani et al. 2017, section 3.2.1.
@@ -75,10 +75,10 @@ def why(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Choice:
-    """Which impl "auto" picks for these arguments of ``attention``, and why the others were refused or passed over.
+    """Explain which impl "auto" picks for these arguments of ``attention``, and why it picks none of the others.
 
-    Returns a ``Choice``: ``.impl``, ``.reasons`` (a sentence each), and a readable ``str``. Raises as
-    ``attention`` does.
+    Returns a ``Choice``: ``.impl``, ``.reasons`` (a sentence each), and a readable ``str``. Raises the same errors as
+    ``attention``.
     """
     if is_foreign(query):
         return call_on_tensors(why, query, key, value, bias, mask=mask, scale=scale, dropout=dropout)

@@ -1,7 +1,7 @@
-"""The catalogue: every mechanism, in one table that can be grepped.
+"""The catalogue: one table of all mechanisms.
 
-A new mechanism is its file, a row here, an oracle and a docs page; the command line, the bench, the
-conformance suite and the docs follow from the row.
+To add a mechanism, write its file, a row here, an oracle and a docs section; the command line, the benchmarks, the
+conformance suite and the docs read the row.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from regard.mechanisms import (
 @final
 @dataclass(frozen=True)
 class CatalogueRow:
-    """A mechanism: what it is, where it comes from, what it costs and what it can do.
+    """A mechanism: its name, class, equation, paper, cost and capabilities.
 
-    ``cost`` counts time with n queries and keys and head_dim d; ``masks`` says which masks it has a form for, and
-    ``bias`` whether it has one for a bias or position that is added to scores: ``Mechanism.refuses`` tells for a call.
+    ``cost`` is the time complexity for n queries and keys and head_dim d; ``masks`` says which masks the mechanism
+    supports, and ``bias`` whether it supports a bias or position that is added to scores. ``Mechanism.refuses`` decides
+    for a given call.
     """
 
     name: str
@@ -44,17 +45,17 @@ class CatalogueRow:
 
     @property
     def approximates(self) -> str | None:
-        """The mechanism whose output it comes near to; None computes an equation of its own, exactly."""
+        """Name of the mechanism that it approximates; None if it computes its own equation exactly."""
         return self.mechanism.approximates
 
     @property
     def exact(self) -> bool:
-        """Whether it approximates nothing."""
+        """Whether it computes its equation exactly, and approximates no other mechanism."""
         return self.approximates is None
 
     @property
     def weights_are(self) -> str:
-        """What the weights of a query are: "distribution", "non-negative" or "signed"."""
+        """The kind of a query's weights: "distribution", "non-negative" or "signed"."""
         return self.mechanism.weights_are
 
     @property
@@ -137,15 +138,15 @@ _BY_NAME = {row.name: row for row in _TABLE}
 
 
 def catalogue() -> tuple[CatalogueRow, ...]:
-    """Every mechanism: name, equation, paper, cost and capabilities; those that were registered come last."""
+    """List every mechanism with its equation, paper, cost and capabilities; mechanisms of your own come last."""
     return tuple(_BY_NAME.values())
 
 
 def register_mechanism(row: CatalogueRow) -> None:
     """Add a mechanism of your own to the catalogue of this process.
 
-    Layers, configs, ``record``, the views and the shell's list then know it by its name, as any other. Raises
-    OptionError for a name that is taken, and for what is no class of mechanisms.
+    Layers, configs, ``record``, the views and ``regard list`` then find it by its name, like any other. Raises
+    OptionError if the name is taken or invalid, or if ``row.mechanism`` is not a subclass of ``Mechanism``.
     """
     check_kind(
         "row", row, CatalogueRow, do="regard.CatalogueRow(name=..., mechanism=..., equation=..., paper=..., cost=...)"
@@ -159,7 +160,7 @@ def register_mechanism(row: CatalogueRow) -> None:
         )
     if not isinstance(row.name, str) or not row.name.isidentifier() or row.name in _BY_NAME:
         raise OptionError(
-            f"{short_repr(row.name)} cannot be the name of another mechanism",
+            f"{short_repr(row.name)} cannot be the name of a new mechanism",
             expected="an identifier that is not one of " + ", ".join(_BY_NAME),
             got=short_repr(row.name),
             do="choose another name",
@@ -169,9 +170,10 @@ def register_mechanism(row: CatalogueRow) -> None:
 
 @explain_arguments
 def mechanism(name: str, *, heads: int, head_dim: int, **options: Any) -> Mechanism:
-    """A mechanism by its name in the catalogue: a module ``(query, key, value, mask=None) -> Tensor``.
+    """Build a mechanism by its name in the catalogue: a module ``(query, key, value, mask=None) -> Tensor``.
 
-    ``options`` are the mechanism's own; an unknown name or option is an OptionError that lists the valid ones.
+    ``options`` are passed to the mechanism. Raises OptionError, which lists the valid ones, for an unknown name or
+    option.
     """
     check_choice("mechanism", name, _BY_NAME)
     row = _BY_NAME[name]

@@ -1,10 +1,10 @@
-"""The words every part shares: where queries stand among keys, and what an observation holds.
+"""Definitions that all parts share: the alignment of queries with keys, and the fields of an observation.
 
 Shapes used everywhere:
     query   (batch, heads, queries, head_dim)
     key     (batch, key_heads, keys, head_dim)        heads is a multiple of key_heads
     value   (batch, key_heads, keys, value_dim)
-    weights (batch, heads, queries, keys)             a row sums to 1, or is all 0 where nothing may be seen
+    weights (batch, heads, queries, keys)             a row sums to 1, or is all 0 where no key may be attended to
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from regard.errors import LARGEST_LENGTH, check_count
 
 
 def check_length(name: str, length: object, *, least: int = 0, most: int = LARGEST_LENGTH) -> None:
-    """Raise OptionError unless a number of tokens is an integer from ``least`` to ``most``, or a symbol of a trace."""
-    if type(length) is int and least <= length <= most:  # which is nearly always so, and quick to see
+    """Raise OptionError unless a number of tokens is an integer from ``least`` to ``most``, or symbolic in a trace."""
+    if type(length) is int and least <= length <= most:  # the fast path, nearly always taken
         return
-    if not isinstance(length, torch.SymInt) and not torch._C._is_tracing():  # where lengths are tensors
+    if not isinstance(length, torch.SymInt) and not torch._C._is_tracing():  # torch.jit.trace makes lengths tensors
         check_count(name, length, least=least, most=most)
 
 
 @final
 @dataclass(frozen=True)
 class Frame:
-    """How many queries look at how many keys, and where they stand.
+    """The numbers of queries and keys, and the positions of the queries among the keys.
 
-    Queries stand at the end of the keys: query ``i`` has position ``i + keys - queries``, so the last query
-    stands on the last key. With as many queries as keys this is the usual square; with a cache, where a few
-    new queries look at many keys, it is what decoding needs.
+    Queries are aligned with the end of the keys: query ``i`` has position ``i + keys - queries``, so the last query
+    has the position of the last key. With as many queries as keys this is the usual square; with a cache, where a few
+    new queries attend to many keys, decoding needs this alignment.
     """
 
     queries: int
@@ -43,7 +43,7 @@ class Frame:
 
     @property
     def offset(self) -> int:
-        """Position of query 0 among the keys; negative where there are more queries than keys."""
+        """Position of query 0 among the keys; negative if there are more queries than keys."""
         return self.keys - self.queries
 
     def query_positions(self, rows: Int[Tensor, " rows"]) -> Int[Tensor, " rows"]:
@@ -51,24 +51,24 @@ class Frame:
         return rows + self.offset
 
     def all_rows(self, device: torch.device | str | None = None) -> Int[Tensor, " queries"]:
-        """The index of every query."""
+        """Indices of all queries: 0 to ``queries`` - 1."""
         return torch.arange(self.queries, device=device)
 
 
 @final
 @dataclass(frozen=True)
 class Observation(Generic[Array]):
-    """What a mechanism looked at, in memory linear in the number of queries and keys.
+    """Attention output and statistics of the weights, in memory linear in the number of queries and keys.
 
-    output       (batch, heads, queries, value_dim)  what attention gives
-    lse          (batch, heads, queries)             log of the sum of exp(score); -inf where nothing may be seen; None
-                                                     where the mechanism has no scores
-    entropy      (batch, heads, queries)             of the weights, in nats; 0 where nothing may be seen; None where
-                                                     the weights of a query are no distribution
+    output       (batch, heads, queries, value_dim)  the output of attention
+    lse          (batch, heads, queries)             log of the sum of exp(score); -inf where no key may be attended to;
+                                                     None if the mechanism has no scores
+    entropy      (batch, heads, queries)             of the weights, in nats; 0 where no key may be attended to; None if
+                                                     the weights of a query are not a distribution
     received     (batch, heads, keys)                each key's weight summed over the queries
     top_keys     (batch, heads, queries, top)        the keys of the largest weights, largest first; -1: no more keys
     top_weights  (batch, heads, queries, top)        their weights; 0 where top_keys is -1
-    rows         (batch, heads, rows, keys)          exact weights of the asked query rows; None if none were asked
+    rows         (batch, heads, rows, keys)          exact weights of the requested queries; None if none were requested
     """
 
     output: Float[Array, "batch heads queries value_dim"]

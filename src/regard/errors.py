@@ -1,7 +1,7 @@
 """Every error a user can cause, in one form: what was wrong, what was expected, what was got, what to do.
 
-Inner code states the facts; the boundary (a front door, a layer, a command) adds names and shapes. The
-shell prints the message without a traceback and leaves with the class's ``exit_code``.
+Inner code states the facts; the boundary (a public function, a layer, a command) adds names and shapes. The
+command line prints the message without a traceback and exits with the class's ``exit_code``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, SupportsFloat, TypeGuard
 
 
 class RegardError(Exception):
-    """Base of all errors raised on purpose.
+    """Base class of all errors that regard raises on purpose.
 
     ``what`` is one clause without a full stop; ``expected``, ``got`` and ``do`` are short phrases.
     """
@@ -26,9 +26,8 @@ class RegardError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str, *, expected: str = "", got: str = "", do: str = "") -> None:
-        self.args = (
-            what,
-        )  # not by super().__init__, which torch.compile cannot trace: it would complain of that alone
+        # Not by super().__init__, which torch.compile cannot trace: its complaint would hide this error.
+        self.args = (what,)
         self.what, self.expected, self.got, self.do = what, expected, got, do
 
     def __str__(self) -> str:
@@ -64,19 +63,19 @@ class OptionError(RegardError, ValueError):
 
 
 class ArgumentError(RegardError, TypeError):
-    """An argument that a function does not have, or one that is missing."""
+    """An unknown argument, or a missing one."""
 
     exit_code = 2
 
 
 class MissingLayerError(RegardError, IndexError):
-    """An attention layer that was not called while a model was recorded."""
+    """An attention layer that was not called during ``record``."""
 
     exit_code = 2
 
 
 class RefusedError(RegardError, RuntimeError):
-    """A named implementation or mechanism cannot compute what was asked; nothing was approximated."""
+    """A named implementation or mechanism cannot compute the request; nothing was approximated."""
 
     exit_code = 2
 
@@ -100,7 +99,7 @@ class OutputError(RegardError, OSError):
 
 
 class OutputExistsError(OutputError, FileExistsError):
-    """The output is already there, and nobody said to replace it."""
+    """The output already exists, and replacing it was not requested."""
 
 
 class MissingPackageError(RegardError, ImportError):
@@ -110,7 +109,7 @@ class MissingPackageError(RegardError, ImportError):
 
 
 class UnknownWordsWarning(UserWarning):
-    """A text of which a model's vocabulary lacks most words, so that its vector tells little."""
+    """Most words of a text are missing from the model's vocabulary, so its vector carries little information."""
 
 
 _SHORT_REPR = Repr()
@@ -119,7 +118,7 @@ _SHORT_REPR.maxlist = _SHORT_REPR.maxtuple = _SHORT_REPR.maxset = _SHORT_REPR.ma
 
 
 def short_repr(value: object) -> str:
-    """A value that cannot be used, on one short line: dtype and shape of tensors and arrays, else how it looks."""
+    """Format a value on one short line for an error message: dtype and shape of tensors and arrays, else its repr."""
     kind = type(value).__name__
     if isinstance(value, type):
         return f"the class {value.__name__}"
@@ -129,16 +128,16 @@ def short_repr(value: object) -> str:
         if hasattr(value, "dtype") and hasattr(value, "shape"):
             return f"{kind} {value.dtype} {tuple(value.shape)}"
         return " ".join(_SHORT_REPR.repr(value).split())
-    except Exception:  # a repr of its own may raise anything, as may the shape of a nested tensor
+    except Exception:  # a user's repr may raise anything, and so may the shape of a nested tensor
         return f"an object of type {kind}"
 
 
 LARGEST_SIZE = 2**24
-"""No size may be larger: 16 million tokens, or a width of 16 million, is no model but a mistake."""
+"""Upper limit of sizes: 16 million tokens, or a width of 16 million, is a mistake and not a model."""
 LARGEST_COUNT = 2**62
-"""No count is larger, so that sums and differences of two of them fit into 64 bits."""
+"""Upper limit of counts, so that sums and differences of two of them fit into 64 bits."""
 LARGEST_LENGTH = 2**31
-"""No sequence is longer: the index of its tokens alone would take 16 GB."""
+"""Upper limit of sequence lengths: the index of the tokens alone would take 16 GB."""
 _LARGEST_WEIGHT = 2**34
 _LARGEST_FLOAT = sys.float_info.max
 
@@ -157,24 +156,24 @@ def check_count(name: str, number: Any, *, least: int = 1, most: int = LARGEST_C
 
 
 def check_size(name: str, number: object) -> None:
-    """Raise OptionError unless ``number`` can be the size of something that is held in memory."""
+    """Raise OptionError unless ``number`` is an integer from 1 to ``LARGEST_SIZE``."""
     check_count(name, number, most=LARGEST_SIZE)
 
 
 def check_weights(**sizes: int) -> None:
-    """Raise OptionError where a weight of these sizes is larger than any memory. Each of them is checked before."""
+    """Raise OptionError if a weight of these sizes is too large for any memory. The sizes were checked one by one."""
     if math.prod(sizes.values()) > _LARGEST_WEIGHT:
         raise OptionError(
-            "these sizes make a weight that no memory holds",
+            "a weight of these sizes is too large for any memory",
             expected=f"at most {_LARGEST_WEIGHT} numbers",
             got=" * ".join(f"{name}={size}" for name, size in sizes.items()),
-            do="take smaller sizes",
+            do="use smaller sizes",
         )
 
 
 def is_number(value: Any) -> TypeGuard[SupportsFloat]:
-    """Whether it is a finite real number, Python's or NumPy's, and no bool."""
-    if type(value) is float:  # compared, since torch.compile traces comparisons of numbers that change
+    """Whether ``value`` is a finite real number of Python or NumPy, and not a bool."""
+    if type(value) is float:  # compared, since torch.compile can trace comparisons of dynamic floats
         return -_LARGEST_FLOAT <= value <= _LARGEST_FLOAT
     if isinstance(value, bool) or not isinstance(value, Real):
         return False
@@ -192,7 +191,7 @@ def check_number(
     above: float | None = None,
     most: float | None = None,
 ) -> None:
-    """Raise OptionError unless it is a finite number, at least ``least``, above ``above`` and at most ``most``."""
+    """Raise OptionError unless ``number`` is finite, at least ``least``, above ``above`` and at most ``most``."""
     fits = is_number(number) and (least is None or number >= least) and (above is None or number > above)  # type: ignore[operator]
     if not fits or (most is not None and number > most):  # type: ignore[operator]
         bound = f" of {least:g} or more" if least is not None else f" above {above:g}" if above is not None else ""
@@ -206,7 +205,7 @@ def check_number(
 
 
 def check_kind(name: str, value: object, kind: type | tuple[type, ...], *, do: str) -> None:
-    """Raise OptionError, which says what to ``do``, unless ``value`` is of that class."""
+    """Raise OptionError, which says what to ``do``, unless ``value`` is an instance of ``kind``."""
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         raise OptionError(
@@ -218,7 +217,7 @@ def check_kind(name: str, value: object, kind: type | tuple[type, ...], *, do: s
 
 
 def check_flag(name: str, value: object) -> None:
-    """Raise OptionError unless ``value`` is True or False, Python's or NumPy's, or the integer 1 or 0."""
+    """Raise OptionError unless ``value`` is a bool of Python or NumPy, or the integer 1 or 0."""
     kind = type(value)
     is_numpy_bool = kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_")
     if not is_numpy_bool and not (isinstance(value, Integral) and 0 <= int(value) <= 1):  # a bool is Integral
@@ -237,19 +236,19 @@ _DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EFBIG, *([errno.EDQUOT] if hasattr(errn
 
 
 def write_error(what: str, error: OSError, *, then: str = "") -> OutputError:
-    """The error for what the system refused to write: ``what`` it is, why, and what to do, ``then`` appended."""
+    """Build the error for a failed write: ``what`` went wrong, the system's reason, and what to do, then ``then``."""
     full = error.errno in _DISK_FULL_ERRNOS
-    do = "make room" if full else "choose a place where you may write"
+    do = "free some disk space" if full else "choose a place where you may write"
     return OutputError(
         what,
-        expected="room on the disk" if full else "a place that can be written to",
+        expected="free space on the disk" if full else "a writable place",
         got=error.strerror or str(error),
         do=f"{do}; {then}" if then else do,
     )
 
 
 def unknown_name_error(kind: str, name: object, valid: Iterable[str]) -> OptionError:
-    """The error for a name that is not one of ``valid``; lists them all, and the likeliest meant."""
+    """Build the error for a name that is not one of ``valid``; it lists all of them and suggests the closest."""
     options = sorted(valid)
     near = get_close_matches(name, options, n=1) if isinstance(name, str) and len(name) < 80 else []
     return OptionError(

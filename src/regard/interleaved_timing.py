@@ -1,6 +1,7 @@
-"""How long calls take beside one another.
+"""Compare the running times of calls by interleaving them.
 
-They take turns, so that what else runs meets all of them; and of each the shortest try counts, which nothing disturbed.
+The calls take turns, so that other load on the machine affects all of them alike; the shortest time of each counts,
+since it was disturbed least.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 
 def least_seconds(calls: Sequence[Callable[[], object]], *, tries: int) -> list[float]:
-    """The shortest time of each call."""
+    """Run the calls in turn, ``tries`` times, and return the shortest time of each in seconds."""
     return [min(times) for times in zip(*([_time_call(call) for call in calls] for _ in range(tries)), strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""``regard.observe``: what attention looked at, in memory linear in length."""
+"""``regard.observe``: attention with statistics of its weights, in memory linear in length."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def observe(
     rows: Sequence[int] | Tensor | None = None,
     impl: str = "auto",
 ) -> Observation[Array]:
-    """Attention and what it looked at: see ``Observation`` for the statistics and their shapes.
+    """Compute attention and statistics of its weights: see ``Observation`` for the statistics and their shapes.
 
     Args:
         query, key, value, mask, bias, scale, impl: as for ``regard.attention``.
         top: how many of each query's largest weights to report; at most 1,024, or as many as there are keys.
-        rows: indices of queries whose exact weights over all keys are wanted; negative ones count from the end.
+        rows: indices of queries whose exact weights over all keys to return; negative ones count from the end.
 
-    No queries x keys matrix is held: queries are taken in tiles. All results are differentiable; in training
+    No queries x keys matrix is held: queries are processed in tiles. All results are differentiable; in training
     each tile is computed again in the backward pass.
 
-    Raises: as ``regard.attention``; OptionError also for a ``top`` out of range or a row that is not there.
+    Raises: the errors of ``regard.attention``; OptionError also if ``top`` or a row is out of range.
     """
     if is_foreign(query):
         terms = {"mask": mask, "scale": scale, "top": top, "rows": rows, "impl": impl}

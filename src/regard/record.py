@@ -1,13 +1,13 @@
-"""``regard.record``: what each attention layer of a model saw, without a second model class.
+"""``regard.record``: record the inputs of each attention layer of a model, without a second model class.
 
     with regard.record(model) as seen:
         model(ids)
     for layer in seen:
         print(layer.name, layer.query.shape, layer.weights().shape)
 
-Every ``Mechanism`` inside the model is listened to while the context is open, whatever the model is. Only
-queries, keys, values and masks are kept, so memory is linear in length; weights and statistics are computed
-when asked for.
+Forward pre-hooks on every ``Mechanism`` inside the model record its calls while the context is open, whatever the model
+is. Only queries, keys, values, masks and biases are kept, so memory is linear in length; weights and statistics are
+computed on request.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from regard.mechanisms.base import Mechanism
 @final
 @dataclass(frozen=True, repr=False, eq=False)
 class LayerCall:
-    """One call of one attention layer.
+    """One recorded call of one attention layer.
 
-    Tensors are detached, with shapes as in ``contract``, after any rotation by position.
+    Tensors are detached, have the shapes in ``contract``, and were recorded after any rotation by position.
     """
 
     name: str
@@ -50,12 +50,12 @@ class LayerCall:
         return f"LayerCall({self.name!r}, {type(self.mechanism).__name__}, {shapes}, mask={self.mask!r})"
 
     def weights(self, rows: Sequence[int] | Tensor | None = None) -> Tensor:
-        """Exact weights (batch, heads, rows, keys) of some or all queries, computed now."""
+        """Compute the exact weights (batch, heads, rows, keys) of the queries ``rows``; None is all queries."""
         with torch.no_grad():
             return self.mechanism.weights(self.query, self.key, self.mask, bias=self.bias, rows=rows)
 
     def observe(self, *, top: int = 8, rows: Sequence[int] | Tensor | None = None) -> Observation:
-        """Statistics of the weights, computed now in linear memory."""
+        """Compute statistics of the weights in linear memory: see ``Observation``."""
         with torch.no_grad():
             return self.mechanism.observe(
                 self.query, self.key, self.value, self.mask, bias=self.bias, top=top, rows=rows
@@ -64,9 +64,9 @@ class LayerCall:
 
 @final
 class Recording(Sequence[LayerCall]):
-    """The calls of all attention layers, in order.
+    """The recorded calls of all attention layers, in order.
 
-    Also by name: ``seen["layers.0.attention"]`` is that layer's last call.
+    Index by number or by name: ``seen["layers.0.attention"]`` is the last call of that layer.
     """
 
     def __init__(self) -> None:
@@ -83,12 +83,12 @@ class Recording(Sequence[LayerCall]):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, Integral) and not -len(self) <= int(index) < len(self):
-            # An IndexError as well, which is how Python finds the end of a sequence.
+            # MissingLayerError is an IndexError, by which Python finds the end of a sequence.
             raise MissingLayerError(
                 f"attention layer {short_repr(index)} was not called",
                 expected=f"an index below {len(self)}" if self._calls else "a call of the model inside the `with`",
                 got=short_repr(index),
-                do="len(seen) tells how many calls there were",
+                do="len(seen) is the number of calls",
             )
         check_kind("index of a call", index, (int, slice, str, Integral), do="a number from 0, or the layer's name")
         if not isinstance(index, str):
@@ -108,13 +108,13 @@ class Recording(Sequence[LayerCall]):
 @explain_arguments
 @contextmanager
 def record(model: nn.Module) -> Iterator[Recording]:
-    """Listen to every attention layer of ``model`` while the context is open; gives a ``Recording``.
+    """Record the calls of every attention layer of ``model`` while the context is open; yields a ``Recording``.
 
-    Raises OptionError for a model in which no layer can be listened to.
+    Raises OptionError if ``model`` is not a module, or has no ``Mechanism`` among its modules.
     """
     if not isinstance(model, nn.Module):
         raise OptionError(
-            "record listens to a model",
+            "record takes a model",
             expected="a torch.nn.Module",
             got=short_repr(model),
             do='load one first: model = regard.load("minilm")',
@@ -142,16 +142,16 @@ def _make_pre_hook(seen: Recording, name: str) -> Any:
     layer = "" if name == "mechanism" else name.removesuffix(".mechanism")
 
     def listen(module: Mechanism, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        given = dict(zip(("query", "key", "value", "mask"), args, strict=False)) | kwargs
+        inputs = dict(zip(("query", "key", "value", "mask"), args, strict=False)) | kwargs
         seen._calls.append(
             LayerCall(
                 name=layer,
                 mechanism=module,
-                query=given["query"].detach(),
-                key=given["key"].detach(),
-                value=given["value"].detach(),
-                mask=given.get("mask"),
-                bias=bias.detach() if isinstance(bias := given.get("bias"), Tensor) else bias,
+                query=inputs["query"].detach(),
+                key=inputs["key"].detach(),
+                value=inputs["value"].detach(),
+                mask=inputs.get("mask"),
+                bias=bias.detach() if isinstance(bias := inputs.get("bias"), Tensor) else bias,
             )
         )
 

@@ -1,4 +1,4 @@
-"""What can be asked of a tensor before it is computed with: is it one, is it dense, and has it numbers to look at."""
+"""Checks of tensors before computation: is it a tensor, is it dense, can its values be read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TRACING_MODES = (
 
 
 def is_traced() -> bool:
-    """Whether torch traces: what is computed now has no values, or is written down to be computed later."""
+    """Whether torch is tracing: tensors have no values now, or operations are recorded to run later."""
     return (
         torch.compiler.is_compiling()
         or torch._C._is_tracing()
@@ -28,7 +28,7 @@ def is_traced() -> bool:
 
 
 def has_values(tensor: Tensor) -> bool:
-    """Whether its numbers can be looked at: not where torch traces, nor inside torch.func, nor on "meta"."""
+    """Whether the values of ``tensor`` can be read: not while torch traces, inside torch.func, or on "meta"."""
     return not (
         is_traced()
         or tensor.is_meta
@@ -38,7 +38,7 @@ def has_values(tensor: Tensor) -> bool:
 
 
 def is_dense(tensor: Tensor) -> bool:
-    """Whether all its numbers lie in memory as they are: not sparse, nested, quantized, or in a library's layout."""
+    """Whether ``tensor`` stores every element in strided memory: not sparse, nested, quantized or in another layout."""
     return tensor.layout is torch.strided and not tensor.is_nested and not tensor.is_quantized
 
 
@@ -61,7 +61,7 @@ def check_dense(name: str, tensor: Tensor) -> None:
 
 
 def check_tensor(name: str, tensor: object, expected: str, *, do: str = "use torch.as_tensor") -> None:
-    """Raise DtypeError, with what was ``expected`` and what to ``do``, for what is no dense tensor."""
+    """Raise DtypeError, with what was ``expected`` and what to ``do``, unless ``tensor`` is a dense tensor."""
     if not isinstance(tensor, Tensor):
         raise DtypeError(f"{name} is not a tensor", expected=expected, got=short_repr(tensor), do=do)
     check_dense(name, tensor)

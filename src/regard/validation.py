@@ -1,4 +1,4 @@
-"""Checks at the front doors: shapes, dtypes and devices that fit, or a message that names them."""
+"""Checks of arguments at the public functions: shapes, dtypes and devices must fit, or an error names them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make_request(
     scale: float | None,
     dropout: float = 0.0,
 ) -> Request:
-    """A Request from a caller's arguments. Raises ShapeError, DtypeError, DeviceError or OptionError."""
+    """Build a Request from a caller's arguments. Raises ShapeError, DtypeError, DeviceError or OptionError."""
     _check_tensors(query, key, value)
     _check_shapes(query, key, value)
     if mask is not None:
@@ -46,7 +46,7 @@ def make_request(
 
 
 def check_mask(mask: object) -> None:
-    """Raise OptionError for anything that is not a mask; a bare tensor could mean either polarity."""
+    """Raise OptionError unless ``mask`` is a Mask or None; a bare tensor could have either polarity."""
     if mask is None or isinstance(mask, Mask):
         return
     raise OptionError(
@@ -58,13 +58,13 @@ def check_mask(mask: object) -> None:
 
 
 def _mask_advice(mask: object) -> str:
-    """What to write in place of something that is not a mask."""
+    """Suggest what to write in place of a value that is not a mask."""
     if isinstance(mask, FunctionType) and mask.__module__.startswith("regard.masks"):
         return f"call it: masks.{_MASK_CALLS.get(mask.__name__, mask.__name__ + '(...)')}"
     if isinstance(mask, str):
         return f"masks.{mask}()" if mask == "causal" else "masks are made by functions, such as masks.causal()"
     if isinstance(mask, bool):
-        return "None lets every query see every key; masks.causal() lets it see those up to its own position"
+        return "None lets every query attend to every key; masks.causal() only to keys up to its own position"
     if isinstance(mask, Tensor | list | tuple) or hasattr(mask, "__dlpack__"):
         return (
             "wrap it: masks.keep(t) where True may attend, masks.blocked(t) where True may not, masks.from_sdpa(t), "
@@ -79,13 +79,13 @@ _MASK_CALLS = {
     "window": "window(left, right)",
     "keep": "keep(tensor)",
 }
-"""How functions that make masks are called."""
+"""Calls to suggest for the functions that make masks, by function name."""
 
 
 def _repr_with_type(thing: object) -> str:
-    """What it is, and of which type where its look does not tell."""
-    told = short_repr(thing)
-    return told if type(thing).__name__ in told or callable(thing) else f"{told}, a {type(thing).__name__}"
+    """Format a value, followed by its type if the repr does not contain it."""
+    text = short_repr(thing)
+    return text if type(thing).__name__ in text or callable(thing) else f"{text}, a {type(thing).__name__}"
 
 
 def check_dropout(dropout: object) -> None:
@@ -104,40 +104,40 @@ def check_scale(scale: object) -> None:
     if scale is None or is_number(scale):
         return
     raise OptionError(
-        "scale is what scores are multiplied with",
+        "scale is the factor of the scores",
         expected="a finite number, or None for 1/sqrt(head_dim)",
         got=short_repr(scale),
-        do="a trained scale is multiplied into the query instead",
+        do="multiply the query by a trained scale instead",
     )
 
 
 def check_top(top: object, keys: int) -> None:
-    """Raise OptionError unless ``top`` largest weights can be reported: some more than there are keys will do."""
+    """Raise OptionError unless ``top`` is an integer from 0 to the larger of ``keys`` and 1,024."""
     check_count("top", top, least=0, most=max(keys, _MAX_TOP))
 
 
 def check_tokens(name: str, tokens: Any, shape: str) -> None:
-    """Raise DtypeError for what is no dense tensor of floating-point numbers; ``shape`` says which was expected."""
+    """Raise DtypeError unless ``tokens`` is a dense floating-point tensor; the error says which ``shape`` to pass."""
     do = "pass a mask by name: mask=..." if isinstance(tokens, Mask) else "use torch.as_tensor"
     check_tensor(name, tokens, f"a tensor {shape}", do=do)
     if tokens.dtype not in FLOATS:
         raise DtypeError(
-            f"{name} is not of a dtype that can be computed with",
+            f"{name} has an unsupported dtype",
             expected=", ".join(str(dtype) for dtype in FLOATS),
             got=str(tokens.dtype),
-            do="token ids are for a model or an embedding; other numbers are converted with .float()",
+            do="pass token ids to a model or an embedding; convert other numbers with .float()",
         )
 
 
 def resolve_device(device: Any) -> torch.device:
-    """The device, once a tensor could be made there; None is the CPU. Raises DeviceError for one that torch lacks."""
+    """The torch.device of ``device``; None is the CPU. Raises DeviceError if no tensor can be made on it."""
     target = as_device(device) or torch.device("cpu")
     try:
         torch.empty(1, device=target)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:  # by which torch refuses a device it lacks
+    except (RuntimeError, AssertionError, NotImplementedError) as error:  # which torch raises for missing devices
         raise DeviceError(
             f"cannot use device {short_repr(device)}",
-            expected="'cpu', or a device that this torch has, such as 'cuda'",
+            expected="'cpu', or a device that this torch supports, such as 'cuda'",
             got=(str(error).splitlines() or [type(error).__name__])[0][:120],
             do="leave device out for the CPU",
         ) from error
@@ -145,28 +145,28 @@ def resolve_device(device: Any) -> torch.device:
 
 
 def query_rows(rows: Sequence[int] | Tensor | None, queries: int, device: torch.device) -> Tensor | None:
-    """Indices of queries, from 0; OptionError for one that is not there."""
+    """Convert ``rows`` to non-negative indices of queries. Raises OptionError for one that is out of range."""
     if rows is None:
         return None
     try:
         index = torch.as_tensor(rows)
     except (TypeError, ValueError, RuntimeError, OverflowError):  # not numbers
         index = torch.tensor(torch.nan)
-    there = not index.is_meta or device.type == "meta"
-    whole = there and is_dense(index) and (index.numel() == 0 or index.dtype in _INTEGERS)
+    readable = not index.is_meta or device.type == "meta"
+    whole = readable and is_dense(index) and (index.numel() == 0 or index.dtype in _INTEGERS)
     index = index.long() if whole else index
     if not whole or index.dim() != 1 or _is_out_of_range(index, queries):
         raise OptionError(
-            "rows names queries that are not there",
+            "rows names queries that do not exist",
             expected=f"a list of integers from {-queries} to {queries - 1}",
-            got=short_repr(rows) if there else f"{short_repr(rows)} on meta, where there are no numbers",
+            got=short_repr(rows) if readable else f'{short_repr(rows)} on "meta", which has no values',
             do="count queries from 0",
         )
     return torch.where(index < 0, index + queries, index).to(device)
 
 
 def _is_out_of_range(index: Tensor, queries: int) -> bool:
-    """Whether an index names no query. Not asked where there are no numbers to look at."""
+    """Whether any index is out of range; False if the index has no values that can be read."""
     return has_values(index) and bool(((index < -queries) | (index >= queries)).any())
 
 
@@ -174,14 +174,14 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
     if isinstance(query, Tensor) and isinstance(key, Tensor) and isinstance(value, Tensor):
         alike = query.dtype == key.dtype == value.dtype and query.device == key.device == value.device
         strided = query.layout is key.layout is value.layout is _STRIDED
-        if alike and strided and query.dtype in FLOATS:  # which is nearly always so, and quick to see
+        if alike and strided and query.dtype in FLOATS:  # the fast path, nearly always taken
             return
     named = {"query": query, "key": key, "value": value}
     for name, tensor in named.items():
         if not isinstance(tensor, Tensor):
             raise DtypeError(
                 f"{name} is not a tensor",
-                expected="a torch.Tensor; or three arrays of one kind, such as NumPy's",
+                expected="a torch.Tensor; or three arrays of one framework, such as NumPy's",
                 got=type(tensor).__name__,
                 do="use torch.as_tensor",
             )
@@ -212,7 +212,7 @@ def _check_tensors(query: Tensor, key: Tensor, value: Tensor) -> None:
 def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
     try:
         problem = _shape_problem(query.shape, key.shape, value.shape)
-    except RuntimeError:  # a nested tensor has no shape; to ask each whether it is one would cost every call
+    except RuntimeError:  # a nested tensor has no shape; checking for one first would slow every call down
         for name, tensor in (("query", query), ("key", key), ("value", value)):
             check_dense(name, tensor)
         raise
@@ -229,7 +229,7 @@ def _check_shapes(query: Tensor, key: Tensor, value: Tensor) -> None:
 
 def _shape_problem(query: torch.Size, key: torch.Size, value: torch.Size) -> str:
     if not len(query) == len(key) == len(value) == 4:
-        return "query, key and value have four dimensions: (batch, heads, length, head_dim)"
+        return "query, key and value must have four dimensions: (batch, heads, length, head_dim)"
     if not query[0] == key[0] == value[0]:
         return "query, key and value have different batch sizes"
     if key[1] != value[1]:
@@ -255,12 +255,12 @@ def _check_bias(bias: Bias | None, query: Tensor, key: Tensor, value: Tensor) ->
             expected="a float tensor that broadcasts to (batch, heads, queries, keys), or a position of scores "
             "(ALiBi, T5Buckets, ShawRelative)",
             got=type(bias).__name__,
-            do="absolute positions are added to embeddings, and Rotary turns queries and keys before attention",
+            do="add absolute positions to embeddings, and apply Rotary to queries and keys before attention",
         )
     check_dense("bias", bias)
     if bias.dtype not in FLOATS:
         raise DtypeError(
-            "bias is added to scores",
+            "bias has an unsupported dtype",
             expected="a floating-point tensor: " + ", ".join(str(dtype) for dtype in FLOATS),
             got=str(bias.dtype),
             do="a bool tensor is a mask: masks.keep" if bias.dtype == torch.bool else "convert it with .float()",
@@ -272,13 +272,13 @@ def _check_bias(bias: Bias | None, query: Tensor, key: Tensor, value: Tensor) ->
             got=str(bias.device),
             do="move it with .to(query.device)",
         )
-    wanted = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-    if bias.dim() != 4 or any(size != 1 and size != want for size, want in zip(bias.shape, wanted, strict=True)):
+    full = (query.shape[0], query.shape[1], query.shape[2], key.shape[2])
+    if bias.dim() != 4 or any(size != 1 and size != whole for size, whole in zip(bias.shape, full, strict=True)):
         raise ShapeError(
             "bias does not fit the scores",
-            expected=f"4 dimensions that broadcast to (batch, heads, queries, keys) = {wanted}",
+            expected=f"4 dimensions that broadcast to (batch, heads, queries, keys) = {full}",
             got=f"shape {tuple(bias.shape)}",
-            do="add dimensions of size 1 where it is the same for all, for example bias[None, None]",
+            do="add dimensions of size 1 where the bias is the same for all, for example bias[None, None]",
         )
 
 

@@ -336,7 +336,7 @@ class TestBadOutput:
         with pytest.raises(OptionError, match=advice):
             embed("a", *options)
 
-    @pytest.mark.parametrize(("number", "advice"), [(28, "make room"), (2, "choose a place"), (30, "choose a place")])
+    @pytest.mark.parametrize(("number", "advice"), [(28, "free some"), (2, "choose a place"), (30, "choose a place")])
     def test_advice_fits_what_the_system_says(self, number, advice):
         error = write_error("x.npy cannot be written", OSError(number, os.strerror(number)), then="resume")
         assert error.do.startswith(advice)

@@ -300,7 +300,14 @@ MESSAGES = {
         "(2, 3)",
         "padding_of",
     ),
-    "padding of floats": (lambda: masks.padding(zeros(2)), DtypeError, "whole numbers", "integers", "float32", "keep"),
+    "padding of floats": (
+        lambda: masks.padding(zeros(2)),
+        DtypeError,
+        "integer lengths",
+        "integers",
+        "float32",
+        "keep",
+    ),
     "negative length": (lambda: masks.padding([3, -1]), OptionError, "negative", "0 or more", "[3, -1]", "count"),
     "padding_of": (
         lambda: masks.padding_of(zeros(3, dtype=torch.long), 0),
@@ -332,7 +339,7 @@ MESSAGES = {
     "global tokens": (
         lambda: masks.global_tokens([-1]),
         OptionError,
-        "by position",
+        "positions or flags",
         "0 or more",
         "[-1]",
         "global_tokens([0])",
@@ -347,7 +354,7 @@ MESSAGES = {
     ),
     "random blocks": (lambda: masks.random_blocks(-1), OptionError, "count", "0 or more", "-1", ""),
     "blocks of nothing": (lambda: masks.random_blocks(1, block=0), OptionError, "block", "1 or more", "0", ""),
-    "join": (lambda: masks.causal() & bools, OptionError, "join by &", "a mask", "Tensor", "masks.keep"),
+    "join": (lambda: masks.causal() & bools, OptionError, "combined by &", "a mask", "Tensor", "masks.keep"),
     "truth": (lambda: bool(masks.causal()), OptionError, "truth value", "& | ~", "", "is None"),
     "joined batches": (
         lambda: masks.padding([1, 2]) & masks.padding([1, 2, 3]),

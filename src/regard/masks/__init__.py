@@ -1,4 +1,4 @@
-"""WHO may attend: masks as values, one polarity (True = may attend), joined by ``& | ~``."""
+"""Masks: which queries may attend to which keys. One polarity (True = may attend), combined by ``& | ~``."""
 
 from regard.masks.band import causal, window
 from regard.masks.base import Mask

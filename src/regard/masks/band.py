@@ -1,12 +1,12 @@
-"""Masks that depend only on the distance between a key and a query's position: causal and window.
+"""Causal and sliding-window masks, which depend only on the distance between a key and the query's position.
 
     causal          key <= position(query)
     window(l, r)    -l <= key - position(query) <= r           None: unbounded on that side
 
 Causal: Vaswani et al. 2017, section 3.2.3. Window: Child et al. 2019; Beltagy et al. 2020 (Longformer), section 3.1.
 
-``align="end"`` (the default): the last query stands on the last key, ``position(i) = i + keys - queries``, which
-is right with a cache. ``align="start"``: query i stands on key i, as in SDPA's ``is_causal``.
+``align="end"`` (the default) aligns the last query with the last key, ``position(i) = i + keys - queries``, which
+is right with a cache. ``align="start"`` aligns query i with key i, as SDPA's ``is_causal`` does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Align = Literal["end", "start"]
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Band(Mask):
-    """``-left <= key - position(query) <= right``; None is unbounded."""
+    """Band mask: ``-left <= key - position(query) <= right``; None is unbounded."""
 
     left: int | None
     right: int | None
@@ -42,12 +42,12 @@ class Band(Mask):
             size = getattr(self, side)
             if size is not None and (isinstance(size, bool) or not isinstance(size, Integral) or int(size) < 0):
                 raise OptionError(
-                    f"a window's {side} side is a number of tokens",
+                    f"the {side} side of a window must be a number of tokens",
                     expected="an integer of 0 or more, or None for unbounded",
                     got=short_repr(size),
-                    do="count the tokens a query may see on that side, itself left out",
+                    do="count the tokens that a query may attend to on that side, without itself",
                 )
-            # No text is that long, and bounds are 64 bits wide, in which a position and a larger side do not add up.
+            # Treat huge sides as unbounded: no text is that long, and side + position would overflow 64 bits.
             object.__setattr__(self, side, None if size is None or int(size) >= LARGEST_COUNT else int(size))
 
     def __repr__(self) -> str:
@@ -57,14 +57,14 @@ class Band(Mask):
         return f"window({self.left}, {self.right}{', ' + align if align else ''})"
 
     def band(self, frame: Frame) -> tuple[int | None, int | None]:
-        """Bounds of key - query, as indices."""
+        """Return the lower and upper bound of key index - query index; None is unbounded."""
         offset = frame.offset if self.align == "end" else 0
         low = None if self.left is None else offset - self.left
         high = None if self.right is None else offset + self.right
         return low, high
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Any lengths will do."""
+        """Accept any lengths."""
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
@@ -85,20 +85,23 @@ class Band(Mask):
         return rule
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """From the smallest and largest distance in a tile."""
+        """Classify each tile from its smallest and largest distance."""
         low, high = self.band(grid.frame)
         return grid.classify_interval(grid.first_key - grid.last_query, grid.last_key - grid.first_query, low, high)
 
 
 def causal(*, align: Align = "end") -> Mask:
-    """Each query sees the keys up to its own position. Vaswani et al. 2017, section 3.2.3.
+    """Causal mask: each query may attend to keys up to its own position. Vaswani et al. 2017, section 3.2.3.
 
-    ``align="end"`` puts the last query on the last key, as decoding with a cache needs; ``"start"`` puts query 0
-    on key 0.
+    ``align="end"`` aligns the last query with the last key, as decoding with a cache needs; ``"start"`` aligns query 0
+    with key 0.
     """
     return Band(None, 0, align)
 
 
 def window(left: int | None, right: int | None, *, align: Align = "end") -> Mask:
-    """Each query sees ``left`` keys before its position, itself, and ``right`` after; None is unbounded."""
+    """Sliding-window mask: each query may attend to the key at its position, ``left`` keys before and ``right`` after.
+
+    None is unbounded on that side; ``align`` as for ``causal``.
+    """
     return Band(left, right, align)

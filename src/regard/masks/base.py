@@ -1,15 +1,15 @@
-"""``Mask``: who may attend to whom, as a small immutable value that describes itself.
+"""``Mask``: which queries may attend to which keys, as a small immutable value.
 
 One polarity: True means "may attend". A mask is one rule, ``mask_mod``, a function of the batch, head, query
-and key index; every other form follows from it and is built only when asked for:
+and key index; every other form follows from it and is built only on request:
 
     dense(queries, keys)      bool, broadcastable to (batch, heads, queries, keys)
     tiles(queries, keys)      which tiles of the score matrix are empty, full or partial (``masks.tiles``)
-    mask_mod(queries, keys)   the rule itself, in the form FlexAttention takes
+    mask_mod(queries, keys)   the rule itself, in the form that FlexAttention takes
     lower(frame)              the cheapest of these forms for a kernel (``masks.kernel_mask``)
 
-Masks join by ``&``, ``|`` and ``~``. A mask of your own is a subclass with a ``mask_mod``; where it can tell empty
-and full tiles apart without looking at each cell it also overrides ``classify``, and is then as fast as the others.
+Masks are combined by ``&``, ``|`` and ``~``. A mask of your own is a subclass with a ``mask_mod``; if it can tell empty
+and full tiles apart without evaluating each cell, it also overrides ``classify``, and is then as fast as the others.
 """
 
 from __future__ import annotations
@@ -38,59 +38,59 @@ Rule: TypeAlias = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """(batch, head, query, key) index tensors that broadcast together -> bool of their common shape."""
 
 
-_MAX_DENSE_QUERIES = 8  # for these a tile map takes longer to make than it saves
-_TILE_SIZE = 64  # and in one tile there is nothing to skip
+_MAX_DENSE_QUERIES = 8  # up to here a tile map takes longer to build than it saves
+_TILE_SIZE = 64  # within a single tile there is nothing to skip
 CPU = torch.device("cpu")
-"""Where kernels take masks."""
+"""The device on which kernels expect masks."""
 
 
 class Mask(ABC):
-    """Who may attend to whom. True means "may attend"."""
+    """Which queries may attend to which keys. True means "may attend"."""
 
     batch: int | None = None
-    """Number of batch entries the mask tells apart; None where it is the same for all."""
+    """Batch size if the mask differs between batch entries; None if it is the same for all."""
     heads: int | None = None
-    """Number of heads the mask tells apart; None where it is the same for all."""
+    """Number of heads if the mask differs between heads; None if it is the same for all."""
     depends_on_query: bool = True
-    """False where every query may attend to the same keys, as with padding."""
+    """False if every query may attend to the same keys, as with padding."""
 
-    __array_ufunc__ = None  # so that NumPy leaves ``array & mask`` to the mask, which refuses it in words
+    __array_ufunc__ = None  # so that NumPy leaves ``array & mask`` to the mask, which raises a helpful error
 
     @abstractmethod
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths, with its tensors on ``device``.
+        """Return the rule for these lengths, with its tensors on ``device``.
 
-        Raises ShapeError where the mask was made for other lengths; see ``make_frame`` for what is no length.
+        Raises ShapeError if the mask was made for other lengths, and OptionError for invalid lengths.
         """
 
     def band(self, frame: Frame) -> tuple[int | None, int | None] | None:
-        """``(low, high)`` if the mask is exactly ``low <= key - query <= high`` (None: unbounded), else None."""
+        """Return ``(low, high)`` if the mask is exactly ``low <= key - query <= high`` (None: unbounded), else None."""
         del frame
         return None
 
     def lower(self, frame: Frame) -> KernelMask:
-        """The mask as a kernel takes it: by a band, an interval or a dense tensor if it is one, else by its tiles.
+        """Convert the mask for a kernel: to a band, an interval or a dense tensor if it is one, else to tiles.
 
-        Cells stand in for tiles where they are few, and where torch traces, since a tile map depends on data.
+        A dense tensor replaces tiles if there are few cells, or if torch is tracing, since a tile map depends on data.
         """
         lowered = self.lower_without_tiles(frame)
         return self.lower_to_tiles(frame) if lowered is None else lowered
 
     def lower_to_tiles(self, frame: Frame, part: Mask | None = None, name: tuple[int, ...] = ()) -> KernelMask:
-        """The mask, or a ``part`` of it that goes by ``name``, by its tiles or cells. Tile maps are kept here."""
+        """Convert the mask, or its ``part`` called ``name``, to tiles or a dense tensor. Tile maps are cached here."""
         part = self if part is None else part
-        # A trace is asked first: to compare its lengths would bind it to those that it was made with.
+        # Check for a trace first: comparing symbolic lengths would specialize the trace to their present values.
         if is_traced() or frame.queries <= _MAX_DENSE_QUERIES or max(frame.queries, frame.keys) <= _TILE_SIZE:
             return KernelMask(dense=part.dense(frame.queries, frame.keys, device=CPU))
         return KernelMask(tiles=self._get_tile_map(part, name, frame, _TILE_SIZE))
 
     def lower_without_tiles(self, frame: Frame) -> KernelMask | None:
-        """The mask as a kernel takes it if that costs nothing to make, else None."""
+        """Convert the mask for a kernel if that is cheap (no tile map is built), else return None."""
         band = self.band(frame)
         return None if band is None else KernelMask(low=band[0], high=band[1])
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """For each tile EMPTY, PARTIAL or FULL. PARTIAL may also mean "not known": such tiles are looked into."""
+        """Classify each tile: EMPTY, PARTIAL or FULL. PARTIAL may also mean "unknown": its cells are then evaluated."""
         return grid.all_partial()
 
     def dense(
@@ -101,11 +101,11 @@ class Mask(ABC):
         device: torch.device | str | None = None,
         rows: Int[Tensor, " rows"] | None = None,
     ) -> Bool[Tensor, "#batch #heads #rows #keys"]:
-        """The mask as a bool tensor that broadcasts to (batch, heads, queries, keys).
+        """Return the mask as a bool tensor that broadcasts to (batch, heads, queries, keys).
 
-        ``rows`` asks for some queries only, by index. ``device`` None is that of ``rows``, or else of the mask's own
-        tensors. Raises OptionError, DtypeError or ShapeError for lengths and rows that are none, DeviceError for a
-        device that is none.
+        ``rows`` selects queries by index; None is all. ``device`` None is the device of ``rows``, or else of the mask's
+        own tensors. Raises OptionError, DtypeError or ShapeError for invalid lengths and rows, DeviceError for an
+        invalid device.
         """
         make_frame(queries, keys)
         device = _mask_device(self) if device is None and rows is None else as_device(device)
@@ -120,7 +120,7 @@ class Mask(ABC):
         allowed = rule(batch[:, None, None, None], head[:, None, None], query[:, None], key)
         if allowed.dtype != torch.bool:
             raise DtypeError(
-                f"the rule of {self!r} gives no bool",
+                f"the rule of {self!r} does not return a bool tensor",
                 expected="torch.bool, True where a query may attend",
                 got=str(allowed.dtype),
                 do="compare in mask_mod: `tensor != 0`",
@@ -128,14 +128,14 @@ class Mask(ABC):
         return allowed.reshape((1,) * (4 - allowed.dim()) + allowed.shape)
 
     def tiles(self, queries: int, keys: int, *, tile: int = 64) -> TileMap:
-        """The block structure: the tiles that are not empty, row by row.
+        """Return the block structure: the tiles that are not empty, row by row.
 
-        Raises OptionError for lengths or a tile size that are none. A tile map depends on data: torch cannot trace it.
+        Raises OptionError for an invalid length or tile size. A tile map depends on data, so torch cannot trace it.
         """
         return self._get_tile_map(self, (), make_frame(queries, keys), tile).clone()
 
     def _get_tile_map(self, part: Mask, name: tuple[int, ...], frame: Frame, tile: int) -> TileMap:
-        """The tile map of this mask or of a part of it, kept here."""
+        """Get the tile map of this mask or of a part of it, cached in this mask."""
         from regard.masks.tiles import build_tile_map, check_tile
 
         check_tile(tile)
@@ -146,12 +146,12 @@ class Mask(ABC):
 
     @property
     def _memo(self) -> Memo:
-        """What was derived lately. Nobody can tell whether it is there: see ``masks.memo``."""
+        """Cache of recently derived results, which does not affect behaviour: see ``masks.memo``."""
         memo: Memo = vars(self).setdefault("_derived", Memo())
         return memo
 
     def __getstate__(self) -> dict[str, object]:
-        """Without what can be computed again."""
+        """Pickle and copy the fields only, without cached results."""
         cached = {
             name
             for kind in type(self).__mro__
@@ -161,8 +161,8 @@ class Mask(ABC):
         return {name: part for name, part in vars(self).items() if name not in cached}
 
     def check(self, batch: int, heads: int, queries: int, keys: int) -> None:
-        """Raise ShapeError unless the mask fits tensors of these sizes, OptionError for what is no size."""
-        if not type(batch) is type(heads) is type(queries) is type(keys) is int:  # which is nearly always so
+        """Raise ShapeError unless the mask fits tensors of these sizes, and OptionError for invalid sizes."""
+        if not type(batch) is type(heads) is type(queries) is type(keys) is int:  # the sizes are nearly always ints
             for name, size in (("batch", batch), ("heads", heads), ("queries", queries), ("keys", keys)):
                 check_length(name, size)
         if self.batch is not None and self.batch != 1 and self.batch != batch:
@@ -177,12 +177,12 @@ class Mask(ABC):
                 "mask was made for another number of heads",
                 expected=f"a mask for {short_repr(heads)} heads (or one for all)",
                 got=f"{self!r} for {self.heads} heads",
-                do="give the mask one entry a query head, or 1 for all heads",
+                do="give the mask one entry per query head, or 1 for all heads",
             )
         self.check_lengths(queries, keys)
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Raise ShapeError where the mask was made for other lengths. To be overridden where mask_mod is slow."""
+        """Raise ShapeError if the mask was made for other lengths. Override this if ``mask_mod`` is slow."""
         self.mask_mod(queries, keys)
 
     def __rand__(self, other: object) -> Mask:
@@ -209,9 +209,9 @@ class Mask(ABC):
     def __bool__(self) -> NoReturn:
         raise OptionError(
             "a mask has no truth value",
-            expected="masks joined by & | ~",
+            expected="masks combined by & | ~",
             got="`and`, `or`, `not`, or `if mask`",
-            do="write `causal() & padding(lengths)`, and compare with `mask is None`",
+            do="write `causal() & padding(lengths)`; to test for None, write `mask is None`",
         )
 
     def __eq__(self, other: object) -> bool:
@@ -227,20 +227,20 @@ class Mask(ABC):
         return hash((type(self), id(self) if identity is None else tuple(map(_to_hashable, identity))))
 
     def _identity(self) -> tuple[object, ...] | None:
-        """What makes two masks of a class equal: their fields; None where only being the same object does."""
+        """The fields that are compared for equality; None if a mask equals itself only."""
         fields: dict[str, Any] | None = getattr(type(self), "__dataclass_fields__", None)
         return None if fields is None else tuple(getattr(self, name) for name, field in fields.items() if field.compare)
 
 
 def make_frame(queries: Any, keys: Any) -> Frame:
-    """The frame of so many queries and keys. Raises OptionError for what is no number of them."""
+    """Make a Frame from checked lengths. Raises OptionError for an invalid length."""
     check_length("queries", queries)
     check_length("keys", keys)
     return Frame(queries, keys)
 
 
 def _mask_device(mask: Mask) -> torch.device | None:
-    """Where the tensors of a mask lie, or those of its parts; None where it has none."""
+    """The device of the tensors of a mask, or of its parts; None if it has no tensors."""
     for field in vars(mask).values():
         for part in field if isinstance(field, tuple) else (field,):
             device = part.device if isinstance(part, Tensor) else _mask_device(part) if isinstance(part, Mask) else None
@@ -250,7 +250,7 @@ def _mask_device(mask: Mask) -> torch.device | None:
 
 
 def _fields_equal(one: object, other: object) -> bool:
-    """Whether two fields of masks hold the same. Tensors without values do where they are one object."""
+    """Whether two fields of masks are equal. Tensors without values are equal only if they are the same object."""
     if not isinstance(one, Tensor) or not isinstance(other, Tensor):
         return bool(one == other)
     if one is other:
@@ -260,7 +260,7 @@ def _fields_equal(one: object, other: object) -> bool:
 
 
 def _to_hashable(part: object) -> object:
-    """A hashable stand-in for a mask's field, equal where the contents are."""
+    """Make a hashable stand-in for a mask's field: equal fields have equal stand-ins."""
     if isinstance(part, Tensor):
         contents = part.detach().cpu().contiguous().numpy().tobytes() if has_values(part) else id(part)
         return (tuple(part.shape), str(part.dtype), contents)
@@ -268,18 +268,18 @@ def _to_hashable(part: object) -> object:
 
 
 def _check_rows(rows: Any, queries: int, device: torch.device | None) -> Int[Tensor, " rows"]:
-    """Indices of queries. Raises DtypeError, ShapeError or OptionError for what is none."""
+    """Convert ``rows`` to indices of queries. Raises DtypeError, ShapeError or OptionError if they are invalid."""
     expected = f"a list of integers from 0 to {queries - 1}"
     index = rows if isinstance(rows, Tensor) and rows.dtype == torch.long and rows.layout is torch.strided else None
     index = as_integers(rows, "rows", expected, "count queries from 0") if index is None else index
     index = to_device(index, device)
     if index.dim() != 1:
         raise ShapeError(
-            "rows is no list", expected=expected, got=f"shape {tuple(index.shape)}", do="use rows.flatten()"
+            "rows is not a list", expected=expected, got=f"shape {tuple(index.shape)}", do="use rows.flatten()"
         )
     if index.is_cpu and has_values(index) and bool(((index < 0) | (index >= queries)).any()):
         raise OptionError(
-            "rows names queries that are not there",
+            "rows names queries that do not exist",
             expected=expected,
             got=f"{int(index.min())} to {int(index.max())}",
             do="count queries from 0",
@@ -293,13 +293,13 @@ def _require_mask(other: object, sign: str) -> Mask:
     name = getattr(other, "__name__", "")
     if isinstance(other, FunctionType) and other.__module__.startswith("regard.masks"):
         raise OptionError(
-            f"only masks join by {sign}",
+            f"only masks can be combined by {sign}",
             expected="a mask",
             got=f"the function {name}",
             do="call it: masks.causal()" if name == "causal" else f"call it: masks.{name}(...)",
         )
     raise OptionError(
-        f"only masks join by {sign}",
+        f"only masks can be combined by {sign}",
         expected="a mask",
         got=type(other).__name__,
         do="wrap a bool tensor: masks.keep(t) where True may attend, masks.blocked(t) where True may not",

@@ -1,8 +1,8 @@
-"""A mask taken apart: up to which key each query sees, and which keys are hidden from every query.
+"""Split a mask into a causal bound for each query and a mask of keys that is the same for every query.
 
-    query i may see key j where   j - i <= high   and   keys allows j
+    query i may attend to key j if   j - i <= high   and   keys allows j
 
-Mechanisms that sum over keys once, and not for each query, have a form for such masks and for no others.
+Mechanisms that sum over keys once, and not for each query, support such masks and no others.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from regard.masks.compose import And
 @final
 @dataclass(frozen=True)
 class CausalParts:
-    """``high`` is None where every query sees up to the last key; ``keys`` None where no key is hidden from all."""
+    """``high`` is None if there is no causal bound; ``keys`` is None if no key is hidden from every query."""
 
     high: int | None
     keys: Mask | None
 
     def visible_keys(self, frame: Frame, device: torch.device) -> Bool[Tensor, "#batch #heads keys"] | None:
-        """True for the keys that are not hidden from every query; None where none is."""
+        """True for keys that are not hidden from every query; None if no key is hidden from every query."""
         if self.keys is None:
             return None
         allowed = self.keys.dense(1, frame.keys, device=device)[:, :, 0]
@@ -36,7 +36,7 @@ class CausalParts:
 
 
 def causal_parts(mask: Mask | None, frame: Frame) -> CausalParts | None:
-    """The parts of a mask; None where it is anything else, such as a window that is closed on the left."""
+    """Split a mask; None if it has another form, such as a window that is bounded on the left."""
     parts = () if mask is None else mask.parts if isinstance(mask, And) else (mask,)
     of_keys = tuple(part for part in parts if not part.depends_on_query)
     highs: list[int] = []

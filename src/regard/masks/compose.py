@@ -1,4 +1,4 @@
-"""``&``, ``|`` and ``~`` of masks: the same three-valued logic for cells and for tiles."""
+"""Combinations of masks by ``&``, ``|`` and ``~``: the same three-valued logic for cells and for tiles."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from regard.masks.tiles import FULL, TileGrid
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class And(Mask):
-    """May attend where every part allows it."""
+    """``a & b``: a query may attend to a key if every part allows it."""
 
     parts: tuple[Mask, ...]
 
     @classmethod
     def join(cls, left: Mask, right: Mask) -> And:
-        """Join two masks, flattening nested ones."""
+        """Combine two masks, flattening nested combinations of the same kind."""
         return cls(_flatten(cls, left) + _flatten(cls, right))
 
     def __post_init__(self) -> None:
@@ -41,7 +41,7 @@ class And(Mask):
         return _join(torch.logical_and, [part.mask_mod(queries, keys, device=device) for part in self.parts])
 
     def band(self, frame: Frame) -> tuple[int | None, int | None] | None:
-        """The meeting of the parts' bands, if all are bands."""
+        """The intersection of the parts' bands if all are bands, else None."""
         lows: list[int] = []
         highs: list[int] = []
         for part in self.parts:
@@ -53,7 +53,7 @@ class And(Mask):
         return max(lows, default=None), min(highs, default=None)
 
     def lower(self, frame: Frame) -> KernelMask:
-        """The meeting of the parts; those that need tiles are joined to one map, kept between calls."""
+        """Intersect the parts; parts that need tiles share one tile map, which is cached between calls."""
         whole, rest = KernelMask(), []
         for place, part in enumerate(self.parts):
             lowered = part.lower_without_tiles(frame)
@@ -71,20 +71,20 @@ class And(Mask):
         return whole & self.lower_to_tiles(frame, joined, tuple(rest))
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """The least of the parts' codes."""
+        """Classify each tile by the minimum of the parts' codes."""
         return reduce(torch.minimum, [part.classify(grid) for part in self.parts])
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Or(Mask):
-    """May attend where any part allows it."""
+    """``a | b``: a query may attend to a key if any part allows it."""
 
     parts: tuple[Mask, ...]
 
     @classmethod
     def join(cls, left: Mask, right: Mask) -> Or:
-        """Join two masks, flattening nested ones."""
+        """Combine two masks, flattening nested combinations of the same kind."""
         return cls(_flatten(cls, left) + _flatten(cls, right))
 
     def __post_init__(self) -> None:
@@ -98,14 +98,14 @@ class Or(Mask):
         return _join(torch.logical_or, [part.mask_mod(queries, keys, device=device) for part in self.parts])
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """The greatest of the parts' codes."""
+        """Classify each tile by the maximum of the parts' codes."""
         return reduce(torch.maximum, [part.classify(grid) for part in self.parts])
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Not(Mask):
-    """May attend where the part forbids it."""
+    """``~a``: a query may attend to a key if the part forbids it."""
 
     part: Mask
 
@@ -121,7 +121,7 @@ class Not(Mask):
         return lambda batch, head, query, key: ~rule(batch, head, query, key)
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """FULL and EMPTY change places."""
+        """Classify each tile by swapping FULL and EMPTY of the part."""
         return FULL - self.part.classify(grid)
 
 
@@ -137,12 +137,12 @@ def _join(operation: Callable[[Tensor, Tensor], Tensor], rules: list[Rule]) -> R
 
 
 def _set_axes_from_parts(mask: Mask, parts: tuple[Mask, ...]) -> None:
-    """Work out what the whole depends on from its parts. Raises ShapeError where sizes disagree."""
+    """Set ``batch``, ``heads`` and ``depends_on_query`` from the parts. Raises ShapeError if their sizes differ."""
     for axis in ("batch", "heads"):
         sizes = {getattr(part, axis) for part in parts} - {None, 1}
         if len(sizes) > 1:
             raise ShapeError(
-                f"masks for different {axis} sizes cannot be joined",
+                f"masks for different {axis} sizes cannot be combined",
                 expected="one size, or masks that are the same for all",
                 got=", ".join(f"{part!r} for {getattr(part, axis)}" for part in parts if getattr(part, axis)),
                 do="build both masks from the same batch",

@@ -1,11 +1,11 @@
-"""Masks from the conventions of others, so that nobody has to remember who means what by True.
+"""Masks from the conventions of other libraries, which differ in what True means.
 
                                   bool True means     float means             2-d is            causal is
     nn.MultiheadAttention         may NOT attend      added to the scores     (queries, keys)   -
     scaled_dot_product_attention  may attend          added to the scores     (queries, keys)   top-left
     transformers                  may attend          added to the scores     (batch, keys)     -
 
-An additive mask counts as a mask where it holds only zeros and -inf (or the dtype's lowest value, as ``transformers``
+An additive mask counts as a mask if it contains only zeros and -inf (or the dtype's lowest value, as ``transformers``
 writes); other values are a bias, and are refused here: pass them as ``bias=``.
 """
 
@@ -26,10 +26,10 @@ from regard.tensors import has_values
 
 
 def from_multihead_attention(attn_mask: Any = None, key_padding_mask: Any = None, *, heads: int | None = None) -> Mask:
-    """The mask that ``nn.MultiheadAttention`` understands by these arguments: tensors, arrays or nested lists.
+    """Convert the mask arguments of ``nn.MultiheadAttention``: tensors, arrays or nested lists.
 
-    ``attn_mask`` (queries, keys) or (batch * heads, queries, keys), the latter needs ``heads``;
-    ``key_padding_mask`` (batch, keys). Bool True means may not attend; floats are added.
+    ``attn_mask`` (queries, keys) or (batch * heads, queries, keys), which needs ``heads``;
+    ``key_padding_mask`` (batch, keys). Bool True means may not attend; floats are added to the scores.
     """
     if heads is not None:
         check_count("heads", heads)
@@ -57,10 +57,10 @@ def from_multihead_attention(attn_mask: Any = None, key_padding_mask: Any = None
 
 
 def from_sdpa(attn_mask: Any = None, *, is_causal: bool = False) -> Mask:
-    """The mask that ``torch.nn.functional.scaled_dot_product_attention`` understands by these arguments.
+    """Convert the mask arguments of ``torch.nn.functional.scaled_dot_product_attention``.
 
     ``attn_mask`` (queries, keys) or (batch, heads, queries, keys), a tensor, array or nested list; bool True means
-    may attend, floats are added. ``is_causal`` there puts query 0 on key 0.
+    may attend, floats are added to the scores. ``is_causal`` aligns query 0 with key 0, as SDPA does.
     """
     check_flag("is_causal", is_causal)
     parts = [causal(align="start")] if is_causal else []
@@ -71,10 +71,10 @@ def from_sdpa(attn_mask: Any = None, *, is_causal: bool = False) -> Mask:
 
 
 def from_transformers(attention_mask: Any) -> Mask:
-    """The mask that ``transformers`` models understand by ``attention_mask``: a tensor, array or nested list.
+    """Convert the ``attention_mask`` of ``transformers`` models: a tensor, array or nested list.
 
     (batch, keys) with 1 for tokens and 0 for padding; or (batch, heads or 1, queries or 1, keys), bool True =
-    may attend or floats that are added.
+    may attend, floats are added to the scores.
     """
     tensor = as_tensor(attention_mask, "attention_mask", "1 for tokens and 0 for padding")
     if tensor.dim() == 4:
@@ -83,7 +83,7 @@ def from_transformers(attention_mask: Any) -> Mask:
     numbers = _to_float64(tensor)
     if has_values(numbers) and not bool(((numbers == 0) | (numbers == 1)).all()):
         raise OptionError(
-            "a 2-d attention_mask holds 1 for tokens and 0 for padding",
+            "a 2-d attention_mask contains 1 for tokens and 0 for padding",
             expected="only 0 and 1",
             got=f"values from {numbers.min().item():g} to {numbers.max().item():g}",
             do="from token ids use masks.padding_of(ids, pad_id)",
@@ -92,15 +92,15 @@ def from_transformers(attention_mask: Any) -> Mask:
 
 
 def _additive_to_bool(additive: Tensor) -> Bool[Tensor, "..."]:
-    """True where an additive mask adds nothing; refuses values that are neither 0 nor a ban."""
+    """True where an additive mask is 0. Raises OptionError for values other than 0, -inf and a dtype's lowest value."""
     if not additive.is_floating_point():
         raise DtypeError(
             "this mask is neither bool nor additive",
             expected="a bool or floating dtype",
             got=str(additive.dtype),
-            do="turn integers into bool, minding which value means may attend",
+            do="convert integers to bool, and check which value means may attend",
         )
-    # A mask written in one dtype and cast to another bans with the first one's lowest value.
+    # A mask that was written in one dtype and cast to another holds the lowest value of the first.
     lowest = [torch.finfo(dtype).min for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)]
     bans = torch.tensor([-torch.inf, *lowest], dtype=torch.float64, device=additive.device)
     numbers = _to_float64(additive)
@@ -108,20 +108,20 @@ def _additive_to_bool(additive: Tensor) -> Bool[Tensor, "..."]:
     strange = ~(torch.isin(numbers, bans) | free)
     if has_values(strange) and bool(strange.any()):
         raise OptionError(
-            "this additive mask is a bias: it holds values other than 0 and -inf",
+            "this additive mask is a bias: it contains values other than 0 and -inf",
             expected="only 0 (may attend) and -inf or the dtype's lowest value (may not)",
             got=f"values such as {numbers[strange][0].item():g}",
-            do="where it stands for a ban, as -1e9 and -10000 often do: masks.keep(mask == 0), so that a query with "
-            "nothing to see gives 0; else pass it as bias=, which forbids nothing",
+            do="if such values mean may not attend, as -1e9 and -10000 often do: masks.keep(mask == 0), so that a "
+            "query without keys gives 0; else pass it as bias=, which forbids nothing",
         )
     return free
 
 
 def _to_float64(tensor: Tensor) -> Tensor:
-    """In a dtype that has comparisons, which float8 has not. Raises DtypeError for complex numbers."""
+    """Convert to a dtype that supports comparisons, unlike float8. Raises DtypeError for complex numbers."""
     if tensor.is_complex():
         raise DtypeError(
-            "a mask is real", expected="a bool, integer or float dtype", got=str(tensor.dtype), do="use .real"
+            "a mask must be real", expected="a bool, integer or float dtype", got=str(tensor.dtype), do="use .real"
         )
     return tensor.double()
 
@@ -129,16 +129,16 @@ def _to_float64(tensor: Tensor) -> Tensor:
 def _check_dim(tensor: Tensor, dimensions: int, name: str, shape: str) -> None:
     if tensor.dim() != dimensions:
         raise ShapeError(
-            f"{name} has another shape",
+            f"{name} has the wrong shape",
             expected=shape,
             got=f"{tuple(tensor.shape)}",
-            do="check which mask this is",
+            do="check which kind of mask this is",
         )
 
 
 def _join_parts(parts: list[Mask], needed: str) -> Mask:
     if not parts:
-        raise OptionError("no mask was given", expected=needed, got="none of them", do="pass mask=None for no mask")
+        raise OptionError("no mask was passed", expected=needed, got="none of them", do="use mask=None for no mask")
     whole, *rest = parts
     for part in rest:
         whole = whole & part

@@ -1,4 +1,4 @@
-"""Masks given as a bool tensor: ``keep`` (True may attend) and ``blocked`` (True may not)."""
+"""Masks from a bool tensor: ``keep`` (True may attend) and ``blocked`` (True may not attend)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from regard.masks.kernel_mask import KernelMask
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Keep(Mask):
-    """``allowed`` (batch or 1, heads or 1, queries or 1, keys or 1): True may attend."""
+    """Dense mask: ``allowed`` (batch or 1, heads or 1, queries or 1, keys or 1), True may attend."""
 
     allowed: Bool[Tensor, "#batch #heads #queries #keys"]
 
@@ -33,12 +33,12 @@ class Keep(Mask):
         return f"keep(bool {tuple(self.allowed.shape)})"
 
     def lower_without_tiles(self, frame: Frame) -> KernelMask:
-        """The tensor itself."""
+        """Pass the tensor itself to the kernel."""
         del frame
         return KernelMask(dense=to_device(self.allowed, CPU))
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Raise ShapeError where the tensor has other lengths."""
+        """Raise ShapeError if the tensor has other lengths."""
         check_length("queries", queries)
         check_length("keys", keys)
         for name, got, length in (
@@ -50,11 +50,11 @@ class Keep(Mask):
                     f"mask does not fit the {name}",
                     expected=f"a mask for {length} {name} (or 1, for all)",
                     got=f"{self!r}, that is {got} {name}",
-                    do="build the mask from the tensors it is used with; axes are (batch, heads, queries, keys)",
+                    do="build the mask for the tensors it is used with; axes are (batch, heads, queries, keys)",
                 )
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths; raises ShapeError where the tensor has others."""
+        """Return the rule for these lengths. Raises ShapeError if the tensor has other lengths."""
         self.check_lengths(queries, keys)
         allowed = to_device(self.allowed, device)
         sizes = allowed.shape
@@ -67,26 +67,27 @@ class Keep(Mask):
 
 
 def keep(tensor: Any) -> Mask:
-    """A mask from a bool tensor, array or nested list in which True means "may attend".
+    """Make a mask from a bool tensor, array or nested list in which True means "may attend".
 
-    Shape (queries, keys), or (batch, heads, queries, keys) with 1 where it is the same for all. The tensor is copied.
+    Shape (queries, keys), or (batch, heads, queries, keys) with size 1 for axes along which it is the same. The tensor
+    is copied.
     """
     return Keep(_to_4d(tensor, "keep"))
 
 
 def blocked(tensor: Any) -> Mask:
-    """A mask from a bool tensor in which True means "may NOT attend"; shapes as for ``keep``."""
+    """Make a mask from a bool tensor in which True means "may NOT attend"; shapes as for ``keep``."""
     return Keep(~_to_4d(tensor, "blocked"))
 
 
 def _to_4d(given: Any, name: str) -> Bool[Tensor, "batch heads queries keys"]:
-    tensor = as_tensor(given, f"what masks.{name} takes", "a bool tensor")
+    tensor = as_tensor(given, f"the argument of masks.{name}", "a bool tensor")
     if tensor.dtype != torch.bool:
         raise DtypeError(
             f"masks.{name} takes a bool tensor",
             expected="torch.bool",
             got=str(tensor.dtype),
-            do="additive masks (0 and -inf) come in by masks.from_sdpa or masks.from_transformers",
+            do="convert additive masks (0 and -inf) with masks.from_sdpa or masks.from_transformers",
         )
     if tensor.dim() == 2:
         return tensor[None, None]
@@ -94,7 +95,7 @@ def _to_4d(given: Any, name: str) -> Bool[Tensor, "batch heads queries keys"]:
         return tensor
     raise ShapeError(
         f"masks.{name} takes 2 or 4 dimensions",
-        expected="(queries, keys) or (batch, heads, queries, keys), 1 where it is the same for all",
+        expected="(queries, keys) or (batch, heads, queries, keys), 1 for axes along which it is the same",
         got=f"shape {tuple(tensor.shape)}",
         do="for a padding matrix (batch, keys) write tensor[:, None, None, :]",
     )

@@ -1,8 +1,9 @@
-"""Documents packed into one sequence: a token sees only tokens of its own document.
+"""Document mask for packed sequences: a token may attend only to tokens of its own document.
 
     documents(ids)    ids[batch, position(query)] == ids[batch, key]
 
-Queries stand at the end of the keys (``contract.Frame``). Packing: Krell et al. 2021, "Efficient sequence packing".
+Queries are aligned with the end of the keys (``contract.Frame``). Packing: Krell et al. 2021, "Efficient sequence
+packing".
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from regard.tensors import has_values
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Documents(Mask):
-    """``ids`` (batch, keys) of the keys, and of the queries if ``query_ids`` (batch, queries) is None."""
+    """Document mask: ``ids`` (batch, keys), ``query_ids`` (batch, queries), None: the last of ``ids``."""
 
     ids: Int[Tensor, "batch keys"]
     query_ids: Int[Tensor, "batch queries"] | None
@@ -39,11 +40,11 @@ class Documents(Mask):
         return f"documents({count}{tuple(self.ids.shape)})"
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Raise ShapeError where the ids have other lengths."""
+        """Raise ShapeError if the ids have other lengths."""
         self._resolve_query_ids(make_frame(queries, keys))
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths; raises ShapeError where the ids have others."""
+        """Return the rule for these lengths. Raises ShapeError if the ids have other lengths."""
         query_ids = to_device(self._resolve_query_ids(make_frame(queries, keys)), device)
         ids = to_device(self.ids, device)
         one = ids.shape[0] == 1
@@ -56,7 +57,7 @@ class Documents(Mask):
         return rule
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """From the smallest and largest id among a tile's queries and among its keys."""
+        """Classify each tile from the smallest and largest id of its queries and of its keys."""
         of_queries = self._resolve_query_ids(grid.frame).cpu()
         of_queries = of_queries[:, grid.first_row * grid.tile : grid.stop_row * grid.tile]
         query_low, query_high = (side[:, None, :, None] for side in _tile_bounds(of_queries, grid.tile))
@@ -66,14 +67,14 @@ class Documents(Mask):
         return grid.codes(empty=apart, full=alike)
 
     def _resolve_query_ids(self, frame: Frame) -> Int[Tensor, "batch queries"]:
-        given = frame.queries if self.query_ids is None else self.query_ids.shape[1]
+        count = frame.queries if self.query_ids is None else self.query_ids.shape[1]
         too_many = self.query_ids is None and frame.queries > frame.keys
-        if self.ids.shape[1] != frame.keys or given != frame.queries or too_many:
+        if self.ids.shape[1] != frame.keys or count != frame.queries or too_many:
             raise ShapeError(
-                "document ids do not fit",
+                "document ids do not fit the lengths",
                 expected=f"ids for {frame.keys} keys and {frame.queries} queries",
-                got=f"{self.ids.shape[1]} ids of keys, {given} of queries",
-                do="give one id a key; where queries are another sequence, give theirs as query_ids",
+                got=f"{self.ids.shape[1]} ids of keys, {count} of queries",
+                do="pass one id per key; if the queries are another sequence, pass their ids as query_ids",
             )
         return to_device(self.ids, None)[:, frame.offset :] if self.query_ids is None else self.query_ids
 
@@ -83,10 +84,10 @@ def documents(
     *,
     query_ids: Tensor | Sequence[int] | Sequence[Sequence[int]] | None = None,
 ) -> Mask:
-    """A token sees only tokens with its own document id.
+    """Document mask: a query may attend only to keys with its own document id.
 
-    ``ids`` (batch, keys) or (keys,) integers, of the keys. Queries are the last of them, or have ``query_ids``
-    of their own where they are another sequence (cross-attention over packed pairs).
+    ``ids`` (batch, keys) or (keys,) integers, one per key. The queries are the last of these tokens; if they are
+    another sequence (cross-attention over packed pairs), pass their ids as ``query_ids`` (batch, queries).
     """
     first, *rest = (_ids_to_tensor(side) for side in ((ids,) if query_ids is None else (ids, query_ids)))
     if rest and rest[0].shape[0] != first.shape[0]:
@@ -94,34 +95,34 @@ def documents(
             "document ids of queries and keys have different batch sizes",
             expected=f"{first.shape[0]}",
             got=f"{rest[0].shape[0]}",
-            do="give both for the same batch",
+            do="pass both for the same batch",
         )
     return Documents(first, rest[0] if rest else None)
 
 
 def _ids_to_tensor(given: Any) -> Int[Tensor, "batch tokens"]:
-    tensor = as_tensor(given, "ids", "integers, one a token")
+    tensor = as_tensor(given, "ids", "integers, one per token")
     if not is_integer_tensor(tensor):
         raise DtypeError(
-            "document ids are integers",
+            "document ids must be integers",
             expected="an integer dtype",
             got=str(tensor.dtype),
             do="use ids.long()",
         )
     if tensor.dim() not in (1, 2):
         raise ShapeError(
-            "document ids have 1 or 2 dimensions",
+            "document ids must have 1 or 2 dimensions",
             expected="(keys,) or (batch, keys)",
             got=f"shape {tuple(tensor.shape)}",
-            do="give one id a token",
+            do="pass one id per token",
         )
-    return torch.atleast_2d(tensor).long()  # of uint64 the upper half turns negative, and stays apart from the others
+    return torch.atleast_2d(tensor).long()  # large uint64 ids become negative, and stay distinct
 
 
 def _tile_bounds(ids: Tensor, tile: int) -> tuple[Tensor, Tensor]:
-    """Smallest and largest id in each tile, (batch, tiles) each."""
+    """Compute the smallest and the largest id in each tile, (batch, tiles) each."""
     tail = ids.shape[0], -ids.shape[1] % tile
-    # Not by functional.pad, whose value is a double: it cannot hold these two, and torch 2.15 refuses them.
+    # Not functional.pad, whose fill value is a double: it cannot represent these two, and torch 2.15 rejects them.
     low = torch.cat([ids, ids.new_full(tail, torch.iinfo(torch.long).max)], 1)
     high = torch.cat([ids, ids.new_full(tail, torch.iinfo(torch.long).min)], 1)
     return low.unflatten(1, (-1, tile)).amin(2), high.unflatten(1, (-1, tile)).amax(2)

@@ -1,9 +1,9 @@
-"""Global tokens: they see every token, and every token sees them.
+"""Global token mask: global tokens attend to every token, and every token attends to them.
 
     position(query) in positions  or  key in positions
 
-Beltagy et al. 2020 (Longformer), section 3.1, "Global Attention"; Zaheer et al. 2020 (BigBird), section 2. Join it to a
-window by ``|``.
+Beltagy et al. 2020 (Longformer), section 3.1, "Global Attention"; Zaheer et al. 2020 (BigBird), section 2. Combine it
+with a window by ``|``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from regard.tensors import has_values
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class GlobalTokens(Mask):
-    """Which tokens are global: their ``positions``, the same for the whole batch; or ``flags`` (batch, length).
+    """Global token mask, from ``positions`` (the same in every batch entry) or from ``flags`` (batch, length).
 
     Tokens beyond ``length`` are not global.
     """
@@ -46,7 +46,7 @@ class GlobalTokens(Mask):
         return f"global_tokens([{', '.join(shown[:8] + (['...'] if len(shown) > 8 else []))}])"
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Any lengths will do."""
+        """Accept any lengths."""
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
@@ -61,7 +61,7 @@ class GlobalTokens(Mask):
         return rule
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """Empty where no token of the tile is global; full where all of one side are."""
+        """Classify each tile: empty if none of its tokens is global, full if all its queries or all its keys are."""
         of_queries, of_keys = (side.cpu() for side in self._query_and_key_flags(grid.frame))
         of_queries = of_queries[:, grid.first_row * grid.tile : grid.stop_row * grid.tile]
         query_any, query_all = (side[:, None, :, None] for side in _any_all_per_tile(of_queries, grid.tile))
@@ -70,7 +70,7 @@ class GlobalTokens(Mask):
 
     def _query_and_key_flags(self, frame: Frame) -> tuple[Bool[Tensor, "batch queries"], Bool[Tensor, "batch keys"]]:
         of_keys = self._key_flags(frame.keys)
-        before = max(0, -frame.offset)  # queries that stand before key 0
+        before = max(0, -frame.offset)  # number of queries with positions before key 0
         of_queries = torch.nn.functional.pad(of_keys[:, max(0, frame.offset) :], (before, 0))
         return of_queries, of_keys
 
@@ -80,29 +80,30 @@ class GlobalTokens(Mask):
             flags = to_device(self.flags, None)
             return torch.nn.functional.pad(flags, (0, max(0, keys - flags.shape[1])))[:, :keys]
         positions = to_device(self.positions, None)
-        flags = torch.zeros(keys + 1, dtype=torch.bool, device=positions.device)  # the last: of all beyond
+        flags = torch.zeros(keys + 1, dtype=torch.bool, device=positions.device)  # the last: all positions beyond
         return flags.index_fill(0, positions.clamp(max=keys), True)[None, :keys]
 
 
 def global_tokens(positions: Sequence[int] | Int[Tensor, " tokens"] | Bool[Tensor, "batch length"]) -> Mask:
-    """Tokens that see every token and that every token sees.
+    """Global token mask: the global tokens attend to every token, and every token attends to them.
 
-    ``positions``: indices of keys, the same for the whole batch; or a bool tensor (batch, length), True where global.
+    ``positions``: indices of keys, the same for the whole batch; or a bool tensor (batch, length), True for global
+    tokens.
     """
     tensor = as_tensor(positions, "positions", "a list of indices, or a bool tensor (batch, length)")
     if tensor.dtype == torch.bool:
         if tensor.dim() not in (1, 2):
             raise ShapeError(
-                "global tokens as a bool tensor have 1 or 2 dimensions",
+                "a bool tensor of global tokens must have 1 or 2 dimensions",
                 expected="(length,) or (batch, length)",
                 got=f"shape {tuple(tensor.shape)}",
-                do="mark each token",
+                do="pass True or False for each token",
             )
         return GlobalTokens(None, torch.atleast_2d(tensor))
     whole = tensor.long() if is_integer_tensor(tensor) else None
     if whole is None or whole.dim() != 1 or (has_values(whole) and bool((whole < 0).any())):
         raise OptionError(
-            "global tokens are given by position",
+            "global tokens must be positions or flags",
             expected="a list of indices of 0 or more, or a bool tensor (batch, length)",
             got=short_repr(positions),
             do="count from the start of the sequence: global_tokens([0])",
@@ -116,7 +117,7 @@ def _dtype_and_shape(tensor: Tensor | None) -> str:
 
 
 def _any_all_per_tile(flags: Tensor, tile: int) -> tuple[Tensor, Tensor]:
-    """Whether any, and whether all, of each tile's tokens are global; (batch, tiles) each."""
+    """Compute whether any, and whether all, of each tile's tokens are global; (batch, tiles) each."""
     tail = -flags.shape[1] % tile
     some = torch.nn.functional.pad(flags, (0, tail)).unflatten(1, (-1, tile)).any(2)
     every = torch.nn.functional.pad(flags, (0, tail), value=True).unflatten(1, (-1, tile)).all(2)

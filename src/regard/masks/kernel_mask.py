@@ -1,14 +1,14 @@
-"""``KernelMask``: a mask as a kernel takes it.
+"""``KernelMask``: a mask in the form that kernels read.
 
-Query i of batch entry b and head h may attend to key j where every part that is there allows it:
+Query i of batch entry b and head h may attend to key j if every part that is not None allows it:
 
     low <= j - i <= high                   the band, counted in indices
     start[b] <= j < stop[b]                the interval
     tiles                                  the tile map: which tiles are empty, full or partial (``masks.tiles``)
     dense[b, h, i, j]                      cells
 
-A kernel need not know the names of masks, nor a mask the existence of kernels: this structure stands between them.
-Band and interval are a few numbers, and a dense tensor is the caller's own, so only a tile map costs time to make.
+Kernels read this structure only, so that they do not depend on mask classes, nor masks on kernels. Band and interval
+are a few numbers, and a dense tensor is the caller's own, so only a tile map takes time to build.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Part = TypeVar("Part")
 @final
 @dataclass(frozen=True, eq=False)
 class KernelMask:
-    """Parts of which all must allow; None where a part is not there. A batch size of 1 stands for every entry."""
+    """Parts that must all allow a cell; None is an absent part. A batch size of 1 stands for every entry."""
 
     low: int | None = None
     high: int | None = None
@@ -42,7 +42,7 @@ class KernelMask:
     dense: Bool[Tensor, "#batch #heads #queries #keys"] | None = None
 
     def __and__(self, other: KernelMask) -> KernelMask:
-        """What both allow. At most one of them has a tile map: a mask joins its parts before it builds one."""
+        """Intersect two masks. At most one of them has a tile map: a mask combines its parts before it builds one."""
         assert self.tiles is None or other.tiles is None
         return KernelMask(
             low=_intersect(max, self.low, other.low),
@@ -54,7 +54,7 @@ class KernelMask:
         )
 
     def cells(self, frame: Frame) -> Bool[Tensor, "#batch #heads queries keys"]:
-        """What the parts allow together, cell by cell; for checks."""
+        """Intersect all parts into a dense bool tensor, for checks."""
         query, key = torch.arange(frame.queries)[:, None], torch.arange(frame.keys)
         allowed = torch.ones(1, 1, frame.queries, frame.keys, dtype=torch.bool)
         if self.low is not None:
@@ -71,7 +71,7 @@ class KernelMask:
 
 
 def _intersect(meet: Callable[[Part, Part], Part], one: Part | None, other: Part | None) -> Part | None:
-    """What both allow, of one kind of part."""
+    """Intersect two parts of one kind by ``meet``; None allows everything."""
     if one is None or other is None:
         return other if one is None else one
     return meet(one, other)

@@ -1,10 +1,10 @@
-"""``Memo``: what a mask has worked out from itself, kept for the calls to come.
+"""``Memo``: a small cache of results that a mask has derived from itself.
 
-A mask is a value, and what it keeps must not show: neither in results, nor in who may use it, nor for ever in memory.
+A mask is a value, so its cache must not affect results or thread safety, and must not grow without bound.
 
-    results    only tensors that any later call may use are kept: none of inference mode, none of a trace
-    threads    the entries are one immutable tuple, exchanged as a whole: no lock, which a forked child might find held
-    memory     the latest 8 results, and of the older ones no more than 64 MiB together
+    results    only tensors that any later call may use are cached: none of inference mode, none of a trace
+    threads    the entries are one immutable tuple, replaced as a whole: no lock that a forked child might find held
+    memory     the latest 8 results, and at most 64 MiB of results besides the latest
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from torch import Tensor
 
 Result = TypeVar("Result")
 
-MAX_RESULTS = 8  # a step of decoding has lengths of its own, so results would pile up
+MAX_RESULTS = 8  # each decoding step has new lengths, so results would pile up
 MAX_BYTES = 64 << 20  # besides the latest result
 
 
 @final
 class Memo:
-    """The latest results of pure functions, by a key that says which function of what."""
+    """Cache of the latest results of pure functions, by a key that names the function and its arguments."""
 
     __slots__ = ("_entries",)
 
@@ -34,9 +34,9 @@ class Memo:
         return len(self._entries)
 
     def get_or_compute(self, key: Hashable, make: Callable[[], Result]) -> Result:
-        """The result kept under ``key``; else that of ``make``, which is then kept.
+        """Return the cached result of ``key``, or compute it by ``make`` and cache it.
 
-        Threads that miss at the same time make it several times, and any of the equal results is kept.
+        Threads that miss at the same time each compute it, and one of the equal results stays in the cache.
         """
         entries = self._entries
         for place, entry in enumerate(entries):
@@ -53,19 +53,19 @@ class Memo:
 
 
 def result_tensors(result: object) -> Iterable[Tensor]:
-    """The tensors of a result: itself, or its fields."""
+    """List the tensors of a result: the result itself, or its fields."""
     parts = [result] if isinstance(result, Tensor) else vars(result).values()
     return [part for part in parts if isinstance(part, Tensor)]
 
 
 def _is_reusable(tensor: Tensor) -> bool:
-    """Whether any later call may use it: no subclass (which a trace makes), none of inference mode or torch.func."""
+    """Whether any later call may use ``tensor``: no subclass (as in a trace), not of inference mode or torch.func."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     return type(tensor) is Tensor and not wrapped and not tensor.is_inference()
 
 
 def _evict(entries: tuple[tuple[Hashable, Any], ...]) -> tuple[tuple[Hashable, Any], ...]:
-    """The latest, and of those before it as many as may be kept."""
+    """Keep the latest entry, and of the older ones as many as ``MAX_RESULTS`` and ``MAX_BYTES`` allow."""
     latest, *older = entries[:MAX_RESULTS]
     kept, left = [latest], MAX_BYTES
     for entry in older:

@@ -1,8 +1,8 @@
-"""Padding: keys that are no tokens are hidden from every query.
+"""Padding masks: padded keys are hidden from every query.
 
 padding(lengths)              key < lengths[batch]                    padded on the right
 padding(lengths, "left")      key >= keys - lengths[batch]            padded on the left
-padding_of(ids, pad_id)       ids[batch, key] != pad_id               wherever the padding stands
+padding_of(ids, pad_id)       ids[batch, key] != pad_id               padded anywhere
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from regard.tensors import has_values, is_traced
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Padding(Mask):
-    """Batch entry b has ``lengths[b]`` tokens; the other keys are hidden from every query."""
+    """Padding mask: batch entry b has ``lengths[b]`` tokens; its other keys are hidden from every query."""
 
     lengths: Int[Tensor, " batch"]
     side: str
     longest: int | None = field(default=None, compare=False)
-    """The largest length; None where it was made from tensors without values, and lengths are not checked."""
+    """The largest length; None if the lengths have no values (a trace, "meta"), and are then not checked."""
 
     depends_on_query = False
 
@@ -45,12 +45,12 @@ class Padding(Mask):
         return f"padding({_lengths_repr(self.lengths)}{side})"
 
     def lower_without_tiles(self, frame: Frame) -> KernelMask:
-        """An interval of keys for each batch entry."""
+        """Convert to an interval of keys for each batch entry."""
         lengths = to_device(self.lengths, CPU)
         return KernelMask(stop=lengths) if self.side == "right" else KernelMask(start=frame.keys - lengths)
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Raise ShapeError where an entry is longer than the keys. Not in a trace: it would be of that length."""
+        """Raise ShapeError if a length exceeds ``keys``. Skipped in a trace, which would specialize to ``keys``."""
         del queries
         check_length("keys", keys)
         if self.longest is not None and not is_traced() and self.longest > keys:
@@ -78,7 +78,7 @@ class Padding(Mask):
         return right if self.side == "right" else left
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """From the first and last key of a tile."""
+        """Classify each tile from its first and last key."""
         lengths = self.lengths.cpu()[:, None, None, None]
         if self.side == "right":
             return grid.classify_interval(grid.first_key, grid.last_key, None, lengths - 1)
@@ -86,22 +86,22 @@ class Padding(Mask):
 
 
 def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["right", "left"] = "right") -> Mask:
-    """Hide the keys beyond each batch entry's length.
+    """Padding mask: hide the keys beyond each batch entry's length.
 
-    ``lengths`` (batch,) integers; ``side`` is where the padding stands.
+    ``lengths`` (batch,) integers; ``side`` says on which side of the tokens the padding is.
     """
     check_choice("padding side", side, ("left", "right"))
-    tensor = as_tensor(lengths, "lengths", "one whole number a batch entry")
+    tensor = as_tensor(lengths, "lengths", "one integer per batch entry")
     if tensor.dim() != 1:
         raise ShapeError(
-            "padding takes one length a batch entry",
+            "padding takes one length per batch entry",
             expected="lengths of shape (batch,)",
             got=f"shape {tuple(tensor.shape)}",
             do="for a padded id matrix use masks.padding_of(ids, pad_id)",
         )
     if not is_integer_tensor(tensor):
         raise DtypeError(
-            "padding takes whole numbers of tokens",
+            "padding takes integer lengths",
             expected="integers",
             got=str(tensor.dtype),
             do="for a bool matrix use masks.keep(tokens[:, None, None, :])",
@@ -121,7 +121,7 @@ def padding(lengths: Sequence[int] | Int[Tensor, " batch"], *, side: Literal["ri
 
 
 def padding_of(ids: Tensor | Sequence[Sequence[int]], pad_id: int) -> Mask:
-    """Hide the keys whose token id is ``pad_id``, on whichever side they stand. ``ids`` (batch, keys)."""
+    """Padding mask: hide the keys whose token id is ``pad_id``, wherever they are. ``ids`` (batch, keys)."""
     check_count("pad_id", pad_id, least=-(2**63), most=2**63 - 1)
     ids = as_integers(ids, "ids", "a matrix of token ids", "use ids.long()")
     if ids.dim() != 2:

@@ -1,9 +1,9 @@
-"""Random blocks: each block of queries sees a few blocks of keys drawn at random.
+"""Random block mask: each block of queries may attend to a few randomly drawn blocks of keys.
 
     key // block in draw[head, position(query) // block]
 
-Zaheer et al. 2020 (BigBird), section 2 and appendix D. The draw is fixed by ``seed`` and the number of key
-blocks, so the same mask gives the same pattern on every machine and in every process.
+Zaheer et al. 2020 (BigBird), section 2 and appendix D. The draw depends only on ``seed`` and the number of key
+blocks, so the same mask has the same pattern on every machine and in every process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from regard.tensors import is_traced
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class RandomBlocks(Mask):
-    """``count`` different key blocks of ``block`` tokens for each query block and head."""
+    """Random block mask: ``count`` different key blocks of ``block`` tokens for each query block and head."""
 
     count: int
     block: int
@@ -37,7 +37,7 @@ class RandomBlocks(Mask):
         return f"random_blocks({self.count}, block={self.block}, seed={self.seed}{heads})"
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Any lengths will do."""
+        """Accept any lengths."""
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
         """The rule for these lengths."""
@@ -54,7 +54,7 @@ class RandomBlocks(Mask):
         return rule
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """From the number of drawn blocks among those a tile touches (a table of running sums)."""
+        """Classify each tile from the number of drawn blocks among those it overlaps (by a 2-d cumulative sum)."""
         if grid.frame.keys == 0:
             return grid.all_partial()
         drawn = self._draw(grid.frame.keys)
@@ -69,18 +69,19 @@ class RandomBlocks(Mask):
         return grid.codes(empty=hits == 0, full=(hits == touched) & inside)
 
     def _draw(self, keys: int) -> Bool[Tensor, "heads blocks blocks"]:
-        """Which key blocks each query block sees: a function of the seed and the number of blocks."""
-        blocks = (keys + self.block - 1) // self.block  # of which torch can tell, in a trace, that it is positive
+        """Draw the key blocks of each query block: a function of the seed and the number of blocks."""
+        blocks = (keys + self.block - 1) // self.block  # in this form a trace can infer that it is positive
         heads = 1 if self.heads is None else self.heads
-        if is_traced() or torch._C._functorch.peek_interpreter_stack() is not None:  # which refuses random numbers
+        if is_traced() or torch._C._functorch.peek_interpreter_stack() is not None:  # functorch rejects random numbers
             return torch.ops.regard.random_blocks.default(heads, blocks, self.count, self.seed)
         return self._memo.get_or_compute(("draw", blocks), lambda: draw(heads, blocks, self.count, self.seed))
 
 
 def random_blocks(count: int, *, block: int = 64, seed: int = 0, heads: int | None = None) -> Mask:
-    """Each block of queries sees ``count`` blocks of keys, drawn by ``seed``; each head its own if ``heads`` is given.
+    """Random block mask: each query block may attend to ``count`` key blocks of ``block`` tokens, drawn by ``seed``.
 
-    With fewer key blocks than ``count`` it sees them all. Join it to a window and global tokens by ``|``.
+    If ``heads`` is given, each head has its own draw. With fewer than ``count`` key blocks all are drawn. BigBird
+    combines it with a window and global tokens by ``|``.
     """
     check_count("count", count, least=0)
     check_count("block", block)
@@ -90,7 +91,7 @@ def random_blocks(count: int, *, block: int = 64, seed: int = 0, heads: int | No
 
 
 def draw(heads: int, blocks: int, count: int, seed: int) -> Bool[Tensor, "heads blocks blocks"]:
-    """``count`` different key blocks for each query block. It depends on nothing but its arguments."""
+    """Draw ``count`` different key blocks for each query block; the result depends only on the arguments."""
     generator = torch.Generator("cpu").manual_seed(seed)
     order = torch.rand(heads, blocks, blocks, generator=generator, dtype=torch.float32, device="cpu")
     chosen = order.topk(min(count, blocks), dim=-1).indices
@@ -98,12 +99,12 @@ def draw(heads: int, blocks: int, count: int, seed: int) -> Bool[Tensor, "heads 
 
 
 def _fake_draw(heads: int, blocks: int, count: int, seed: int) -> Tensor:
-    """The draw, yet to be filled: all that a trace needs to know."""
+    """Fake kernel of ``draw`` for tracing: an empty tensor of its shape and dtype."""
     del count, seed
     return torch.empty(heads, blocks, blocks, dtype=torch.bool, device="cpu")
 
 
-# As an operator, so that a trace has the draw as one step and computes it where it runs.
+# A torch operator, so that a trace contains the draw as one node and computes it at run time.
 _LIBRARY = torch.library.Library("regard", "FRAGMENT")
 _LIBRARY.define(
     "random_blocks(SymInt heads, SymInt blocks, SymInt count, int seed) -> Tensor", tags=torch.Tag.pt2_compliant_tag

@@ -1,10 +1,10 @@
-"""The tile map: what a mask tells a kernel.
+"""The tile map: the block-sparse form of a mask that kernels read.
 
-The score matrix is cut into square tiles. Empty tiles are absent and cost nothing; full ones need no test; a partial
-one carries a bitmap, and equal bitmaps are stored once (a causal mask has one along its diagonal), so memory
-stays linear for masks whose rows are intervals. Tiles are told apart by three-valued logic: with EMPTY <
-PARTIAL < FULL, ``a & b`` is the minimum, ``a | b`` the maximum, and ``~a`` is FULL - a (Kleene 1938), where
-PARTIAL also stands for "not known"; such tiles are then looked into cell by cell, so the map that comes out is exact.
+The score matrix is divided into square tiles. Empty tiles are absent and cost nothing; full ones need no test; a
+partial one has a bitmap, and equal bitmaps are stored once (a causal mask has one along its diagonal), so memory stays
+linear for masks whose rows are intervals. Tiles are classified by three-valued logic: with EMPTY < PARTIAL < FULL,
+``a & b`` is the minimum, ``a | b`` the maximum, and ``~a`` is FULL - a (Kleene 1938). PARTIAL may also mean "unknown";
+the cells of such tiles are then evaluated, so the resulting map is exact.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 EMPTY, PARTIAL, FULL = 0, 1, 2
 _WORD_BITS = 64
-_MAX_TILE = 4096  # side of a tile: looking into one takes memory for all its cells
-_TILES_AT_ONCE = 1 << 21  # tiles classified in one step: bounds the memory of the search
-_CELLS_AT_ONCE = 1 << 22  # cells looked into in one step
+_MAX_TILE = 4096  # side of a tile: evaluating one takes memory for all its cells
+_TILES_AT_ONCE = 1 << 21  # tiles classified in one step: bounds the memory of classification
+_CELLS_AT_ONCE = 1 << 22  # cells evaluated in one step
 
 
 @final
 @dataclass(frozen=True)
 class TileGrid:
-    """The bounds of tiles, for a range of rows of tiles; the last tile of a side may be cut short.
+    """The bounds of the tiles in a range of tile rows; the last tile of a side may be smaller.
 
     first_query, last_query (query_tiles, 1) and first_key, last_key (1, key_tiles), all inclusive.
     """
@@ -66,14 +66,14 @@ class TileGrid:
         return (self.first_key + self.tile - 1).clamp(max=self.frame.keys - 1)
 
     def all_partial(self) -> Int8[Tensor, "1 1 query_tiles key_tiles"]:
-        """Every tile PARTIAL: nothing is known."""
+        """Classify every tile as PARTIAL: nothing is known."""
         shape = (1, 1, self.first_query.shape[0], self.first_key.shape[1])
         return torch.full(shape, PARTIAL, dtype=torch.int8, device="cpu")
 
     def classify_interval(
         self, smallest: Tensor, largest: Tensor, low: Tensor | int | None, high: Tensor | int | None
     ) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
-        """Tiles in which a quantity spans [smallest, largest], for the rule ``low <= quantity <= high``.
+        """Classify tiles in which a quantity spans [smallest, largest], for the rule ``low <= quantity <= high``.
 
         The result is 4-d: the inputs broadcast to (batch, heads, query_tiles, key_tiles).
         """
@@ -95,7 +95,7 @@ class TileGrid:
 @final
 @dataclass(frozen=True)
 class TileMap:
-    """The tiles that are not empty, in compressed rows, for each group of batch entries and heads that differ.
+    """The tiles that are not empty, in compressed rows, for each batch entry and head in which the mask differs.
 
     row_start  (batch * heads, query_tiles + 1)  where each row of tiles begins in the lists below
     key_tile   (entries,)                        column of each tile, rising within a row
@@ -114,17 +114,17 @@ class TileMap:
 
     @property
     def query_tiles(self) -> int:
-        """Rows of tiles."""
+        """Number of rows of tiles."""
         return -(-self.frame.queries // self.tile)
 
     @property
     def key_tiles(self) -> int:
-        """Columns of tiles."""
+        """Number of columns of tiles."""
         return -(-self.frame.keys // self.tile)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many tiles are empty, partial and full, over all groups."""
+        """Numbers of empty, partial and full tiles, over all batch entries and heads."""
         total = self.batch * self.heads * self.query_tiles * self.key_tiles
         full = int((self.bitmap < 0).sum())
         partial = self.bitmap.numel() - full
@@ -132,16 +132,16 @@ class TileMap:
 
     @property
     def share(self) -> float:
-        """Share of tiles that are not empty: the work left, against dense."""
+        """Fraction of tiles that are not empty: the work relative to dense attention."""
         return self.bitmap.numel() / max(1, sum(self.counts.values()))
 
     def clone(self) -> TileMap:
-        """With tensors of its own: what is kept for later calls is not given away."""
+        """Copy the map and its tensors, so that callers cannot change a cached map."""
         parts = {name: getattr(self, name).clone() for name in ("row_start", "key_tile", "bitmap", "bitmaps")}
         return replace(self, **parts)
 
     def codes(self) -> Int8[Tensor, "batch heads query_tiles key_tiles"]:
-        """The map unrolled: EMPTY, PARTIAL or FULL for each tile. Quadratic in the number of tiles."""
+        """Expand the map to EMPTY, PARTIAL or FULL for each tile. Quadratic in the length."""
         groups = self.batch * self.heads
         codes = torch.zeros(groups * self.query_tiles, self.key_tiles, dtype=torch.int8, device="cpu")
         lengths = self.row_start.diff(dim=1).flatten()
@@ -150,7 +150,7 @@ class TileMap:
         return codes.view(self.batch, self.heads, self.query_tiles, self.key_tiles)
 
     def dense(self) -> Bool[Tensor, "batch heads queries keys"]:
-        """The mask the map stands for, cell by cell; for checks."""
+        """Expand the map to the dense mask, for checks."""
         bits = (self.bitmaps[..., None] >> torch.arange(_WORD_BITS, device="cpu")) & 1
         full = torch.ones(1, self.tile, self.tile, dtype=torch.bool, device="cpu")
         cells = torch.cat([bits.flatten(2).bool(), full])
@@ -159,14 +159,14 @@ class TileMap:
         out = torch.zeros(sizes, dtype=torch.bool, device="cpu")
         lengths = self.row_start.diff(dim=1).flatten()
         rows = torch.repeat_interleave(torch.arange(groups * self.query_tiles, device="cpu"), lengths)
-        out[rows, self.key_tile.long()] = cells[self.bitmap.long()]  # -1 takes the last: the full tile
+        out[rows, self.key_tile.long()] = cells[self.bitmap.long()]  # -1 indexes the last one: the full tile
         out = out.view(self.batch, self.heads, self.query_tiles, self.key_tiles, self.tile, self.tile)
         out = out.transpose(3, 4).flatten(4, 5).flatten(2, 3)
         return out[:, :, : self.frame.queries, : self.frame.keys]
 
 
 def check_tile(tile: object) -> None:
-    """Raise OptionError for a tile size that is not a multiple of 64, or too large to look into."""
+    """Raise OptionError unless ``tile`` is a multiple of 64 from 64 to 4,096."""
     if (
         isinstance(tile, bool)
         or not isinstance(tile, Integral)
@@ -181,9 +181,9 @@ def check_tile(tile: object) -> None:
 
 
 def build_tile_map(mask: Mask, frame: Frame, tile: int) -> TileMap:
-    """Lower a mask to its tile map.
+    """Build the tile map of a mask.
 
-    Time grows with the number of tiles (a 64th of the length, squared) and memory with those that are not empty.
+    Time grows with the number of tiles ((length / tile) squared) and memory with the number of non-empty ones.
     """
     rule = mask.mask_mod(frame.queries, frame.keys, device="cpu")
     batch, heads = (1 if size is None else size for size in (mask.batch, mask.heads))
@@ -263,7 +263,7 @@ def _resolve_partial_tiles(
 def _evaluate_cells(
     rule: Rule, grid: TileGrid, part: Int[Tensor, "tiles 4"]
 ) -> tuple[Bool[Tensor, "tiles tile tile"], Bool[Tensor, "tiles tile tile"]]:
-    """The mask's cells in some tiles, False beyond the matrix's edge; and which cells exist at all."""
+    """Evaluate the mask's cells in some tiles (False beyond the edge of the matrix), and say which cells exist."""
     steps = torch.arange(grid.tile, device="cpu")
     batch, head, row, column = (part[:, axis, None, None] for axis in range(4))
     query = (row + grid.first_row) * grid.tile + steps[None, :, None]
@@ -275,6 +275,6 @@ def _evaluate_cells(
 
 
 def _pack_bits(cells: Bool[Tensor, "tiles tile tile"]) -> Int[Tensor, "tiles tile words"]:
-    """Bits to 64-bit words, lowest bit first."""
+    """Pack bools into 64-bit words, lowest bit first."""
     octets = np.packbits(cells.numpy(), axis=2, bitorder="little")
     return torch.from_numpy(octets.view("<i8").astype(np.int64, copy=False))

@@ -1,4 +1,4 @@
-"""WHERE tokens are: added to embeddings, turned into queries and keys, or added to scores."""
+"""Positional encodings: added to embeddings, applied to queries and keys as rotations, or added to scores."""
 
 from regard.positions.absolute import Learned, Sinusoidal
 from regard.positions.alibi import ALiBi

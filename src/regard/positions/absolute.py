@@ -1,9 +1,9 @@
-"""Absolute positions, added to embeddings.
+"""Absolute positional encodings, added to embeddings.
 
     sinusoidal    P[p, 2i] = sin(p / 10000^(2i/width)),  P[p, 2i+1] = cos(p / 10000^(2i/width))
     learned       P[p] = a trained vector
 
-Vaswani et al. 2017, section 3.5; learned: Gehring et al. 2017, section 3.1. Both give (length, width).
+Vaswani et al. 2017, section 3.5; learned: Gehring et al. 2017, section 3.1. Both return (length, width).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from regard.positions.base import AbsolutePosition, check_positions
 
 @final
 class Sinusoidal(AbsolutePosition):
-    """Sines and cosines of falling frequency; any length, nothing trained.
+    """Sinusoidal positional encoding: sines and cosines of decreasing frequency, for any length, without parameters.
 
     ``width`` must be even. ``base`` sets the longest wavelength, 2 pi base.
     """
@@ -37,12 +37,12 @@ class Sinusoidal(AbsolutePosition):
                 do="use an even width",
             )
         self.width, self.base = width, float(base)
-        # Holds nothing: it follows the module to its device and dtype, which the vectors then have.
+        # An empty buffer that moves with the module, so that the vectors get its device and dtype.
         self.register_buffer("dtype_and_device", torch.empty(0), persistent=False)
         self.dtype_and_device: Tensor
 
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
-        """The vectors of positions ``offset`` to ``offset + length - 1``, in the module's dtype."""
+        """Compute the vectors of positions ``offset`` to ``offset + length - 1``, in the module's dtype."""
         check_positions(length, offset)
         # float64: at position 100,000 a float32 angle is off by 0.004 radians
         position = torch.arange(offset, offset + length, dtype=torch.float64)
@@ -57,9 +57,9 @@ class Sinusoidal(AbsolutePosition):
 
 @final
 class Learned(AbsolutePosition):
-    """One trained vector for each of ``max_length`` positions.
+    """Learned positional embedding: one trained vector for each of ``max_length`` positions.
 
-    ``deviation`` is the standard deviation the vectors start with.
+    ``deviation`` is the standard deviation of the initial vectors.
     """
 
     def __init__(self, max_length: int, width: int, *, deviation: float = 0.02) -> None:
@@ -71,14 +71,14 @@ class Learned(AbsolutePosition):
         nn.init.normal_(self.weight, std=float(deviation))
 
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
-        """The vectors of positions ``offset`` to ``offset + length - 1``; ShapeError beyond the last."""
+        """Return the vectors of positions ``offset`` to ``offset + length - 1``. Raises ShapeError beyond the last."""
         check_positions(length, offset)
         if offset < 0 or offset + length > self.weight.shape[0]:
             raise ShapeError(
-                "there are not that many learned positions",
+                "not enough learned positions",
                 expected=f"at most {self.weight.shape[0]} tokens",
                 got=f"{length} tokens from position {offset}",
-                do="shorten the text (truncation only when asked), or build the model with a larger max_length",
+                do="shorten the text (truncation is never automatic), or build the model with a larger max_length",
             )
         return self.weight[offset : offset + length]
 

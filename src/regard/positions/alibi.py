@@ -1,10 +1,10 @@
-"""ALiBi: scores fall linearly with distance, at a slope of its own for each head.
+"""ALiBi: a bias of scores that decreases linearly with distance, with a different slope for each head.
 
     score(i, j) += -slope_h |j - i|,    slope_h = 2^(-8 h / heads) for h = 1 .. heads
 
-Press et al. 2022, section 3. Where heads is no power of two: the slopes of the power below, then every other
-slope of the power above (the paper's published code). Used with a causal mask there; symmetric here, so it
-also serves encoders.
+Press et al. 2022, section 3. If heads is not a power of two: the slopes of the next lower power, then every other
+slope of the next higher one (the paper's published code). The paper uses it with a causal mask; here it is symmetric,
+so it also works in encoders.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from regard.positions.base import DistanceBias
 
 @final
 class ALiBi(DistanceBias):
-    """Linear bias by distance for ``heads`` heads; nothing trained."""
+    """ALiBi: a bias linear in distance for ``heads`` heads, without parameters."""
 
     def __init__(self, heads: int) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class ALiBi(DistanceBias):
         self.heads = heads
 
     def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
-        """``-slope |distance|``, in float64: whoever adds it rounds it once, to the dtype of the scores."""
+        """Return ``-slope |distance|`` in float64, so that it is rounded only once, to the dtype of the scores."""
         distance = torch.arange(lowest, highest + 1, dtype=torch.float64)
         return -torch.tensor(slopes(self.heads), dtype=torch.float64)[:, None] * distance.abs()
 
@@ -40,7 +40,7 @@ class ALiBi(DistanceBias):
 
 
 def slopes(heads: int) -> list[float]:
-    """The slope of each head, steepest first within each power of two."""
+    """Compute the slope of each head, steepest first within each power of two."""
     power = 2 ** math.floor(math.log2(heads))
     first = [2.0 ** (-8.0 * head / power) for head in range(1, power + 1)]
     rest = [2.0 ** (-8.0 * head / (2 * power)) for head in range(1, 2 * power + 1, 2)]

@@ -1,8 +1,8 @@
-"""The three ways a position enters attention, as abstract classes.
+"""Abstract classes of the three kinds of positional encoding.
 
 AbsolutePosition   a vector added to each token's embedding
 Rotation           a rotation of queries and keys, so that their dot product depends on distance
-PairBias           something added to the score of a (query, key) pair; DistanceBias where only the distance counts
+PairBias           a term added to the score of each (query, key) pair; DistanceBias if it depends on distance only
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class AbsolutePosition(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, length: int, *, offset: int = 0) -> Float[Tensor, "length width"]:
-        """The vectors of positions ``offset`` to ``offset + length - 1``."""
+        """Return the vectors of positions ``offset`` to ``offset + length - 1``."""
 
 
 class Rotation(nn.Module, ABC):
-    """A rotation of each query and key by its position."""
+    """Rotation of each query and key by its position."""
 
     @abstractmethod
     def forward(
@@ -36,12 +36,12 @@ class Rotation(nn.Module, ABC):
 
 
 class PairBias(nn.Module, ABC):
-    """A term of the score of each (query, key) pair, and perhaps of the output."""
+    """A term added to the score of each (query, key) pair, and optionally a term added to the output."""
 
     def check(self, query: Tensor, value: Tensor) -> None:
-        """Raise ShapeError unless it fits a query (batch, heads, queries, head_dim) and a value (.., value_dim).
+        """Raise ShapeError unless the bias fits a query (batch, heads, queries, head_dim) and a value (.., value_dim).
 
-        A value_dim of 0 asks for no output, and fits.
+        A value_dim of 0 requests no output, and always fits.
         """
         del query, value
 
@@ -53,23 +53,23 @@ class PairBias(nn.Module, ABC):
         rows: Int[Tensor, " rows"],
         scale: float,
     ) -> Float[Tensor, "#batch #heads rows keys"]:
-        """What is added to the scaled scores of the queries ``rows`` (indices) of ``frame``."""
+        """Compute the term to add to the scaled scores of the queries ``rows`` (indices) of ``frame``."""
 
     def values(
         self, weights: Float[Tensor, "batch heads rows keys"], frame: Frame, rows: Int[Tensor, " rows"]
     ) -> Float[Tensor, "batch heads rows value_dim"] | None:
-        """What is added to the output, given the weights; None where nothing is."""
+        """Compute the term to add to the output from the weights; None if there is no such term."""
         del weights, frame, rows
         return None
 
 
 class DistanceBias(PairBias):
-    """A PairBias that depends on ``key - position(query)`` alone: a table a head, linear in length."""
+    """A PairBias that depends on ``key - position(query)`` only: one table per head, linear in length."""
 
     heads: int
 
     def check(self, query: Tensor, value: Tensor) -> None:
-        """Raise ShapeError unless it was made for the query's heads, or for one that serves all."""
+        """Raise ShapeError unless the bias has the query's number of heads, or one head for all."""
         del value
         if self.heads != 1 and self.heads != query.shape[1]:
             raise ShapeError(
@@ -81,7 +81,7 @@ class DistanceBias(PairBias):
 
     @abstractmethod
     def table(self, lowest: int, highest: int) -> Float[Tensor, "heads distances"]:
-        """The bias at each distance from ``lowest`` to ``highest``, both included; any device and float dtype."""
+        """Return the bias of each distance from ``lowest`` to ``highest``, inclusive; any device and float dtype."""
 
     def scores(
         self,
@@ -90,32 +90,32 @@ class DistanceBias(PairBias):
         rows: Int[Tensor, " rows"],
         scale: float,
     ) -> Float[Tensor, "1 #heads rows keys"]:
-        """The table, laid along the diagonals."""
+        """Compute the scores (1, heads or 1, rows, keys) by shifting the table for each query."""
         del scale
         lowest, highest = distance_range(frame)
         table = self.table(lowest, highest).to(query)
-        # Each query's row is a stretch of the table. Its gradient is summed up in a fixed order, where that of an
-        # index for every pair would be by atomic additions, in the order in which threads come.
+        # Each query's row is a slice of the table. The gradient of slices is summed in a fixed order; indexing every
+        # pair would sum it by atomic additions, in the order in which threads arrive.
         first_distance = -frame.query_positions(rows.to(query.device))
         return table.unfold(1, frame.keys, 1).index_select(1, first_distance - lowest)[None]
 
 
 MAX_POSITION = 2**53
-"""Positions up to here are exact in float64, in which angles are computed."""
+"""The largest position: up to here positions are exact in float64, in which angles are computed."""
 
 
 def check_positions(length: object, offset: object) -> None:
-    """Raise OptionError unless ``length`` tokens may stand from ``offset`` on."""
+    """Raise OptionError unless ``length`` and the position ``offset`` of the first token are valid."""
     check_length("length", length)
     check_length("offset", offset, least=-MAX_POSITION, most=MAX_POSITION)
 
 
 def distance_range(frame: Frame) -> tuple[int, int]:
-    """The lowest and highest of ``key - position(query)``; 0 always lies between."""
+    """Return the lowest and highest of ``key - position(query)``; the range always includes 0."""
     first, last = frame.offset, frame.offset + frame.queries - 1  # positions of the first and last query
     return -max(last, 0), frame.keys - 1 - min(first, 0)
 
 
 def distances(frame: Frame, rows: Int[Tensor, " rows"]) -> Int[Tensor, "rows keys"]:
-    """``key - position(query)`` for some queries and all keys."""
+    """Compute ``key - position(query)`` for the queries ``rows`` and all keys."""
     return torch.arange(frame.keys, device=rows.device) - frame.query_positions(rows)[:, None]

@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys turned by their position, so that dot products depend on distance.
+"""Rotary positional embedding (RoPE): rotates queries and keys by position, so that dot products depend on distance.
 
     (x_2i, x_2i+1) -> (x_2i cos(p f_i) - x_2i+1 sin(p f_i),  x_2i sin(p f_i) + x_2i+1 cos(p f_i)),   f_i = base^(-2i/d)
 
@@ -21,10 +21,11 @@ from regard.positions.scaling import Scaling, YarnScaling, plain_frequencies
 
 @final
 class Rotary(Rotation):
-    """Rotation by position, for heads of ``head_dim``.
+    """Rotary positional embedding for heads of ``head_dim``.
 
-    ``rotated``: how many of the first dimensions turn (default all; GPT-J and GPT-NeoX turn a part).
-    ``scaling`` changes the frequencies for long texts (``positions.LinearScaling`` and others).
+    ``base`` is that of the frequencies f_i = base^(-2i/d). ``rotated`` is the number of leading dimensions that are
+    rotated (default all; GPT-J and GPT-NeoX rotate a part). ``scaling`` changes the frequencies for long texts
+    (``positions.LinearScaling`` and others).
     """
 
     def __init__(
@@ -46,16 +47,16 @@ class Rotary(Rotation):
         check_count("rotated", self.rotated, least=0)
         if self.rotated % 2 or not 0 < self.rotated <= head_dim:
             raise OptionError(
-                "rotary positions turn pairs of dimensions",
+                "rotary positions rotate pairs of dimensions",
                 expected=f"an even number of dimensions, at most head_dim = {head_dim}",
                 got=str(self.rotated),
-                do="use an even head_dim, or rotated= an even part of it",
+                do="use an even head_dim, or an even number as rotated=",
             )
 
     def forward(
         self, tensor: Float[Tensor, "*batch length head_dim"], *, offset: int = 0
     ) -> Float[Tensor, "*batch length head_dim"]:
-        """Turn the tokens at positions ``offset`` to ``offset + length - 1``."""
+        """Rotate tokens at positions ``offset`` to ``offset + length - 1``. Raises ShapeError for another head_dim."""
         check_positions(0, offset)
         sizes = tuple(tensor.shape) if isinstance(tensor, Tensor) and not tensor.is_nested else ()
         if len(sizes) < 2 or sizes[-1] != self.head_dim:
@@ -76,7 +77,7 @@ class Rotary(Rotation):
         return torch.cat([out, rest], dim=-1) if rest.shape[-1] else out
 
     def _angles(self, tensor: Tensor, offset: int) -> tuple[Tensor, Tensor]:
-        """Cosines and sines (length, rotated / 2), computed in float64 and given in the tensor's dtype."""
+        """Compute cosines and sines (length, rotated / 2) in float64, and round them to the tensor's dtype."""
         length = offset + tensor.shape[-2]
         if self.scaling is None:
             frequencies, magnitude = plain_frequencies(self.base, self.rotated), 1.0
@@ -94,15 +95,15 @@ class Rotary(Rotation):
 def _check_scaling(scaling: object, base: float) -> None:
     if scaling is not None and not isinstance(scaling, Scaling):
         raise OptionError(
-            "scaling is how frequencies change for longer texts",
+            "wrong rotary scaling",
             expected="a positions.Scaling, such as positions.LinearScaling, or None",
             got=short_repr(scaling),
             do="for example scaling=positions.LinearScaling(2.0)",
         )
     if isinstance(scaling, YarnScaling) and float(base) == 1.0:
         raise OptionError(
-            "YarnScaling tells pairs apart by how fast they turn",
-            expected="a base larger than 1, so that they turn at different speeds",
+            "YarnScaling needs pairs that rotate at different frequencies",
+            expected="a base larger than 1",
             got="base=1",
             do="leave base out for the published value",
         )

@@ -1,10 +1,10 @@
-"""How rotary frequencies are changed so that a model reads texts longer than those it was trained on.
+"""Scaling of rotary frequencies, so that a model can read texts longer than those it was trained on.
 
 With f_i = base^(-2i/d), wavelength l_i = 2 pi / f_i, trained length L, and factor s = new length / L:
 
     LinearScaling    f_i / s
     DynamicScaling   base * (s n/L - (s - 1))^(d/(d-2)) once n > L
-    YarnScaling      f_i between the two by how often a pair turns within L; scores times (0.1 ln s + 1)^2
+    YarnScaling      f_i / s or f_i, blended by the rotations of a pair within L; scores times (0.1 ln s + 1)^2
     Llama3Scaling    the same idea, with the ramp over L / l_i
 
 Sources, in that order: Chen et al. 2023, "Position interpolation"; Peng et al. 2023 (YaRN), appendix B.3, and sections
@@ -27,27 +27,27 @@ from regard.errors import OptionError, check_count, is_number, short_repr
 
 
 def plain_frequencies(base: float, head_dim: int) -> Float[Tensor, " pairs"]:
-    """f_i = base^(-2i/d), in float64."""
+    """Compute f_i = base^(-2i/d) in float64."""
     return base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
 
 
 class Scaling(ABC):
-    """A change of the rotary frequencies."""
+    """A scaling of the rotary frequencies."""
 
     @abstractmethod
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
-        """The frequencies to rotate with, for a text of ``length`` tokens."""
+        """Compute the frequencies of the rotation for a text of ``length`` tokens, in radians per token."""
 
     @property
     def magnitude(self) -> float:
-        """What queries and keys are multiplied with."""
+        """Factor of queries and of keys; scores are multiplied by its square."""
         return 1.0
 
 
 @final
 @dataclass(frozen=True)
 class LinearScaling(Scaling):
-    """Positions divided by ``factor``."""
+    """Position interpolation: positions divided by ``factor``. Chen et al. 2023."""
 
     factor: float
 
@@ -55,7 +55,7 @@ class LinearScaling(Scaling):
         _check_factor(self.factor)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
-        """All frequencies divided by the factor."""
+        """Divide all frequencies by ``factor``."""
         del length
         return plain_frequencies(base, head_dim) / float(self.factor)
 
@@ -63,9 +63,9 @@ class LinearScaling(Scaling):
 @final
 @dataclass(frozen=True)
 class DynamicScaling(Scaling):
-    """A base that grows with the text once it is longer than ``trained_length``.
+    """Dynamic NTK scaling: the base grows with the length of the text beyond ``trained_length``.
 
-    Keys already in a cache keep the frequencies of the shorter text they were turned in.
+    Keys already in a cache keep the frequencies of the shorter text for which they were rotated.
     """
 
     factor: float
@@ -76,8 +76,8 @@ class DynamicScaling(Scaling):
         check_count("trained_length", self.trained_length)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
-        """The frequencies of the grown base."""
-        if head_dim == 2:  # one pair, and it is the fastest, which this scaling keeps
+        """Compute the frequencies of the increased base."""
+        if head_dim == 2:  # the only pair is the fastest one, which this scaling does not change
             return plain_frequencies(base, head_dim)
         stretch = max(1.0, float(self.factor) * length / self.trained_length - (self.factor - 1.0))
         return plain_frequencies(base * stretch ** (head_dim / (head_dim - 2)), head_dim)
@@ -86,9 +86,9 @@ class DynamicScaling(Scaling):
 @final
 @dataclass(frozen=True)
 class YarnScaling(Scaling):
-    """Fast pairs kept, slow pairs interpolated, a ramp between.
+    """YaRN: fast pairs keep their frequency, slow pairs are interpolated, with a linear ramp between.
 
-    Fast pairs turn more than ``fast`` times within the trained length, slow ones less than ``slow`` times.
+    Fast pairs rotate more than ``fast`` times within the trained length, slow ones fewer than ``slow`` times.
     """
 
     factor: float
@@ -102,7 +102,7 @@ class YarnScaling(Scaling):
         _check_turns("slow", self.slow, "fast", self.fast)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
-        """The mixed frequencies."""
+        """Blend the plain and the interpolated frequencies."""
         del length
         plain = plain_frequencies(base, head_dim)
         low, high = (self._find_pair(turns, base, head_dim) for turns in (self.fast, self.slow))
@@ -113,20 +113,24 @@ class YarnScaling(Scaling):
 
     @property
     def magnitude(self) -> float:
-        """0.1 ln(s) + 1 on queries and keys each; the score gets its square."""
+        """0.1 ln(s) + 1, the factor of queries and of keys; scores are multiplied by its square."""
         return 0.1 * math.log(self.factor) + 1.0
 
     def _find_pair(self, turns: float, base: float, head_dim: int) -> float:
-        """The (fractional) pair that turns so often within the trained length."""
+        """Find the (fractional) index of the pair that makes ``turns`` rotations within the trained length."""
         wavelength = self.trained_length / (turns * 2 * math.pi)
-        finite = min(max(wavelength, sys.float_info.min), sys.float_info.max)  # where the division left the floats
+        finite = min(max(wavelength, sys.float_info.min), sys.float_info.max)  # the division may underflow or overflow
         return head_dim * math.log(finite) / (2 * math.log(base))
 
 
 @final
 @dataclass(frozen=True)
 class Llama3Scaling(Scaling):
-    """Pairs with short waves kept, with long waves interpolated, a linear blend between."""
+    """Llama 3 scaling: short wavelengths are kept, long ones interpolated, with a linear blend between.
+
+    Pairs with more than ``high`` rotations within the trained length are kept, those with fewer than ``low`` are
+    interpolated.
+    """
 
     factor: float
     trained_length: int
@@ -139,7 +143,7 @@ class Llama3Scaling(Scaling):
         _check_turns("low", self.low, "high", self.high)
 
     def frequencies(self, base: float, head_dim: int, length: int) -> Float[Tensor, " pairs"]:
-        """The mixed frequencies."""
+        """Blend the plain and the interpolated frequencies."""
         del length
         plain = plain_frequencies(base, head_dim)
         turns = self.trained_length * plain / (2 * math.pi)
@@ -151,10 +155,10 @@ class Llama3Scaling(Scaling):
 def _check_factor(factor: object) -> None:
     if not is_number(factor) or float(factor) < 1.0:
         raise OptionError(
-            "a scaling's factor is how many times longer texts may be",
+            "wrong factor of a rotary scaling",
             expected="a finite number of 1 or more",
             got=short_repr(factor),
-            do="divide the length to read by the length trained on",
+            do="divide the length of the texts by the trained length",
         )
 
 

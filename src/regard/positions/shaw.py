@@ -1,11 +1,11 @@
-"""Shaw relative positions: a trained vector for each clipped distance, added to keys and to values.
+"""Relative positions of Shaw et al.: a trained vector for each clipped distance, added to keys and to values.
 
     score(i, j) = q_i . (k_j + a^K_clip(j - i)) / sqrt(d)
     output(i)   = sum_j w_ij (v_j + a^V_clip(j - i)),      clip(n) = max(-m, min(m, n))
 
 Shaw et al. 2018, equations 1 to 5. The vectors are shared by all heads: (2 m + 1, head_dim). The value term
-needs the weights, so it runs where weights are at hand (impl "reference"); ``values=False`` leaves it out, as
-the paper's table 3 finds it may.
+needs the weights, so only an implementation that forms them computes it (impl "reference"); ``values=False`` omits
+it, which costs no quality in the paper's table 3.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from regard.positions.base import PairBias, distances
 class ShawRelative(PairBias):
     """Trained vectors for the distances -max_distance .. max_distance.
 
-    ``value_dim`` is the values' head_dim where it is another; ``values=False`` has no value term.
+    ``value_dim`` is the head_dim of the values, None if it is that of the keys; ``values=False`` omits the value term.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ShawRelative(PairBias):
             self.value_vectors = nn.Parameter(torch.randn(count, value_dim) * value_dim**-0.5)
 
     def check(self, query: Tensor, value: Tensor) -> None:
-        """Raise ShapeError unless the vectors are as long as the query's and the value's."""
+        """Raise ShapeError unless the vectors have the head_dim of the query and the value_dim of the value."""
         sides = [("head_dim", self.key_vectors, query)]
         if self.value_vectors is not None and value.shape[-1] != 0:
             sides.append(("value_dim", self.value_vectors, value))
@@ -65,7 +65,7 @@ class ShawRelative(PairBias):
         rows: Int[Tensor, " rows"],
         scale: float,
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """``q_i . a^K_clip(j - i)`` times the scale."""
+        """Compute ``scale * q_i . a^K_clip(j - i)``."""
         by_distance = (query * scale) @ self.key_vectors.to(query).T
         index = self._distance_index(frame, rows.to(query.device))
         return by_distance.gather(-1, index.expand(*by_distance.shape[:2], *index.shape))
@@ -73,7 +73,7 @@ class ShawRelative(PairBias):
     def values(
         self, weights: Float[Tensor, "batch heads rows keys"], frame: Frame, rows: Int[Tensor, " rows"]
     ) -> Float[Tensor, "batch heads rows value_dim"] | None:
-        """The weights summed by distance, times ``a^V``."""
+        """Compute the value term: the weights summed by distance, times ``a^V``."""
         if self.value_vectors is None:
             return None
         index = self._distance_index(frame, rows.to(weights.device))

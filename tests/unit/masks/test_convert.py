@@ -76,7 +76,7 @@ class TestMultiheadAttention:
                 masks.from_multihead_attention(random_bools(*shape))
         with pytest.raises(ShapeError, match=r"(?s)key_padding_mask.*\(batch, keys\).*got: +\(7,\)"):
             masks.from_multihead_attention(key_padding_mask=random_bools(KEYS))
-        with pytest.raises(OptionError, match=r"(?s)no mask was given.*attn_mask or key_padding_mask.*mask=None"):
+        with pytest.raises(OptionError, match=r"(?s)no mask was passed.*attn_mask or key_padding_mask.*mask=None"):
             masks.from_multihead_attention()
 
 
@@ -107,7 +107,7 @@ class TestSdpa:
         assert torch.equal(both.dense(5, 5)[0, 0], allowed.tril())
 
     def test_messages(self):
-        with pytest.raises(OptionError, match=r"(?s)no mask was given.*attn_mask or is_causal"):
+        with pytest.raises(OptionError, match=r"(?s)no mask was passed.*attn_mask or is_causal"):
             masks.from_sdpa()
         with pytest.raises(ShapeError, match=r"(?s)2 or 4 dimensions.*got: +shape \(3, 5, 7\)"):
             masks.from_sdpa(random_bools(3, 5, 7))

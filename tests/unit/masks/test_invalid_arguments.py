@@ -46,5 +46,5 @@ def test_a_function_in_place_of_its_mask_is_called_by_name():
 
 
 def test_arrays_of_numpy_do_not_join_masks_cell_by_cell():
-    with pytest.raises(RegardError, match="only masks join by &"):
+    with pytest.raises(RegardError, match="only masks can be combined by &"):
         np.ones((3, 5), dtype=bool) & masks.causal()

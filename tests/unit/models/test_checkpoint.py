@@ -216,7 +216,7 @@ class TestDamagedConfig:
             ({"pad_token_id": 17}, "less than vocab_size=17"),
             ({"num_hidden_layers": 4096}, "3 in the weights"),
             ({"num_hidden_layers": 2**24}, r"cannot be built: wrong layers[\s\S]*from 1 to 4096"),
-            ({"vocab_size": 2**24, "hidden_size": 2**21}, "cannot be built.*no memory holds"),
+            ({"vocab_size": 2**24, "hidden_size": 2**21}, "cannot be built.*too large for any memory"),
             ({"vocab_size": 2**24}, r"\(16777216, 14\)"),
         ],
     )

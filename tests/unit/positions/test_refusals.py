@@ -29,7 +29,10 @@ from regard.errors import OptionError, ShapeError
         (lambda: positions.T5Buckets(0), r"wrong heads.*got: +0"),
         (lambda: positions.T5Buckets(2, buckets=3), r"do not fit.*at least 4.*buckets=3, max_distance=128.*buckets=32"),
         (lambda: positions.T5Buckets(2, max_distance=8), r"do not fit.*buckets=32, max_distance=8"),
-        (lambda: positions.T5Buckets(2, buckets=1, bidirectional=False), r"do not fit.*2 in one direction.*buckets=1"),
+        (
+            lambda: positions.T5Buckets(2, buckets=1, bidirectional=False),
+            r"do not fit.*2 with bidirectional.*buckets=1",
+        ),
         (lambda: positions.T5Buckets(2, buckets=32.0), r"wrong buckets.*got: +32\.0"),
         (lambda: positions.ShawRelative(0), r"wrong head_dim.*got: +0"),
         (lambda: positions.ShawRelative(3, value_dim=0), r"wrong value_dim.*got: +0"),
