@@ -120,7 +120,7 @@ def test_sizes_are_looked_at_before_memory_is_taken():
     ):
         with pytest.raises(OptionError):
             call()
-    with pytest.raises(RefusedError, match="no memory for so many pages"):
+    with pytest.raises(RefusedError, match="not enough memory for so many pages"):
         PagePool(2**10, 2**10).take(2**40)
 
 
@@ -135,7 +135,7 @@ def test_top_may_exceed_the_keys_by_a_little():
 )
 def test_rows_that_a_cache_does_not_have(entries):
     cache = KeyValueCache.empty().extended(QUERY, QUERY)
-    with pytest.raises(OptionError, match=r"(?s)rows that are not there.*from 0 to 0"):
+    with pytest.raises(OptionError, match=r"(?s)rows that do not exist.*from 0 to 0"):
         cache.reordered(entries)
 
 

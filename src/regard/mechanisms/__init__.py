@@ -1,4 +1,4 @@
-"""HOW tokens mix: one file each, its equation and paper at the top."""
+"""Attention mechanisms: one file each, with its equation and paper at the top."""
 
 from regard.mechanisms.additive import Additive
 from regard.mechanisms.base import Mechanism, ScoredMechanism

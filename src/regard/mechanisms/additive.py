@@ -1,6 +1,6 @@
-"""Additive attention: a small network with one hidden layer scores each pair.
+"""Additive attention: a network with one hidden layer scores each (query, key) pair.
 
-    score(q, k) = v . tanh(W_q q + W_k k)         W_q, W_k (inner, head_dim) and v (inner), one of each a head
+    score(q, k) = v . tanh(W_q q + W_k k)         W_q, W_k (inner, head_dim) and v (inner), one of each per head
 
 Bahdanau et al. 2015, section 3.1 and appendix A.1.2 (there W_a and U_a).
 """
@@ -21,7 +21,7 @@ from regard.mechanisms.per_head_linear import per_head_linear
 @final
 @explain_arguments
 class Additive(MLPScoreMechanism):
-    """Bahdanau's score. ``MLPScoreMechanism`` says what the options mean."""
+    """Additive attention (Bahdanau et al. 2015). ``MLPScoreMechanism`` explains the options."""
 
     def __init__(
         self,
@@ -40,14 +40,14 @@ class Additive(MLPScoreMechanism):
     def project_query(
         self, query: Float[Tensor, "batch heads rows head_dim"]
     ) -> Float[Tensor, "batch heads rows inner"]:
-        """W_q q."""
+        """Compute W_q q of every query."""
         return per_head_linear(query, self.query_weight.to(query))
 
     def project_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
-        """W_k k."""
+        """Compute W_k k of every key."""
         return per_head_linear(key, self.key_weight.to(key))
 
     @property
     def vector(self) -> Float[Tensor, "heads inner"]:
-        """v."""
+        """The score vector v (heads, inner)."""
         return self.score_vector

@@ -1,16 +1,16 @@
-"""``Mechanism``: how tokens mix, as a module ``(query, key, value, mask=None) -> output``.
+"""``Mechanism``: base class of attention mechanisms, modules ``(query, key, value, mask=None) -> output``.
 
     query (batch, heads, queries, head_dim), key and value (batch, key_heads, keys, head_dim) -> (batch, heads,
     queries, value_dim)
 
-A mechanism computes ``attend`` and says what it has no form for (``refuses``). The rest follows:
+A mechanism computes ``attend`` and says which calls it does not support (``refuses``). The base class adds the rest:
 
     weights     every mechanism here is linear in its values, o_i = sum_j w_ij v_j, so row i of its weights is the
-                gradient of o_i with respect to the values (``weights_by_gradient``), whether it ever forms them or not
+                gradient of o_i with respect to the values (``weights_by_gradient``), even if it never forms weights
     observe     statistics of those rows, a few at a time, in linear memory
-    step        one call of decoding, on top of what ``empty_state`` grew to: keys and values, unless it says otherwise
+    step        one step of decoding, which extends the state from ``empty_state``; by default a key-value cache
 
-A subclass overrides these where it has a faster way.
+A subclass overrides these if it has a faster way.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from regard.validation import check_dropout, check_tokens, check_top, make_reque
 
 @explain_arguments
 class Mechanism(nn.Module, ABC):
-    """How tokens mix. Made for ``heads`` query heads of ``head_dim``.
+    """Base class of attention mechanisms, for ``heads`` query heads of ``head_dim``.
 
-    ``dropout`` is the probability with which a weight is dropped in training.
+    ``dropout`` is the probability of dropping a weight in training.
     """
 
     implementations: ClassVar[tuple[str, ...]] = ()
-    """What its option ``impl`` may name, beside "auto"; empty where it has no such option."""
+    """Valid values of its option ``impl`` besides "auto"; empty if it has no such option."""
     weights_are: ClassVar[Literal["distribution", "non-negative", "signed"]] = "distribution"
-    """What the weights of a query are: 0 or more with a sum of 1, 0 or more with any sum, or of either sign."""
+    """The kind of a query's weights: 0 or more with a sum of 1, 0 or more with any sum, or of either sign."""
     approximates: ClassVar[str | None] = None
-    """The mechanism in the catalogue whose output it comes near to; None computes an equation of its own, exactly."""
+    """Name of the mechanism that it approximates; None if it computes its own equation exactly."""
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -61,30 +61,30 @@ class Mechanism(nn.Module, ABC):
 
     @property
     def scale(self) -> float:
-        """What scores are multiplied with; a position's bias may need to know."""
+        """Factor of the scores, which the bias of a position may need."""
         return 1.0
 
     def refuses(self, request: Request) -> str | None:
-        """Why it has no form for a call, in one clause, such as for a mask or a bias; None if it has."""
+        """Return why it does not support a call (its mask or bias, say), in one clause; None if it does."""
         del request
         return None
 
     @final
     def refuses_mask(self, mask: Mask) -> str | None:
-        """Why it has no form for a mask of any lengths, such as ``masks.causal()``; None if it has."""
+        """Return why it does not support a mask that fits any lengths, such as ``masks.causal()``; None if it does."""
         tokens = torch.empty(1, self.heads, 2, self.head_dim, device="meta")
         return self.refuses(Request(tokens, tokens, tokens, mask, None, self.scale))
 
     @abstractmethod
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """The output of a call that was checked and is not refused."""
+        """Compute the output of a call that was checked and is not refused."""
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None = None, *, bias: Bias | None = None
     ) -> Tensor:
-        """The output (batch, heads, queries, value_dim).
+        """Compute the output (batch, heads, queries, value_dim).
 
-        Raises as ``regard.attention`` does, and RefusedError for what the mechanism has no form for.
+        Raises the errors of ``regard.attention``, and RefusedError for calls that the mechanism does not support.
         """
         return self.attend(self.make_request(query, key, value, mask, bias))
 
@@ -97,19 +97,19 @@ class Mechanism(nn.Module, ABC):
         bias: Bias | None = None,
         rows: Sequence[int] | Tensor | None = None,
     ) -> Tensor:
-        """Exact weights (batch, heads, rows, keys) of the queries ``rows``; of all queries if None. Before dropout."""
+        """Compute exact weights (batch, heads, rows, keys) of the queries ``rows`` (None: all), before dropout."""
         request = self.make_request(query, key, empty_values(key), mask, bias)
-        asked = query_rows(rows, query.shape[2], query.device)
-        return self.row_weights(request, request.frame.all_rows(query.device) if asked is None else asked)
+        index = query_rows(rows, query.shape[2], query.device)
+        return self.row_weights(request, request.frame.all_rows(query.device) if index is None else index)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """The weights of the queries ``rows``, in float32 for half precision; NaN where a query that may see something
-        cannot be computed. The values of the request do not matter.
+        """Compute the weights of the queries ``rows``, in float32 for half precision; NaN for the visible keys of a
+        query whose output is NaN. The values of the request are not used.
         """
         return weights_by_gradient(self.attend, request, rows)
 
     def steps(self, request: Request) -> Steps | None:
-        """What the weights of a call are made from, step by step; None where there is nothing but the weights."""
+        """Return the intermediate results that the weights of a call are computed from; None if there are none."""
         del request
         return None
 
@@ -124,19 +124,19 @@ class Mechanism(nn.Module, ABC):
         top: int = 8,
         rows: Sequence[int] | Tensor | None = None,
     ) -> Observation:
-        """Output and statistics of the weights, before dropout; as ``regard.observe``.
+        """Compute the output and statistics of the weights, before dropout; options as for ``regard.observe``.
 
-        The entropy is None where the weights are no distribution, and lse where there are no scores.
+        The entropy is None if the weights are not a distribution, and lse if there are no scores.
         """
         request = self.make_request(query, key, value, mask, bias)
         check_top(top, request.frame.keys)
-        asked = query_rows(rows, request.frame.queries, request.device)
+        index = query_rows(rows, request.frame.queries, request.device)
         return observe_by_weights(
-            self.attend, self.row_weights, request, top=top, rows=asked, entropy=self.weights_are == "distribution"
+            self.attend, self.row_weights, request, top=top, rows=index, entropy=self.weights_are == "distribution"
         )
 
     def empty_state(self) -> State:
-        """What it carries before the first step of decoding."""
+        """Make the state before the first step of decoding, which holds no tokens."""
         return KeyValueCache.empty()
 
     def step(
@@ -149,15 +149,18 @@ class Mechanism(nn.Module, ABC):
         *,
         bias: Bias | None = None,
     ) -> tuple[Tensor, State]:
-        """The output for new queries at the end of all tokens, and the state that holds the new keys and values too.
+        """Compute one step of decoding: the output for new queries at the end of all tokens, and the extended state.
 
         Args:
-            query, key, value: those of the new tokens.
-            state: what ``empty_state`` or an earlier step gave; or a ``PagedCache``, whose sequences have lengths of
-                their own, and whose queries stand at the end of each.
-            mask, bias: over the new queries and all keys, those in the state included.
+            query, key, value: of the new tokens.
+            state: from ``empty_state`` or an earlier step; or a ``PagedCache``, whose sequences may have different
+                lengths, and whose queries are aligned with the end of each.
+            mask, bias: over the new queries and all keys, including those in the state.
 
-        Raises OptionError for a state of another kind.
+        Returns:
+            The output (batch, heads, queries, value_dim), and a state that includes the new keys and values.
+
+        Raises OptionError for a state of another mechanism.
         """
         if isinstance(state, PagedCache):
             return self._step_paged(query, key, value, state, mask, bias)
@@ -170,7 +173,7 @@ class Mechanism(nn.Module, ABC):
     def _step_paged(
         self, query: Tensor, key: Tensor, value: Tensor, state: PagedCache, mask: Mask | None, bias: Bias | None
     ) -> tuple[Tensor, State]:
-        """``step`` for sequences of different lengths: one after the other."""
+        """Run ``step`` for sequences of different lengths, one after the other."""
         state = state.extended(key, value)
         outputs = [
             self(query[entry : entry + 1], *state.tokens(entry), mask, bias=bias) for entry in range(state.batch)
@@ -178,9 +181,9 @@ class Mechanism(nn.Module, ABC):
         return torch.cat(outputs) if outputs else value.new_zeros(*query.shape[:3], value.shape[3]), state
 
     def make_request(self, query: Tensor, key: Tensor, value: Tensor, mask: Mask | None, bias: Bias | None) -> Request:
-        """A call, its arguments checked against each other and against the mechanism.
+        """Build the request of a call, after checking its arguments against each other and against the mechanism.
 
-        Raises ShapeError, DtypeError, DeviceError, OptionError, and RefusedError for what ``refuses`` names.
+        Raises ShapeError, DtypeError, DeviceError, OptionError, and RefusedError if ``refuses`` returns a reason.
         """
         request = make_request(query, key, value, mask=mask, bias=bias, scale=self.scale, dropout=self.active_dropout)
         if query.shape[1] != self.heads or query.shape[3] != self.head_dim:
@@ -196,17 +199,17 @@ class Mechanism(nn.Module, ABC):
         return request
 
     def refusal_error(self, reason: str, request: Request) -> RefusedError:
-        """The error for a call that there is no form for."""
+        """Build the error for a call that the mechanism does not support."""
         return RefusedError(
             f"{type(self).__name__} refuses: {reason}",
-            expected="a call that it has a form for",
+            expected="a call that it supports",
             got=request.describe(),
-            do="regard.catalogue() tells which masks each mechanism takes; dot_product takes all",
+            do="regard.catalogue() lists which masks each mechanism supports; dot_product supports all",
         )
 
     @property
     def active_dropout(self) -> float:
-        """The dropout now in force: 0 outside of training."""
+        """The probability of dropping a weight now: ``dropout`` in training, else 0."""
         return self.dropout if self.training else 0.0
 
     def extra_repr(self) -> str:
@@ -216,13 +219,13 @@ class Mechanism(nn.Module, ABC):
 
 @explain_arguments
 def empty_values(key: Tensor) -> Tensor:
-    """Values (batch, key_heads, keys, 0), for a call that asks for weights alone."""
+    """Make values (batch, key_heads, keys, 0) for a call that needs the weights only."""
     check_tokens("key", key, "(batch, key_heads, keys, head_dim)")
     return key[..., :0] if key.dim() else key
 
 
 class ScoredMechanism(Mechanism):
-    """An exact mechanism that differs from the others in its score alone: softmax(score + bias) V."""
+    """An exact softmax mechanism, defined by its score: softmax(score + bias) V."""
 
     @abstractmethod
     def score(
@@ -230,11 +233,11 @@ class ScoredMechanism(Mechanism):
         query: Float[Tensor, "batch heads rows head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """The scores of some queries, in the dtype of ``query``."""
+        """Compute the scores of some queries (batch, heads, rows, keys), in the dtype of ``query``."""
 
     @final
     def make_problem(self, request: Request) -> reference_attention.ScoreProblem:
-        """The call in the form that plain torch computes."""
+        """Convert a request to the problem that the reference implementation computes in plain torch."""
         return reference_attention.make_problem(
             self.score,
             request.query,
@@ -247,13 +250,13 @@ class ScoredMechanism(Mechanism):
         )
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """The output, in plain torch."""
+        """Compute the output in plain torch."""
         return reference_attention.compute_output(
             self.make_problem(request), dropout=request.dropout, dtype=request.query.dtype
         )
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """The softmax of the scores of some queries."""
+        """Compute the softmax of the scores of some queries."""
         return reference_attention.compute_weights(self.make_problem(request), rows)
 
     def observe(
@@ -267,8 +270,8 @@ class ScoredMechanism(Mechanism):
         top: int = 8,
         rows: Sequence[int] | Tensor | None = None,
     ) -> Observation:
-        """Output and statistics of the weights, before dropout."""
+        """Compute the output and statistics of the weights, before dropout, in plain torch."""
         request = self.make_request(query, key, value, mask, bias)
         check_top(top, request.frame.keys)
-        asked = query_rows(rows, request.frame.queries, request.device)
-        return reference_observe.observe(self.make_problem(request), top=top, rows=asked, dtype=query.dtype)
+        index = query_rows(rows, request.frame.queries, request.device)
+        return reference_observe.observe(self.make_problem(request), top=top, rows=index, dtype=query.dtype)

@@ -1,6 +1,6 @@
 """Scaled dot product: softmax(scale * Q K^T) V, scale = 1/sqrt(head_dim).
 
-Vaswani et al. 2017, equation 1. It is ``regard.attention`` as a module, so every implementation serves it.
+Vaswani et al. 2017, equation 1. It is ``regard.attention`` as a module, so every implementation supports it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from regard.validation import check_scale, check_top, query_rows
 @final
 @explain_arguments
 class DotProduct(ScoredMechanism):
-    """softmax(scale * Q K^T) V.
+    """Scaled dot-product attention: softmax(scale * Q K^T) V.
 
     ``scale=None`` is 1/sqrt(head_dim). ``impl`` is the implementation, as for ``regard.attention``.
     """
@@ -51,7 +51,7 @@ class DotProduct(ScoredMechanism):
 
     @property
     def scale(self) -> float:
-        """What dot products are multiplied with."""
+        """Factor of the dot products."""
         return self.factor
 
     def score(
@@ -59,15 +59,15 @@ class DotProduct(ScoredMechanism):
         query: Float[Tensor, "batch heads rows head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """scale * q . k."""
+        """Compute scale * q . k of every pair."""
         return (query * self.factor) @ key.transpose(-2, -1)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """The output, by the chosen implementation."""
+        """Compute the output with the chosen implementation."""
         return select("attention", self.impl, request).compute(request)
 
     def steps(self, request: Request) -> Steps:
-        """The dot product, scaled."""
+        """Return the inputs of the scaled dot product."""
         return Steps(request.query, request.repeated_key, request.mask, scale=self.factor)
 
     def observe(
@@ -81,14 +81,14 @@ class DotProduct(ScoredMechanism):
         top: int = 8,
         rows: Sequence[int] | Tensor | None = None,
     ) -> Observation:
-        """Output and statistics of the weights, before dropout, by the chosen implementation.
+        """Compute the output and statistics of the weights, before dropout, with the chosen implementation.
 
-        Raises RefusedError where it was named and keeps its weights to itself, as "sdpa" and "flex" do.
+        Raises RefusedError if ``impl`` names one that does not expose its weights, as "sdpa" and "flex" do not.
         """
         request = self.make_request(query, key, value, mask, bias)
         check_top(top, request.frame.keys)
-        asked = query_rows(rows, request.frame.queries, request.device)
-        return select("observe", self.impl, request).compute(request, top, asked)
+        index = query_rows(rows, request.frame.queries, request.device)
+        return select("observe", self.impl, request).compute(request, top, index)
 
     def step(
         self,
@@ -100,9 +100,13 @@ class DotProduct(ScoredMechanism):
         *,
         bias: Bias | None = None,
     ) -> tuple[Tensor, State]:
-        """``Mechanism.step``; a ``PagedCache`` is read where it lies, unless a hook listens for keys and values."""
-        listened = self._forward_pre_hooks or self._forward_hooks
-        if not isinstance(state, PagedCache) or listened or bias is not None or self.active_dropout:
+        """Compute one step of decoding, as ``Mechanism.step`` does.
+
+        A ``PagedCache`` is read in place, unless a forward hook needs contiguous keys and values, or there is a bias or
+        dropout.
+        """
+        has_hooks = self._forward_pre_hooks or self._forward_hooks
+        if not isinstance(state, PagedCache) or has_hooks or bias is not None or self.active_dropout:
             return super().step(query, key, value, state, mask, bias=bias)
         state = state.extended(key, value)
         return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state

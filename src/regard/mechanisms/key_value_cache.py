@@ -1,12 +1,12 @@
-"""Keys and values of the tokens seen so far, as a value that is passed in and returned.
+"""Key-value cache: keys and values of all earlier tokens, as an immutable value that is passed in and returned.
 
     cache = KeyValueCache.empty()
     output, cache = attention(tokens, mask=causal(), cache=cache)
 
-A cache never changes: ``extended`` gives a new one. The first tensors it is given it keeps, without a copy. Storage
+A cache never changes: ``extended`` returns a new one. The first keys and values are stored without a copy. Storage
 grows by doubling and is shared between a cache and the one made from it, so under ``torch.no_grad`` a step costs the
-new tokens only. Extending an older cache once more (beam search, branches) copies first, and so does a step that may
-be differentiated.
+new tokens only. Extending an older cache a second time (beam search, branches) copies it first, and so does a step with
+gradients enabled.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from regard.validation import check_tokens
 @final
 @dataclass
 class _Storage:
-    """Room for keys and values, of which some tokens are written.
+    """Preallocated keys and values, of which the first tokens are written.
 
-    ``unclaimed_lengths`` holds the number of tokens written, until a cache of that length takes it out to write behind
-    them. Taking a key out of a dict is one step: of several threads one gets it, and the others copy.
+    ``unclaimed_lengths`` contains the number of written tokens, until a cache of that length removes it to append to
+    them. Removing a key from a dict is atomic: of several threads one gets it, and the others copy.
     """
 
     key: Tensor
@@ -40,14 +40,14 @@ class _Storage:
 @final
 @dataclass(frozen=True, eq=False)
 class KeyValueCache(State):
-    """Keys (batch, key_heads, length, head_dim) and values, likewise with value_dim, of ``length`` tokens."""
+    """Key-value cache: keys (batch, key_heads, length, head_dim) and values (.., value_dim) of ``length`` tokens."""
 
     length: int = 0
     _storage: _Storage | None = field(default=None, repr=False)
 
     @classmethod
     def empty(cls) -> KeyValueCache:
-        """A cache of no tokens; it takes batch size, heads, dtype and device from what is put in first."""
+        """Make a cache without tokens; the first keys and values decide batch size, heads, dtype and device."""
         return cls()
 
     @property
@@ -61,7 +61,7 @@ class KeyValueCache(State):
         return self._require_storage().value[:, :, : self.length]
 
     def extended(self, key: Tensor, value: Tensor) -> KeyValueCache:
-        """A cache with more tokens at the end. Raises ShapeError where they do not fit those before."""
+        """Return a cache with more tokens at the end. Raises ShapeError if they do not fit the earlier ones."""
         check_tokens("key", key, "(batch, key_heads, new, head_dim)")
         check_tokens("value", value, "(batch, key_heads, new, value_dim)")
         _check_pair(key, value)
@@ -71,7 +71,7 @@ class KeyValueCache(State):
         _check_fits(self.key, key)
         _check_fits(self.value, value)
         if torch.is_grad_enabled():
-            # Writing in place would change tensors that the backward pass needs, be it for the query's gradient only.
+            # Writing in place would change tensors that the backward pass needs, if only for the query's gradient.
             whole = (torch.cat([self.key, key], dim=2), torch.cat([self.value, value], dim=2))
             return KeyValueCache(length, _Storage(*whole, {length: True}))
         storage = self._storage
@@ -84,10 +84,10 @@ class KeyValueCache(State):
         return KeyValueCache(length, storage)
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> KeyValueCache:
-        """A cache of the given batch entries, in that order: what beam search keeps."""
+        """Select batch entries by index, in that order, as beam search does. Raises OptionError for invalid indices."""
         if self._storage is None:
             return self
-        # With its room: a search reorders and puts in the next token, which would have to be copied for once more.
+        # Includes the free space: beam search appends the next token, which would else need another copy.
         key, value = (take_rows(side, entries) for side in (self._storage.key, self._storage.value))
         return KeyValueCache(self.length, _Storage(key, value, {self.length: True}))
 
@@ -95,30 +95,30 @@ class KeyValueCache(State):
         if self._storage is None:
             raise ShapeError(
                 "the cache is empty",
-                expected="at least one call that filled it",
+                expected="a cache that was extended at least once",
                 got="no tokens",
-                do="look at cache.length first",
+                do="check cache.length first",
             )
         return self._storage
 
 
 def take_rows(rows: Tensor, entries: object) -> Tensor:
-    """The given rows. Raises OptionError for entries that are not there, or are no tensor of integers."""
+    """Select rows by index. Raises OptionError if ``entries`` is out of range, or not a tensor of integers."""
     try:
         if isinstance(entries, Tensor) and entries.is_meta and not rows.is_meta:
-            raise IndexError("entries that hold no numbers")
+            raise IndexError("entries without values")
         return rows.index_select(0, entries)  # type: ignore[arg-type]
-    except (IndexError, RuntimeError, TypeError) as error:  # it looks at them anyway: to look before would cost twice
+    except (IndexError, RuntimeError, TypeError) as error:  # index_select checks them: checking first would do it twice
         raise OptionError(
-            "entries names rows that are not there",
+            "entries names rows that do not exist",
             expected=f"a tensor (entries,) of integers, each from 0 to {rows.shape[0] - 1}, on {rows.device}",
             got=short_repr(entries),
-            do="torch.tensor([0, 2]) keeps the rows 0 and 2, counted from 0",
+            do="for example torch.tensor([0, 2]) for rows 0 and 2, counted from 0",
         ) from error
 
 
 def _copy_with_room(tensor: Tensor, length: int) -> Tensor:
-    """A copy with room for twice ``length`` tokens."""
+    """Copy keys or values to a tensor with space for twice ``length`` tokens."""
     room = tensor.new_empty(*tensor.shape[:2], 2 * length, tensor.shape[3])
     room[:, :, : tensor.shape[2]] = tensor
     return room
@@ -130,7 +130,7 @@ def _check_pair(key: Tensor, value: Tensor) -> None:
             "key and value do not fit each other",
             expected="key (batch, key_heads, new, head_dim), value (batch, key_heads, new, value_dim)",
             got=f"key {tuple(key.shape)}, value {tuple(value.shape)}",
-            do="make both from the same tokens",
+            do="compute both from the same tokens",
         )
 
 

@@ -1,15 +1,15 @@
-"""Linear attention: a kernel in place of the softmax, so that keys are summed before queries come.
+"""Linear attention: a kernel feature map in place of the softmax, so that keys are summed once for all queries.
 
     o_i = phi(q_i)^T S_i / phi(q_i)^T z_i        S_i = sum_j phi(k_j) v_j^T, z_i = sum_j phi(k_j), phi(x) = elu(x) + 1
 
 Katharopoulos et al. 2020, "Transformers are RNNs: fast autoregressive Transformers with linear attention", equations 4,
-5 and 7. The sums run over the keys that query i may see: over all of them for every query, or causally over j <= i
-(equations 8 to 12), and then S and z are the state of a recurrent network (equations 16 to 20), which is what decoding
-carries. Time is n d^2 and memory n d; the causal form takes chunks of queries, in each of which pairs are multiplied
-out, with the state before the chunk for all earlier keys.
+5 and 7. The sums run over the keys that query i may attend to: over all of them for every query, or causally over
+j <= i (equations 8 to 12); then S and z are the state of a recurrent network (equations 16 to 20), the decoding state.
+Time is n d^2 and memory n d; the causal form processes chunks of queries, with explicit pairs inside a chunk, and the
+state before the chunk for all earlier keys.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim), S (batch, heads, head_dim, value_dim).
-It has no form for other masks, for a bias of scores, since there are no scores, or for dropout of weights.
+Other masks, a bias of scores (there are no scores) and dropout of weights are not supported.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from regard.validation import check_mask
 
 _CHUNK = 64
 _MAX_INPUT = {torch.float32: 2.0**40, torch.float64: 2.0**300}
-"""Tokens beyond these are handled as those that are not finite: products of three would overflow."""
+"""Tokens with larger elements are handled like non-finite ones: products of three such elements would overflow."""
 _MIN_FEATURE = 2.0**-100
-"""The least that phi gives: where every feature of every key were 0 there would be no mean."""
+"""Lower bound of phi: if every feature of every key were 0, the quotient would be 0/0."""
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LinearState(State):
-    """S and z side by side (batch, heads, head_dim, value_dim + 1); whether a key so far was not finite, and whether
-    one was shown (batch, heads each). None before the first token.
+    """Decoding state: S and z side by side (batch, heads, head_dim, value_dim + 1); whether any key so far was not
+    finite, and whether any was visible (batch, heads each). The tensors are None before the first token.
     """
 
     length: int = 0
@@ -54,13 +54,13 @@ class LinearState(State):
     has_visible_key: Tensor | None = None
 
     def check(self, request: Request) -> None:
-        """Raise ShapeError unless a request continues what was summed."""
-        given = (*request.query.shape[:2], request.query.shape[3], request.value.shape[3] + 1)
-        if self.sums is not None and tuple(self.sums.shape) != given:
+        """Raise ShapeError or DtypeError unless the tokens of a request fit the sums."""
+        sizes = (*request.query.shape[:2], request.query.shape[3], request.value.shape[3] + 1)
+        if self.sums is not None and tuple(self.sums.shape) != sizes:
             raise ShapeError(
                 "new tokens do not fit the state",
                 expected=f"batch, heads, head_dim and value_dim + 1 of {tuple(self.sums.shape)}",
-                got=f"{given}",
+                got=f"{sizes}",
                 do="start from the empty state for another batch or model",
             )
         dtype = accumulation_dtype(request.query.dtype)
@@ -73,7 +73,7 @@ class LinearState(State):
             )
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> LinearState:
-        """A state of the given batch entries, in that order."""
+        """Select batch entries by index, in that order. Raises OptionError for invalid indices."""
         sums, broken, shown = (
             None if part is None else take_rows(part, entries)
             for part in (self.sums, self.has_nonfinite, self.has_visible_key)
@@ -83,7 +83,7 @@ class LinearState(State):
 
 @final
 class _PreparedTokens(NamedTuple):
-    """phi of queries and keys, values with a 1 behind them, all finite; hidden keys are 0."""
+    """phi of queries and keys, and values with a 1 appended, all finite; hidden keys are 0."""
 
     query: Float[Tensor, "batch heads queries head_dim"]
     key: Float[Tensor, "batch heads keys head_dim"]
@@ -96,21 +96,21 @@ class _PreparedTokens(NamedTuple):
 @final
 @explain_arguments
 class Linear(Mechanism):
-    """phi(q)^T sum phi(k) v^T / phi(q)^T sum phi(k), with phi(x) = elu(x) + 1."""
+    """Linear attention: phi(q)^T sum phi(k) v^T / phi(q)^T sum phi(k), with phi(x) = elu(x) + 1."""
 
     def __init__(self, *, heads: int, head_dim: int) -> None:
         super().__init__(heads=heads, head_dim=head_dim)
 
     def refuses(self, request: Request) -> str | None:
-        """Anything but a causal mask, a mask that hides keys from every query, and both."""
+        """Refuse a bias, and masks other than a causal mask, a mask that hides keys from every query, or both."""
         if request.bias is not None:
-            return "a bias is added to scores, and linear attention has none"
+            return "a bias is added to scores, and linear attention has no scores"
         if causal_parts(request.mask, request.frame) is None:
-            return "its sums serve every query, so a mask is causal, hides keys from all queries, or both"
+            return "all queries share its sums, so a mask must be causal, hide keys from all queries, or both"
         return None
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """The output; half precision is computed in float32 and rounded once."""
+        """Compute the output; half precision is computed in float32 and rounded once."""
         parts = causal_parts(request.mask, request.frame)
         assert parts is not None
         with disable_autocast(request.device):
@@ -118,7 +118,7 @@ class Linear(Mechanism):
             return _compute_output(tokens, LinearState(), parts.high).to(request.query.dtype)
 
     def empty_state(self) -> LinearState:
-        """Sums of no token."""
+        """Make the state before the first token, without sums."""
         return LinearState()
 
     def step(
@@ -131,10 +131,10 @@ class Linear(Mechanism):
         *,
         bias: Bias | None = None,
     ) -> tuple[Tensor, LinearState]:
-        """The output for new queries, and the state after them; neither time nor memory depends on ``state.length``.
+        """Compute the output for new queries and the next state, in time and memory independent of ``state.length``.
 
-        ``mask`` is over the new queries and all keys. What it says of single earlier keys is not looked at: whether one
-        is hidden was settled when it was summed. Raises RefusedError for a mask that ends before the new keys.
+        ``mask`` is over the new queries and all keys. Its values for earlier keys are ignored: a key is included or
+        hidden when it is summed. Raises RefusedError for a mask whose causal bound is before the first new key.
         """
         if not isinstance(state, LinearState):
             raise wrong_state_error(state, LinearState, type(self).__name__)
@@ -147,7 +147,7 @@ class Linear(Mechanism):
         parts = causal_parts(mask, frame)
         if parts is None or (parts.high is not None and parts.high < known):
             raise self.refusal_error(
-                "earlier keys are summed already, so a mask is causal, hides new keys, or both", request
+                "earlier keys are already summed, so a mask must be causal, hide new keys, or both", request
             )
         shown = parts.visible_keys(frame, request.device)
         with disable_autocast(request.device):
@@ -157,7 +157,7 @@ class Linear(Mechanism):
 
 
 def _prepare_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] | None) -> _PreparedTokens:
-    """What is multiplied. phi of a query is divided by its largest number, which the quotient does not notice."""
+    """Compute phi and the values. phi of a query is divided by its largest element, which cancels in the quotient."""
     dtype, group = accumulation_dtype(request.query.dtype), request.group
     query = request.query.to(dtype)
     key, value = (side.to(dtype).repeat_interleave(group, dim=1) for side in (request.key, request.value))
@@ -180,28 +180,28 @@ def _prepare_tokens(request: Request, shown: Bool[Tensor, "#batch #heads keys"] 
 
 
 def _is_moderate(tokens: Float[Tensor, "batch heads length size"]) -> Bool[Tensor, "batch heads length"]:
-    """Which tokens are finite, and small enough that sums of their products are."""
+    """True for tokens that are finite, and small enough that sums of their products are finite."""
     return (tokens.abs() < _MAX_INPUT[tokens.dtype]).all(-1)
 
 
 def _compute_output(
     tokens: _PreparedTokens, state: LinearState, high: int | None
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The quotient; ``high`` is the last new key that query 0 sees, None where all queries see all keys."""
+    """Compute the quotient; ``high`` is the last new key visible to query 0, None if all queries see all keys."""
     sums, broken, shown = _sum_all_keys(tokens, state) if high is None else _sum_causal_keys(tokens, state, high)
-    # A query that sees nothing has 0/0, which is computed as 0/1 so that its gradients are 0 too.
+    # For a query without visible keys 0/0 is computed as 0/1, so that its gradients are 0 too.
     means = sums[..., :-1] / sums[..., -1:].masked_fill(~shown[..., None], 1.0)
     bad = (tokens.bad_query | broken) & shown
     return means.masked_fill(~shown[..., None], 0.0).masked_fill(bad[..., None], torch.nan)
 
 
 _Sums: TypeAlias = tuple[Tensor, Tensor, Tensor]
-"""phi(q)^T S beside phi(q)^T z (batch, heads, queries, value_dim + 1); for each query whether a key that it sees is not
-finite, and whether it sees one (batch, heads, queries)."""
+"""phi(q)^T S beside phi(q)^T z (batch, heads, queries, value_dim + 1); for each query whether any visible key is not
+finite, and whether any key is visible (batch, heads, queries each)."""
 
 
 def _sum_all_keys(tokens: _PreparedTokens, state: LinearState) -> _Sums:
-    """Every query sees every key that is shown."""
+    """Sum the visible keys, the same for every query."""
     after = _update_state(tokens, state)
     assert after.sums is not None
     assert after.has_nonfinite is not None
@@ -214,7 +214,7 @@ def _sum_all_keys(tokens: _PreparedTokens, state: LinearState) -> _Sums:
 
 
 def _update_state(tokens: _PreparedTokens, state: LinearState) -> LinearState:
-    """The state with these tokens too."""
+    """Add these tokens to the state."""
     sums, broken, shown = tokens.key.mT @ tokens.value, tokens.bad_key.any(-1), tokens.visible_keys.any(-1)
     length = state.length + tokens.key.shape[2]
     if state.sums is None or state.has_nonfinite is None or state.has_visible_key is None:
@@ -223,7 +223,7 @@ def _update_state(tokens: _PreparedTokens, state: LinearState) -> LinearState:
 
 
 def _sum_causal_keys(tokens: _PreparedTokens, state: LinearState, high: int) -> _Sums:
-    """Query i sees the keys up to i + high: those before ``high`` belong to the state, the others are in step."""
+    """Sum keys up to i + high for query i: those before ``high`` are added to the state, the others one per query."""
     queries, first = tokens.query.shape[2], min(max(high, 0), tokens.key.shape[2])
     before = _update_state(
         tokens._replace(
@@ -239,7 +239,7 @@ def _sum_causal_keys(tokens: _PreparedTokens, state: LinearState, high: int) -> 
     assert before.has_visible_key is not None
 
     def in_step(side: Tensor) -> Tensor:
-        """One key for each query, the last that it sees, in chunks: (batch, heads, chunks, chunk, ...)."""
+        """Align each query with the last key that it may attend to, in chunks: (batch, heads, chunks, chunk, ...)."""
         side = side[:, :, first : queries + high] if queries + high > first else side[:, :, :0]
         front = min(max(-high, 0), queries)
         behind = -(-queries // _CHUNK) * _CHUNK - front - side.shape[2]

@@ -1,14 +1,14 @@
-"""Linformer: keys and values are projected along their length to a few, before queries come.
+"""Linformer: keys and values are projected along their length to a fixed number before queries attend to them.
 
     output = softmax(scale * Q (E K)^T) F V        E, F (projected, length), scale = 1/sqrt(head_dim)
 
 Wang et al. 2020, "Linformer: self-attention with linear complexity", equation 7; E and F are shared by all heads of the
-layer, drawn as in theorem 2. Fewer keys than ``length`` take the first columns of E and F. Time and memory are
+layer, initialised as in theorem 2. Fewer keys than ``length`` use the first columns of E and F. Time and memory are
 n * projected. It approximates softmax attention: the weights of a query over keys are softmax(..) F, of either sign.
 
 query (batch, heads, queries, head_dim), key (batch, key_heads, keys, head_dim). A key that is hidden from every query,
-such as padding, takes no part in the projection. There is no form for a mask that shows queries different keys, since
-keys are mixed before queries come: no causal one either.
+such as padding, is left out of the projection. Masks that differ between queries, such as causal ones, are not
+supported, since the projection mixes keys for all queries alike.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from regard.mechanisms.weights import weights_by_gradient
 @final
 @explain_arguments
 class Linformer(Mechanism):
-    """softmax(scale * Q (E K)^T) F V, for at most ``length`` keys, projected to ``projected``."""
+    """Linformer: softmax(scale * Q (E K)^T) F V, for at most ``length`` keys, projected to ``projected``."""
 
     weights_are: ClassVar[Literal["signed"]] = "signed"
     approximates: ClassVar[str] = "dot_product"
@@ -53,22 +53,22 @@ class Linformer(Mechanism):
 
     @property
     def scale(self) -> float:
-        """1/sqrt(head_dim)."""
+        """Factor of the scores: 1/sqrt(head_dim)."""
         return float(self.head_dim**-0.5)
 
     def refuses(self, request: Request) -> str | None:
-        """Masks that show queries different keys, a bias, and more keys than ``length``."""
+        """Refuse masks that differ between queries, a bias, and more keys than ``length``."""
         if request.frame.keys > self.length:
             return f"its projections were made for at most {self.length} keys, and there are {request.frame.keys}"
         if request.bias is not None:
-            return "a bias is of pairs of a query and a key, and keys are projected before queries come"
+            return "a bias is defined for pairs of a query and a key, and it projects keys along their length first"
         parts = causal_parts(request.mask, request.frame)
         if parts is None or (parts.high is not None and parts.high < request.frame.keys - 1):
-            return "keys are projected before queries come, so every query sees the same keys: no causal mask"
+            return "it projects keys along their length, so every query attends to the same keys: no causal mask"
         return None
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """The output; half precision is computed in float32 and rounded once."""
+        """Compute the output; half precision is computed in float32 and rounded once."""
         return self._attend(request, "auto")
 
     def _attend(self, request: Request, impl: str) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -96,7 +96,7 @@ class Linformer(Mechanism):
         return output.to(request.query.dtype)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """softmax(scale * Q (E K)^T) F of some queries; by plain torch where it is to be differentiated.
+        """Compute softmax(scale * Q (E K)^T) F of some queries; in plain torch if gradients are enabled.
 
         The fused kernels behind the output have no second derivatives.
         """
@@ -110,7 +110,7 @@ class Linformer(Mechanism):
         tokens: Float[Tensor, "batch key_heads keys size"],
         kept: Tensor,
     ) -> Float[Tensor, "batch key_heads projected size"]:
-        """E K or F V, of the tokens that are kept."""
+        """Compute E K or F V, from the tokens where ``kept`` is True."""
         return weight[:, : tokens.shape[2]].to(tokens) @ tokens.masked_fill(~kept[..., None], 0.0)
 
     def extra_repr(self) -> str:

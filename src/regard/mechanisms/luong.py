@@ -1,10 +1,10 @@
-"""Multiplicative attention, three scores.
+"""Attention with the three scores of Luong et al.: dot, general and concat.
 
     luong_dot      score(q, k) = q . k
-    luong_general  score(q, k) = q . W k                        W (head_dim, head_dim), one a head
-    luong_concat   score(q, k) = v . tanh(W [q ; k])            W (inner, 2 head_dim), v (inner), one of each a head
+    luong_general  score(q, k) = q . W k                        W (head_dim, head_dim), one per head
+    luong_concat   score(q, k) = v . tanh(W [q ; k])            W (inner, 2 head_dim), v (inner), one of each per head
 
-Luong et al. 2015, equation 8. None is scaled. W [q ; k] is computed as W_1 q + W_2 k, once a token.
+Luong et al. 2015, equation 8. None is scaled. W [q ; k] is computed as W_1 q + W_2 k, once per token.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from regard.positions.base import DistanceBias, PairBias
 @final
 @explain_arguments
 class LuongDot(ScoredMechanism):
-    """The dot product, unscaled; every implementation of ``regard.attention`` serves it."""
+    """Unscaled dot-product attention; every implementation of ``regard.attention`` supports it."""
 
     def score(
         self,
         query: Float[Tensor, "batch heads rows head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """q . k."""
+        """Compute q . k of every pair."""
         return query @ key.transpose(-2, -1)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """The output, by the implementation that "auto" takes."""
+        """Compute the output with the implementation that "auto" picks."""
         return select("attention", "auto", request).compute(request)
 
     def steps(self, request: Request) -> Steps:
-        """The dot product."""
+        """Return the inputs of the dot product."""
         return Steps(request.query, request.repeated_key, request.mask)
 
 
 @final
 @explain_arguments
 class LuongGeneral(ScoredMechanism):
-    """The dot product through a trained matrix; it is luong_dot of the queries q W."""
+    """Bilinear attention: dot product through a trained matrix W; equal to luong_dot of the queries q W."""
 
     def __init__(self, *, heads: int, head_dim: int, dropout: float = 0.0) -> None:
         super().__init__(heads=heads, head_dim=head_dim, dropout=dropout)
@@ -64,17 +64,19 @@ class LuongGeneral(ScoredMechanism):
         query: Float[Tensor, "batch heads rows head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """q W . k; NaN where q W overflowed, which is kept out of the product: 0 times it would be NaN in gradients."""
+        """Compute q W . k; NaN if q W overflowed. Such rows are replaced by 0 before the product, else 0 * inf would
+        make gradients NaN.
+        """
         projected = per_head_linear(query, self.weight.to(query).mT)
         bad = ~projected.detach().isfinite().all(-1, keepdim=True)
         return (projected.masked_fill(bad, 0.0) @ key.transpose(-2, -1)).masked_fill(bad, torch.nan)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """The output, by the implementation that "auto" takes."""
+        """Compute the output with the implementation that "auto" picks."""
         if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
-            return super().attend(request)  # such a bias reads q, and not q W
+            return super().attend(request)  # such a bias depends on q, and not on q W
         query = request.query
-        # A query that is not finite is kept out of the product: its row would make the weight's gradient NaN.
+        # Non-finite queries are replaced by 0 before the product: they would make the weight's gradient NaN.
         bad = ~query.isfinite().all(-1, keepdim=True)
         projected = (
             per_head_linear(query.masked_fill(bad, 0.0), self.weight.to(query).mT).masked_fill(bad, torch.nan).to(query)
@@ -83,7 +85,7 @@ class LuongGeneral(ScoredMechanism):
         return select("attention", "auto", request).compute(request)
 
     def steps(self, request: Request) -> Steps:
-        """The dot product of q W."""
+        """Return the inputs of the dot product, the query after its projection."""
         query = per_head_linear(request.query, self.weight.to(request.query).mT)
         return Steps(query, request.repeated_key, request.mask)
 
@@ -91,7 +93,7 @@ class LuongGeneral(ScoredMechanism):
 @final
 @explain_arguments
 class LuongConcat(MLPScoreMechanism):
-    """A hidden layer over query and key side by side. ``MLPScoreMechanism`` says what the options mean."""
+    """Concat attention: a hidden layer over query and key side by side. ``MLPScoreMechanism`` explains the options."""
 
     def __init__(
         self,
@@ -109,14 +111,14 @@ class LuongConcat(MLPScoreMechanism):
     def project_query(
         self, query: Float[Tensor, "batch heads rows head_dim"]
     ) -> Float[Tensor, "batch heads rows inner"]:
-        """W_1 q."""
+        """Compute W_1 q of every query."""
         return per_head_linear(query, self.weight[..., : self.head_dim].to(query))
 
     def project_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
-        """W_2 k."""
+        """Compute W_2 k of every key."""
         return per_head_linear(key, self.weight[..., self.head_dim :].to(key))
 
     @property
     def vector(self) -> Float[Tensor, "heads inner"]:
-        """v."""
+        """The score vector v (heads, inner)."""
         return self.score_vector

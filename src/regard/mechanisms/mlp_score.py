@@ -1,10 +1,10 @@
-"""Attention whose score is a network with one hidden layer, on query and key.
+"""Attention whose score is a network with one hidden layer over query and key.
 
-    score(q, k) = v . tanh(a + b)         a made of the query alone, b of the key alone: (inner) numbers each
+    score(q, k) = v . tanh(a + b)         a depends on the query only, b on the key only: (inner) numbers each
 
-Bahdanau et al. 2015, appendix A.1.2. Mechanisms differ in how they make a and b. Both are made once a token; a pair
-costs ``inner`` times a tanh. Plain torch holds a tensor of queries x keys x inner, the fused kernel none of even
-queries x keys.
+Bahdanau et al. 2015, appendix A.1.2. Mechanisms differ in how they compute a and b. Both are computed once per token; a
+pair costs ``inner`` tanh. Plain torch holds a queries x keys x inner tensor, the fused kernel not even a queries x keys
+one.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from regard.validation import check_tokens
 
 @explain_arguments
 class MLPScoreMechanism(ScoredMechanism):
-    """softmax(v . tanh(a_i + b_j)) V.
+    """Base class of mechanisms with a hidden layer: softmax(v . tanh(a_i + b_j)) V.
 
-    ``inner`` is the size of the hidden layer; None takes head_dim. ``impl`` is "native" (the fused kernel, on a CPU),
-    "reference" (plain torch), or "auto": native where it can. ``observe`` and ``weights`` are plain torch, in tiles.
+    ``inner`` is the size of the hidden layer; None is head_dim. ``impl`` is "native" (the fused kernel, on a CPU),
+    "reference" (plain torch), or "auto": native if it supports the call. ``observe`` and ``weights`` run in plain
+    torch, in tiles.
     """
 
     implementations: ClassVar[tuple[str, ...]] = impl_names("mlp score")
@@ -49,16 +50,16 @@ class MLPScoreMechanism(ScoredMechanism):
     def project_query(
         self, query: Float[Tensor, "batch heads rows head_dim"]
     ) -> Float[Tensor, "batch heads rows inner"]:
-        """a, in the dtype of ``query``."""
+        """Compute a of every query, in the dtype of ``query``."""
 
     @abstractmethod
     def project_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
-        """b, in the dtype of ``key``."""
+        """Compute b of every key, in the dtype of ``key``."""
 
     @property
     @abstractmethod
     def vector(self) -> Float[Tensor, "heads inner"]:
-        """v."""
+        """The score vector v (heads, inner)."""
 
     @final
     def score(
@@ -66,14 +67,14 @@ class MLPScoreMechanism(ScoredMechanism):
         query: Float[Tensor, "batch heads rows head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """v . tanh(a + b) for every pair; NaN where a or b overflowed."""
+        """Compute v . tanh(a + b) of every pair; NaN if a or b overflowed."""
         return self._make_score(None).score_pairs(query, self.project_key(key))
 
     @final
     def prepared(self, key: Float[Tensor, "batch key_heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
-        """b of every key, for calls that look at the same keys one after another: give it to each as ``prepared``.
+        """Compute b of every key once, for several calls with the same keys: pass it to each as ``prepared``.
 
-        In float32 for half precision; NaN where a key is not finite. Raises ShapeError for keys of other sizes.
+        In float32 for half precision; NaN if a key is not finite. Raises ShapeError for keys of other sizes.
         """
         check_tokens("key", key, f"(batch, key_heads, keys, {self.head_dim})")
         if key.dim() != 4 or key.shape[3] != self.head_dim or key.shape[1] == 0 or self.heads % key.shape[1]:
@@ -95,9 +96,9 @@ class MLPScoreMechanism(ScoredMechanism):
         bias: Bias | None = None,
         prepared: Tensor | None = None,
     ) -> Tensor:
-        """The output (batch, heads, queries, value_dim), by the chosen implementation.
+        """Compute the output (batch, heads, queries, value_dim) with the chosen implementation.
 
-        ``prepared`` is ``self.prepared(key)``, where it was computed before. Raises as ``regard.attention`` does.
+        ``prepared`` is ``self.prepared(key)`` if it was computed before. Raises the errors of ``regard.attention``.
         """
         request = self.make_request(query, key, value, mask, bias)
         self._check_prepared(prepared, request)
@@ -105,12 +106,12 @@ class MLPScoreMechanism(ScoredMechanism):
         return output
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """The output, by the chosen implementation."""
+        """Compute the output with the chosen implementation."""
         output: Tensor = select("mlp score", self.impl, request).compute(request, self._make_score(None))
         return output
 
     def steps(self, request: Request) -> Steps:
-        """The hidden layer's two sides, and its vector."""
+        """Return the projected queries and keys of the hidden layer, and its score vector."""
         key = self.project_key(request.repeated_key)
         return Steps(self.project_query(request.query), key, request.mask, vector=self.vector)
 
@@ -124,14 +125,14 @@ class MLPScoreMechanism(ScoredMechanism):
         )
 
     def _check_prepared(self, prepared: Tensor | None, request: Request) -> None:
-        """Raise ShapeError or DtypeError for what ``prepared`` did not make of these keys."""
+        """Raise ShapeError or DtypeError unless ``prepared`` has the shape and dtype for these keys."""
         if prepared is None:
             return
         check_tokens("prepared", prepared, "(batch, heads, keys, inner)")
         batch, heads, keys = request.query.shape[0], self.heads, request.key.shape[2]
         if prepared.shape != (batch, heads, keys, self.inner):
             raise ShapeError(
-                "prepared keys do not fit",
+                "prepared keys do not fit the call",
                 expected=f"(batch, heads, keys, inner) = {(batch, heads, keys, self.inner)}",
                 got=str(tuple(prepared.shape)),
                 do="prepared = mechanism.prepared(key), with the key of this call",

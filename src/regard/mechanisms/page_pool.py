@@ -1,12 +1,12 @@
-"""A pool of pages: memory for the keys and values of many sequences. Kwon et al. 2023 (PagedAttention), section 4.2.
+"""Page pool: paged memory for the keys and values of many sequences. Kwon et al. 2023 (PagedAttention), section 4.2.
 
     key      (pages, key_heads, page_size, head_dim)
     value    (pages, key_heads, page_size, value_dim)
 
-A page belongs to the pool until it is taken, and goes back when nobody refers to it any more.
+A page is free until a cache takes it, and returns to the pool when no cache refers to it any more.
 
-Threads may share a pool. What takes pages or writes tokens holds its ``lock`` meanwhile: a pool that grows copies its
-tokens, and one that was written during the copy would be lost. Reading and giving back need no lock.
+Threads may share a pool. Taking pages and writing tokens need its ``lock``: a pool that grows copies its tokens, and a
+token that is written during the copy would be lost. Reading and releasing pages need no lock.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from regard.validation import FLOATS, resolve_device
 @final
 @explain_arguments
 class PagePool:
-    """Memory for pages of ``page_size`` tokens. It starts with room for a few and doubles when they are taken.
+    """Memory for pages of ``page_size`` tokens, which starts empty and doubles when all pages are taken.
 
     Args:
-        key_heads: heads of keys and values.
+        key_heads: number of heads of keys and values.
         head_dim: size of a key in a head.
         value_dim: size of a value in a head; None is ``head_dim``.
-        page_size: tokens in a page.
-        limit: the most pages there may be; None is no limit.
-        dtype: of keys and values.
-        device: where they are.
+        page_size: tokens per page.
+        limit: maximum number of pages; None is unlimited.
+        dtype: dtype of keys and values.
+        device: device of keys and values; None is the CPU.
 
-    Raises OptionError for sizes that are no counts, DtypeError for a dtype that attention does not take.
+    Raises OptionError for invalid sizes, DtypeError for a dtype that attention does not support, DeviceError for an
+    unavailable device.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class PagePool:
         self.lock = RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the lock, which a copy has of its own."""
+        """Copy and pickle without the lock; a copy makes its own."""
         return {name: part for name, part in vars(self).items() if name != "lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -82,43 +83,43 @@ class PagePool:
 
     @property
     def pages(self) -> int:
-        """How many there are."""
+        """Number of pages in memory, free or taken."""
         return self.key.shape[0]
 
     @property
     def free(self) -> int:
-        """How many of them no cache holds."""
+        """Number of pages that no cache holds."""
         return len(self._free_indices)
 
     def take(self, count: int) -> list[Page]:
-        """``count`` free pages. Raises RefusedError beyond ``limit``, or where there is no memory for them."""
+        """Take ``count`` free pages. Raises RefusedError beyond ``limit``, or if memory runs out."""
         check_count("count", count, least=0)
         with self.lock:
-            if count > self.free:  # which another thread may only raise
+            if count > self.free:  # other threads can only increase ``free`` meanwhile
                 self._grow(self.pages + count - self.free)
             return [Page(self, self._free_indices.pop()) for _ in range(count)]
 
     def release(self, index: int) -> None:
-        """A page that no cache holds any more. Called wherever Python collects, so it takes no lock."""
+        """Return a page to the pool. Called from ``Page.__del__``, at any point of any thread, so it takes no lock."""
         self._free_indices.append(index)
 
     def copy(self, source: Page, target: Page, tokens: int) -> None:
-        """The first tokens of a page to another."""
+        """Copy the first ``tokens`` tokens of a page to another."""
         with self.lock:
             self.key[target.index, :, :tokens] = self.key[source.index, :, :tokens]
             self.value[target.index, :, :tokens] = self.value[source.index, :, :tokens]
 
-    def _grow(self, wanted: int) -> None:
-        """To at least ``wanted`` pages."""
-        if self.limit is not None and wanted > self.limit:
+    def _grow(self, required: int) -> None:
+        """Grow to at least ``required`` pages."""
+        if self.limit is not None and required > self.limit:
             raise RefusedError(
                 "the pool of pages is full",
                 expected=f"at most {self.limit} pages of {self.page_size} tokens in use",
-                got=f"{wanted} wanted",
-                do="drop caches that are not needed any more, or make the pool with a larger limit",
+                got=f"{required} needed",
+                do="delete caches that are no longer needed, or make the pool with a larger limit",
             )
         before = self.pages
-        pages = max(16, 2 * before, wanted)
+        pages = max(16, 2 * before, required)
         pages = pages if self.limit is None else min(pages, self.limit)
         with torch.inference_mode(False):
             key, value = self._allocate(self.key, pages), self._allocate(self.value, pages)
@@ -127,15 +128,15 @@ class PagePool:
         self._free_indices.extend(range(pages - 1, before - 1, -1))
 
     def _allocate(self, side: torch.Tensor, pages: int) -> torch.Tensor:
-        """Memory for so many pages of keys or values."""
+        """Allocate memory for ``pages`` pages of keys or values."""
         try:
             return side.new_empty(pages, *side.shape[1:])
-        except (RuntimeError, TypeError) as error:  # of the allocator, and of sizes that no integer of torch's holds
+        except (RuntimeError, TypeError) as error:  # RuntimeError: out of memory; TypeError: sizes beyond 64 bits
             raise RefusedError(
-                "there is no memory for so many pages",
+                "there is not enough memory for so many pages",
                 expected=f"{pages} pages of {self.page_size} tokens in memory",
                 got=str(error).splitlines()[0][:80],
-                do="drop caches that are not needed any more, and say limit= when the pool is made",
+                do="delete caches that are no longer needed, and set limit= when making the pool",
             ) from error
 
 

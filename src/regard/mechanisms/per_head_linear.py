@@ -1,4 +1,4 @@
-"""A matrix for each head: y_h = W_h x_h.
+"""Linear layer with a separate matrix for each head: y_h = W_h x_h.
 
 tokens (batch, heads, length, in), weight (heads, out, in) -> (batch, heads, length, out).
 """
@@ -13,8 +13,8 @@ from torch import Tensor
 def per_head_linear(
     tokens: Float[Tensor, "batch heads length size"], weight: Float[Tensor, "heads out size"]
 ) -> Float[Tensor, "batch heads length out"]:
-    """Every token times its head's matrix.
+    """Multiply every token by the matrix of its head.
 
-    ``tokens @ weight.mT`` would repeat the matrices for each batch entry, and so hold their gradients that many times.
+    ``tokens @ weight.mT`` would repeat the matrices for each batch entry, and hold as many copies of their gradients.
     """
     return torch.einsum("bhls,hos->bhlo", tokens, weight)

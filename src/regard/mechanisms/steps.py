@@ -1,13 +1,13 @@
-"""How the weights of one call come about, for whoever shows it step by step.
+"""The intermediate results of the weights of one call, for showing the computation step by step.
 
     weights = softmax(scale * score + bias) * gate
 
     score   = query . key
-            = vector . tanh(query + key)                      where there is a ``vector``
-    gate    = exp(-(place of key - centre)^2 / (2 deviation^2))      where there is one; else 1
+            = vector . tanh(query + key)                      if there is a ``vector``
+    gate    = exp(-(index of key - centre)^2 / (2 deviation^2))      if there is one; else 1
 
-A mechanism that works in these steps says what goes into them (``Mechanism.steps``). For any other there are the
-weights alone.
+A mechanism that computes its weights in this way returns the inputs of these steps (``Mechanism.steps``); others have
+weights only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from regard.masks.base import Mask
 @final
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """A bell curve over the places of keys, counted from 0, ``deviation`` wide."""
+    """Gaussian over the indices of keys, counted from 0, with standard deviation ``deviation``."""
 
     centre: Float[Tensor, "batch heads queries"]
     deviation: float
@@ -42,8 +42,8 @@ class Gaussian:
 @final
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """What goes into the steps. ``query`` and ``key`` are as the score takes them, projected where it does that;
-    ``mask`` is that of the call, with what the mechanism itself hides.
+    """Inputs of the steps. ``query`` and ``key`` are the inputs of the score, after its projections if it has any;
+    ``mask`` is the mask of the call, joined with what the mechanism itself hides.
     """
 
     query: Float[Tensor, "batch heads queries size"]

@@ -2,10 +2,10 @@
 
     o_i = sum_j w_ij v_j      so      w_ij = d o_i / d v_j,      whatever computes o
 
-Row i is one backward pass. Many rows share one: give the values a channel for each asked row, take channel c of the
-output at row_c alone, and the gradient of their sum with respect to the values holds row_c in channel c. So the exact
-weights of r queries cost a forward and a backward pass with value_dim = r, also where a mechanism never forms them:
-linear attention, Linformer, features, landmarks, hashing, recurrent states.
+Row i needs one backward pass, which many rows can share: give the values one channel per requested row and sum channel
+c of the output at query row_c over all c; the gradient of that sum with respect to the values has row_c in channel c.
+So the exact weights of r queries cost a forward and a backward pass with value_dim = r, even if a mechanism never forms
+them: linear attention, Linformer, features, landmarks, hashing, recurrent states.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from regard.kernels.request import Request
 from regard.kernels.tracing import in_functorch
 
 Attend: TypeAlias = Callable[[Request], Tensor]
-"""A request -> its output (batch, heads, queries, value_dim)."""
+"""Computes the output (batch, heads, queries, value_dim) of a request."""
 RowWeights: TypeAlias = Callable[[Request, Tensor], Tensor]
-"""A request and indices of queries (rows) -> their weights (batch, heads, rows, keys)."""
+"""Computes the weights (batch, heads, rows, keys) of a request and indices of queries (rows)."""
 
 _ROWS_PER_PASS = 64
-"""Rows that share a backward pass: a head_dim that every mechanism and kernel takes."""
+"""Rows that share a backward pass: a value_dim that every mechanism and kernel supports."""
 
 
 def weights_by_gradient(
     attend: Attend, request: Request, rows: Int[Tensor, " rows"]
 ) -> Float[Tensor, "batch heads rows keys"]:
-    """The weights of the queries ``rows``, without dropout; float32 for half precision.
+    """Compute the weights of the queries ``rows``, without dropout; in float32 for half precision.
 
-    A query that sees something and whose output is NaN has NaN for the keys that it may see. Differentiable with
-    respect to query, key and parameters where the mechanism's own backward pass is.
+    If the output of a query is NaN, its weights are NaN for the keys that it may attend to. Differentiable with
+    respect to query, key and parameters if the mechanism's own backward pass is.
     """
     batch, heads, _, _ = request.query.shape
     dtype = torch.float64 if request.query.dtype == torch.float64 else torch.float32
@@ -49,7 +49,7 @@ def weights_by_gradient(
 def _differentiate_rows(
     attend: Attend, request: Request, rows: Int[Tensor, " rows"], dtype: torch.dtype
 ) -> Float[Tensor, "batch heads rows keys"]:
-    """One backward pass."""
+    """Compute the weights of up to ``_ROWS_PER_PASS`` queries by one backward pass."""
     batch, heads, keys, _ = request.key.shape
     differentiable = torch.is_grad_enabled()
     query, key = request.query.to(dtype), request.key.to(dtype)
@@ -66,7 +66,7 @@ def _differentiate_rows(
     if not differentiable:
         query, key = query.detach(), key.detach()
     with torch.inference_mode(False), torch.enable_grad():
-        if query.is_inference() or key.is_inference():  # which autograd cannot keep for the backward pass
+        if query.is_inference() or key.is_inference():  # autograd cannot save inference tensors
             query, key = query.clone(), key.clone()
         rows = rows.clone() if rows.is_inference() else rows
         value = torch.zeros(batch, heads, keys, rows.shape[0], dtype=dtype, device=request.device, requires_grad=True)
@@ -96,10 +96,10 @@ def observe_by_weights(
     rows: Int[Tensor, " rows"] | None,
     entropy: bool,
 ) -> Observation:
-    """Output and statistics, from the weights of a few queries at a time.
+    """Compute the output and statistics, from the weights of a few queries at a time.
 
-    ``entropy`` says whether there is one, which needs weights that are a distribution. The largest weights are those
-    of the largest size, whatever their sign.
+    ``entropy`` says whether to report it, which needs weights that are a distribution. Top weights are those with the
+    largest absolute value.
     """
     request = replace(request, dropout=0.0)
     batch, heads, _, _ = request.query.shape
@@ -125,14 +125,14 @@ def observe_by_weights(
 
 
 def _dense_mask_rows(request: Request, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
-    """The mask for some queries."""
+    """Make the dense mask of some queries; None if there is no mask."""
     if request.mask is None:
         return None
     return request.mask.dense(request.frame.queries, request.frame.keys, device=request.device, rows=rows)
 
 
 def _entropy(weights: Float[Tensor, "batch heads rows keys"]) -> Float[Tensor, "batch heads rows"]:
-    """-sum_j w_ij ln w_ij, in nats; 0 where w is 0, and the 1 keeps its gradient finite too."""
+    """Compute -sum_j w_ij ln w_ij in nats. A weight of 0 adds 0; filling 1 under ln keeps its gradient finite."""
     return (weights * -weights.masked_fill(weights <= 0, 1.0).log()).sum(-1)
 
 
@@ -141,12 +141,12 @@ def _top_weights(
     allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None,
     top: int,
 ) -> tuple[Int[Tensor, "batch heads rows top"], Float[Tensor, "batch heads rows top"]]:
-    """The keys of the largest weights, and these; -1 and 0 where there are no more, -1 and NaN in a row of NaN."""
+    """Find the keys of the largest weights, and the weights; -1 and 0 if there are no more, -1 and NaN in a NaN row."""
     broken = weights.isnan().any(-1, keepdim=True)
     hidden = broken if allowed is None else broken | ~allowed
     sizes = weights.detach().abs().masked_fill(hidden, -1.0)
     best, keys = sizes.topk(min(top, weights.shape[-1]), dim=-1)
-    found = weights.gather(-1, keys).masked_fill(best < 0, 0.0).masked_fill(broken, torch.nan)
+    values = weights.gather(-1, keys).masked_fill(best < 0, 0.0).masked_fill(broken, torch.nan)
     missing = (0, top - keys.shape[-1])
     padded = torch.nn.functional.pad
-    return padded(keys.masked_fill(best < 0, -1), missing, value=-1), padded(found, missing, value=0.0)
+    return padded(keys.masked_fill(best < 0, -1), missing, value=-1), padded(values, missing, value=0.0)

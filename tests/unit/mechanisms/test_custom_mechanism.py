@@ -113,9 +113,9 @@ def test_the_shell_lists_it():
 @pytest.mark.parametrize(
     ("name", "mechanism", "words"),
     [
-        (NAME, Bounded, "another mechanism"),
-        ("two words", Bounded, "another mechanism"),
-        ("dot_product", DotProduct, "another mechanism"),
+        (NAME, Bounded, "a new mechanism"),
+        ("two words", Bounded, "a new mechanism"),
+        ("dot_product", DotProduct, "a new mechanism"),
         ("other", torch.nn.Linear, "cannot be registered"),
     ],
 )

@@ -111,7 +111,7 @@ def test_a_full_pool_refuses_and_changes_nothing():
     cache = make_cache(pool, [5, 1])
     assert repr(pool) == "PagePool(3 pages of 4 tokens, 0 free, limit=3)"
     before = cache.tokens(0)[0]
-    with pytest.raises(RefusedError, match=r"(?s)pool of pages is full.*at most 3 pages of 4 tokens.*4 wanted.*limit"):
+    with pytest.raises(RefusedError, match=r"(?s)pool of pages is full.*at most 3 pages of 4 tokens.*4 needed.*limit"):
         cache.extended(*tokens(2, 4), lengths=[0, 4])
     assert (cache.lengths, pool.free) == ((5, 1), 0)
     assert torch.equal(cache.tokens(0)[0], before)
