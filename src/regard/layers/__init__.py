@@ -1,4 +1,4 @@
-"""Layers: multi-head attention, feed-forward, and the blocks that models are made of."""
+"""Layers: multi-head attention, feed-forward, and the encoder and decoder blocks of models."""
 
 from regard.layers.block import DecoderBlock, DecoderCache, EncoderBlock, decoder_block, encoder_block
 from regard.layers.dropout import Dropout

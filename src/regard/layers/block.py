@@ -1,4 +1,4 @@
-"""Encoder and decoder blocks: attention and feed-forward, each joined by a ``Residual``.
+"""Encoder and decoder blocks: attention and feed-forward, each with a residual connection (``Residual``).
 
 Vaswani et al. 2017, section 3.1 and figure 1. A decoder block without cross-attention is the block of a GPT.
 """
@@ -29,7 +29,7 @@ _RESIDUALS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm}
 @final
 @explain_arguments
 class EncoderBlock(nn.Module):
-    """Self-attention, then feed-forward. Each residual is a ``PreNorm`` or ``PostNorm``."""
+    """Encoder block: self-attention, then feed-forward. Each residual is a ``PreNorm`` or ``PostNorm``."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class EncoderBlock(nn.Module):
         self.feed_forward, self.feed_forward_residual = feed_forward, feed_forward_residual
 
     def forward(self, tokens: Tensor, *, mask: Mask | None = None) -> Tensor:
-        """(batch, length, width) -> the same shape."""
+        """Transform tokens (batch, length, width) to the same shape."""
         tokens = self.attention_residual(tokens, lambda inner: self.attention(inner, mask=mask))
         output: Tensor = self.feed_forward_residual(tokens, self.feed_forward)
         return output
@@ -53,49 +53,50 @@ class EncoderBlock(nn.Module):
 @final
 @dataclass(frozen=True)
 class DecoderCache:
-    """What a decoder block remembers: its own tokens so far, and the memory it looks at."""
+    """Decoding cache of a decoder block: state of self-attention, and keys and values of the encoder's output."""
 
     own: State | None = None
-    """None before the first token."""
+    """State of self-attention; None before the first token."""
     memory: KeyValueCache | None = None
+    """Keys and values of cross-attention; None before the first call, or without cross-attention."""
 
     @property
     def length(self) -> int:
-        """How many tokens of its own."""
+        """Number of decoded tokens in the cache."""
         return 0 if self.own is None else self.own.length
 
     def reordered(self, entries: Int[Tensor, " batch"]) -> DecoderCache:
-        """A cache of the given batch entries, in that order."""
+        """Select batch entries by index, in that order. Raises OptionError for invalid indices."""
         return self.select(entries, entries)
 
     def select(self, own: Int[Tensor, " own"] | None, memory: Int[Tensor, " memory"] | None) -> DecoderCache:
-        """A cache of other entries of its own tokens than of its memory; None keeps all as they are."""
-        tokens, known = self.own, self.memory
+        """Select entries of ``own`` and of ``memory`` by separate indices, in that order; None keeps all entries."""
+        old, known = self.own, self.memory
         return DecoderCache(
-            tokens if own is None or tokens is None else tokens.reordered(own),
+            old if own is None or old is None else old.reordered(own),
             known if memory is None or known is None else known.reordered(memory),
         )
 
 
 class SharedEntries(Protocol):
-    """Which rows of a batch share an entry of a cache, so that keys and values are kept once for all of them.
+    """Mapping of the rows of a batch to shared cache entries, so that their keys and values are stored once.
 
-    Such rows attend as several queries of one entry: the beams of a sentence look at the sentence, for example.
+    Rows of one entry attend as several queries of it: for example, all beams of a sentence attend to the same source.
     """
 
     def rows_to_queries(self, rows: Shaped[Tensor, "rows 1 width"]) -> Shaped[Tensor, "entries queries width"]:
-        """The rows as the queries of their entries; an entry with fewer rows than another is filled up."""
+        """Arrange the rows as queries of their entries; entries with fewer rows than others are padded."""
         ...
 
     def queries_to_rows(self, queries: Shaped[Tensor, "entries queries width"]) -> Shaped[Tensor, "rows 1 width"]:
-        """The inverse of ``queries``."""
+        """Undo ``rows_to_queries``."""
         ...
 
 
 @final
 @explain_arguments
 class DecoderBlock(nn.Module):
-    """Self-attention, cross-attention to a memory (unless None), then feed-forward."""
+    """Decoder block: self-attention, cross-attention to a memory (if the block has one), then feed-forward."""
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class DecoderBlock(nn.Module):
         super().__init__()
         if (cross_attention is None) != (cross_attention_residual is None):
             raise OptionError(
-                "cross-attention and its residual come together",
+                "cross-attention and its residual go together",
                 expected="both, or neither",
                 got="one of them",
                 do="pass cross_attention= and cross_attention_residual=",
@@ -156,28 +157,28 @@ class DecoderBlock(nn.Module):
         own_shared: SharedEntries | None = None,
         memory_shared: SharedEntries | None = None,
     ) -> Tensor | tuple[Tensor, DecoderCache]:
-        """(batch, length, width) -> the same shape; with a cache, a pair of it and the longer cache.
+        """Transform tokens to the same shape; with a cache, return the output and the extended cache.
 
         Args:
             tokens: (batch, length, width).
-            memory: (batch, keys, key_width), what cross-attention looks at; with a cache it is needed in the first call
-                only, and later ones do not look at it again.
-            mask: over the tokens, those in the cache included: usually ``masks.causal()``.
+            memory: (batch, keys, key_width), the input of cross-attention, usually the encoder's output; with a cache
+                it is needed in the first call only, and later calls ignore it.
+            mask: over the tokens, including those in the cache: usually ``masks.causal()``.
             memory_mask: over the memory.
-            cache: ``DecoderCache()``, ``empty_cache(memory)``, or what an earlier call returned.
+            cache: ``DecoderCache()``, ``empty_cache(memory)``, or the cache that an earlier call returned.
             own_shared: for a step of one token (rows, 1, width), which rows share an entry of ``cache.own``; ``mask``
-                then says which of its keys each row has seen. None: each row has an entry of its own.
-            memory_shared: the same of ``cache.memory``.
+                then says which of its keys each row may attend to. None: each row has its own entry.
+            memory_shared: the same for ``cache.memory``.
 
-        Raises OptionError for a memory that is missing, or that the block has no cross-attention for, and for rows that
-        share entries where there is no cache, or a position in the heads counts its keys; ShapeError for more than one
-        token of such rows.
+        Raises OptionError for a missing memory, or one that a block without cross-attention gets, and for shared
+        entries without a cache or with a position inside attention; ShapeError for shared entries with more than one
+        token.
         """
         if memory is not None and self.cross_attention is None:
             raise _no_cross_attention_error(memory)
         if cache is not None and not isinstance(cache, DecoderCache):
             raise OptionError(
-                "this is no cache of a decoder block",
+                "this is not a cache of a decoder block",
                 expected="a DecoderCache: DecoderCache(), or what an earlier call returned",
                 got=type(cache).__name__,
                 do="start with cache=DecoderCache()",
@@ -204,17 +205,17 @@ class DecoderBlock(nn.Module):
                 remembered = self.cross_attention.project_memory(_require_memory(memory))
             known, cross = remembered, self.cross_attention
 
-            def look(inner: Tensor) -> Tensor:
+            def attend_across(inner: Tensor) -> Tensor:
                 return cross.attend_memory(inner, known, mask=memory_mask, offset=offset)
 
-            tokens = self.cross_attention_residual(tokens, _group_by_entry(look, memory_shared))
+            tokens = self.cross_attention_residual(tokens, _group_by_entry(attend_across, memory_shared))
         tokens = self.feed_forward_residual(tokens, self.feed_forward)
         return tokens if cache is None else (tokens, DecoderCache(own, remembered))
 
     def empty_cache(self, memory: Tensor | None = None) -> DecoderCache:
-        """What the block knows before the first token: nothing, and keys and values of ``memory`` if there is one.
+        """Make the cache before the first token, with the keys and values of ``memory`` if there is cross-attention.
 
-        Raises OptionError for a memory that is missing, or that the block has no cross-attention for.
+        Raises OptionError for a missing memory, or one that a block without cross-attention gets.
         """
         if self.cross_attention is None:
             if memory is not None:
@@ -224,30 +225,30 @@ class DecoderBlock(nn.Module):
 
 
 def _group_by_entry(attend: Callable[[Tensor], Tensor], shared: SharedEntries | None) -> Callable[[Tensor], Tensor]:
-    """``attend``, from rows that share entries of its cache."""
+    """Wrap ``attend`` for rows that share cache entries; None leaves it unchanged."""
     return attend if shared is None else lambda inner: shared.queries_to_rows(attend(shared.rows_to_queries(inner)))
 
 
 def _check_shared(tokens: Tensor, cache: DecoderCache | None, attention: MultiHeadAttention | None) -> None:
-    """Raise ShapeError or OptionError unless rows may share entries of the cache: a step, and no position of keys."""
+    """Raise ShapeError or OptionError unless rows may share cache entries: one token, and no position in attention."""
     if cache is None or attention is None:
         raise OptionError(
-            "rows share entries of a cache, and there is none",
+            "rows cannot share entries of a missing cache",
             expected="cache=..., and cross-attention for memory_shared",
             got="no cache" if cache is None else "a block without cross-attention",
             do="leave own_shared and memory_shared out",
         )
     if tokens.dim() != 3 or tokens.shape[1] != 1:
         raise ShapeError(
-            "rows that share entries of a cache take one step at a time",
+            "rows that share cache entries take one token at a time",
             expected="tokens (rows, 1, width)",
             got=str(tuple(tokens.shape)),
             do="leave own_shared and memory_shared out for whole sequences",
         )
     if attention.position is not None:
         raise OptionError(
-            "rows cannot share keys that a position counts",
-            expected="attention without a position in its heads, or an entry for each row",
+            "rows cannot share cache entries if attention has a position",
+            expected="attention without a position inside, or one entry per row",
             got=f"{type(attention.position).__name__}, and rows that share entries",
             do="leave own_shared and memory_shared out",
         )
@@ -266,16 +267,16 @@ def _check_positions(cache: DecoderCache, cross_attention: MultiHeadAttention | 
     rotates = cross_attention is not None and isinstance(cross_attention.position, Rotation)
     if rotates and cache.own is not None and len(set(cache.own.next_positions)) > 1:
         raise RefusedError(
-            "cross-attention that rotates takes one position for all sequences",
-            expected="sequences of one length, or cross-attention without Rotary",
+            "cross-attention with a rotation needs the same position in all sequences",
+            expected="sequences of equal length, or cross-attention without Rotary",
             got=f"sequences of {', '.join(map(str, cache.own.next_positions))} tokens",
-            do="decode sequences of one length together",
+            do="decode sequences of equal length together",
         )
 
 
 def _no_cross_attention_error(memory: Tensor) -> OptionError:
     return OptionError(
-        "this block has no cross-attention, and a memory was given",
+        "this block has no cross-attention, but a memory was passed",
         expected="memory=None",
         got=f"memory {tuple(memory.shape)}",
         do="build it with cross_attention=True",
@@ -299,11 +300,11 @@ def encoder_block(
     mechanism_options: Mapping[str, Any] | None = None,
     position: Rotation | PairBias | None = None,
 ) -> EncoderBlock:
-    """An encoder block from numbers.
+    """Build an encoder block for tokens of ``width`` with ``heads`` heads.
 
     ``norm`` is "post" (as published in 2017) or "pre"; ``inner`` is the size of the feed-forward layer. ``dropout``
-    falls on what each sublayer gives, as published; ``attention_dropout`` on the weights, ``inner_dropout`` on the
-    inner layer of the feed-forward.
+    applies to the output of each sublayer, as published; ``attention_dropout`` to the attention weights,
+    ``inner_dropout`` to the inner layer of the feed-forward.
     """
     return EncoderBlock(
         attention=MultiHeadAttention(
@@ -339,10 +340,10 @@ def decoder_block(
     position: Rotation | PairBias | None = None,
     cross_attention: bool = True,
 ) -> DecoderBlock:
-    """A decoder block from numbers; ``cross_attention=False`` gives the block of a decoder-only model.
+    """Build a decoder block; ``cross_attention=False`` is for decoder-only models. Options as for ``encoder_block``.
 
-    ``mechanism``, its options, ``position`` and ``key_value_heads`` are those of self-attention; cross-attention is
-    scaled dot product with all heads.
+    ``mechanism``, its options, ``position`` and ``key_value_heads`` apply to self-attention; cross-attention is
+    scaled dot product with ``heads`` key/value heads.
     """
     check_flag("cross_attention", cross_attention)
     return DecoderBlock(
@@ -373,7 +374,7 @@ def _make_residual(norm: str, width: int, epsilon: float, dropout: float) -> Res
 def _require_memory(memory: Tensor | None) -> Tensor:
     if memory is None:
         raise OptionError(
-            "this block attends to a memory, and none was given",
+            "this block attends to a memory, but none was passed",
             expected="memory (batch, keys, key_width)",
             got="None",
             do="pass the encoder's output; with a cache it is needed in the first call only",

@@ -1,8 +1,8 @@
-"""Dropout: some numbers become 0 in training, and the others grow as much as was lost on average.
+"""Dropout: in training, set random elements to 0 and scale the others so that the expectation stays the same.
 
     y_i = m_i x_i / (1 - p),    m_i = 0 with probability p, else 1        Srivastava et al. 2014, "Dropout", section 10
 
-Any shape. The mask follows from a seed, which is drawn from the generator that ``torch.manual_seed`` sets.
+Any shape. The mask is a function of a seed, which is drawn from the generator that ``torch.manual_seed`` seeds.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from regard.validation import check_dropout, check_tokens
 
 @final
 class Dropout(nn.Module):
-    """As ``torch.nn.Dropout``. On a CPU it is faster: threads share the work, and no mask is kept.
+    """Dropout as ``torch.nn.Dropout``, but faster on a CPU: threads share the work, and no mask is stored.
 
-    There, for one seed, the bits depend on neither the number of threads nor the processor, but are not those of torch;
-    and a number that is dropped becomes 0 even if it is NaN or infinite, which torch's does not.
+    On a CPU the bits for a seed depend neither on the number of threads nor on the processor, but differ from torch's;
+    and dropped elements become 0 even if they are NaN or infinite, unlike in torch.
     """
 
     def __init__(self, p: float = 0.0) -> None:
@@ -29,7 +29,7 @@ class Dropout(nn.Module):
         self.p = p
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Dropped in training; in evaluation, and where ``p`` is 0, the tokens as they are."""
+        """Apply dropout in training; in evaluation, or if ``p`` is 0, return the tokens unchanged."""
         if not self.training or self.p == 0:
             return tokens
         check_tokens("tokens", tokens, "(.., width)")

@@ -1,4 +1,4 @@
-"""The feed-forward layer of a block, applied to each token alone.
+"""Position-wise feed-forward layer: applied to each token separately, plain or gated.
 
     FFN(x)   = act(x W_1 + b_1) W_2 + b_2
     gated(x) = (act(x W_g + b_g) * (x W_1 + b_1)) W_2 + b_2
@@ -21,16 +21,17 @@ from regard.validation import check_tokens
 
 _PLAIN = ("relu", "gelu", "gelu_tanh", "silu", "relu_squared")
 _GATED = {"glu": "sigmoid", "reglu": "relu", "geglu": "gelu", "geglu_tanh": "gelu_tanh", "swiglu": "silu"}
-"""The gate's activation, by the name that it goes by when it gates."""
+"""The gate's activation, by the name of the gated variant."""
 ACTIVATIONS = (*_PLAIN, *_GATED)
+"""Names of all activations of ``FeedForward``."""
 
 
 @final
 @explain_arguments
 class FeedForward(nn.Module):
-    """Two linear layers with an activation between, or three where the activation is gated.
+    """Feed-forward layer: two linear layers with an activation between, or three if the activation is gated.
 
-    ``activation`` is one of ``ACTIVATIONS``; ``dropout`` falls on the inner layer, in training.
+    ``activation`` is one of ``ACTIVATIONS``; ``dropout`` applies to the inner layer, in training.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class FeedForward(nn.Module):
         self.down = nn.Linear(inner, width, bias=bias)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """(batch, length, width) -> the same shape. Raises ShapeError for another width."""
+        """Transform tokens (batch, length, width) to the same shape. Raises ShapeError for another width."""
         check_tokens("tokens", tokens, f"(batch, length, {self.up.in_features})")
         if tokens.dim() < 1 or tokens.shape[-1] != self.up.in_features:
             raise ShapeError(

@@ -44,25 +44,25 @@ from regard.validation import check_dropout, check_mask, check_tokens
 @final
 @explain_arguments
 class MultiHeadAttention(nn.Module):
-    """Self- and cross-attention with any mechanism and position.
+    """Multi-head self- and cross-attention with any mechanism and position.
 
     Args:
-        width: size of a token, in and out.
-        heads: query heads.
-        key_value_heads: heads of keys and values, a divisor of ``heads``; None is as many.
+        width: size of input and output tokens.
+        heads: number of query heads.
+        key_value_heads: number of heads of keys and values, a divisor of ``heads``; None is ``heads``.
         mechanism: a name in the catalogue, or a ``Mechanism`` made for ``heads`` of ``head_dim``.
-        mechanism_options: of a mechanism given by name, as ``regard.mechanism`` takes them.
-        position: None, ``positions.Rotary`` (turns queries and keys), or ``ALiBi``, ``T5Buckets``,
+        mechanism_options: options of ``regard.mechanism`` for a mechanism given by name.
+        position: None, ``positions.Rotary`` (rotates queries and keys), or ``ALiBi``, ``T5Buckets``,
             ``ShawRelative`` (bias of scores).
-        dropout: of the weights, in training, where the mechanism is given by name.
-        bias: whether the four projections have one.
+        dropout: probability of dropping a weight in training, for a mechanism given by name.
+        bias: whether the four projections have a bias.
         head_dim: size of a head; None is width / heads.
-        key_width: size of the tokens that keys are made from; None is ``width``.
-        value_width: size of the tokens that values are made from; None is that of keys.
+        key_width: size of the tokens that keys are computed from; None is ``width``.
+        value_width: size of the tokens that values are computed from; None is ``key_width``.
 
-    Positions are counted along the keys, and the last query stands on the last key (``contract.Frame``).
+    Positions are counted along the keys, and the last query has the position of the last key (``contract.Frame``).
 
-    Raises OptionError where sizes do not divide, a name is unknown, or the position is one that is added to embeddings.
+    Raises OptionError if sizes do not divide, a name is unknown, or the position is one that is added to embeddings.
     """
 
     def __init__(
@@ -140,15 +140,14 @@ class MultiHeadAttention(nn.Module):
             query: (batch, queries, width).
             key: (batch, keys, key_width); None is ``query``: self-attention.
             value: (batch, keys, value_width); None is ``key``.
-            mask: from ``regard.masks``, over queries and keys, those in the cache included.
-            cache: what is known of earlier tokens: ``empty_cache()``, or what an earlier call returned. The new ones
-                follow them. For softmax mechanisms it is a ``KeyValueCache``, or a ``PagedCache`` for sequences of
-                different lengths.
+            mask: from ``regard.masks``, over queries and keys, including those in the cache.
+            cache: the state after earlier tokens: ``empty_cache()``, or the cache that an earlier call returned. For
+                softmax mechanisms it is a ``KeyValueCache``, or a ``PagedCache`` for sequences of different lengths.
 
         Returns:
-            (batch, queries, width); with a cache, a pair of it and the longer cache.
+            (batch, queries, width); with a cache, a pair of this output and the extended cache.
 
-        Raises ShapeError, DtypeError, OptionError as ``regard.attention`` does.
+        Raises ShapeError, DtypeError, DeviceError, OptionError or RefusedError, as ``regard.attention`` does.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -167,20 +166,20 @@ class MultiHeadAttention(nn.Module):
         return self._merge_heads(mixed), cache
 
     def empty_cache(self) -> State:
-        """What the layer knows before the first token, for ``cache=``: the empty state of its mechanism."""
+        """Make the cache before the first token, to pass as ``cache=``: the empty state of the mechanism."""
         return self.mechanism.empty_state()
 
     def project_memory(self, memory: Tensor) -> KeyValueCache:
-        """Keys and values of ``memory`` (batch, keys, key_width), to be recalled at each step of decoding."""
+        """Compute keys and values of ``memory`` (batch, keys, key_width) once, for ``attend_memory`` at each step."""
         keys = self._rotate(self._project_heads(memory, self.key_projection, "key"), (0,))
         return KeyValueCache.empty().extended(keys, self._project_heads(memory, self.value_projection, "value"))
 
     def attend_memory(
         self, query: Tensor, memory: KeyValueCache, *, mask: Mask | None = None, offset: int | None = None
     ) -> Tensor:
-        """Attend from ``query`` (batch, queries, width) to what ``project_memory`` gave.
+        """Attend from ``query`` (batch, queries, width) to the keys and values that ``project_memory`` returned.
 
-        ``offset`` is the position of the first query, where positions rotate; None puts the last query on the last key.
+        ``offset`` is the position of the first query for a rotation; None aligns the last query with the last key.
         """
         check_mask(mask)
         _check_cache(memory)
@@ -193,27 +192,27 @@ class MultiHeadAttention(nn.Module):
 
     @classmethod
     def from_torch(cls, module: nn.MultiheadAttention, *, batch_first: bool | None = None) -> MultiHeadAttention:
-        """The same layer as ``module``, with copies of its weights.
+        """Convert an ``nn.MultiheadAttention`` to the same layer, with copies of its weights.
 
         Args:
             module: the layer of torch.
-            batch_first: True says that calls will give tokens (batch, length, width), the only order there is here. It
-                has to be said for a module made with ``batch_first=False``, torch's default: the same call would give
-                other numbers and no error. None is what the module was made with.
+            batch_first: True confirms that calls will pass tokens (batch, length, width), the only order supported
+                here. It is required for a module made with ``batch_first=False``, torch's default, since the same call
+                would return other numbers and raise no error. None is the module's own setting.
 
-        Raises RefusedError where tokens would be (length, batch, width), and for ``add_bias_kv`` and ``add_zero_attn``,
-        which have no form here.
+        Raises RefusedError if tokens would be (length, batch, width), and for ``add_bias_kv`` and ``add_zero_attn``,
+        which are not supported.
         """
         if not isinstance(module, nn.MultiheadAttention):
             raise OptionError(
                 "from_torch takes a layer of torch",
                 expected="an nn.MultiheadAttention",
                 got=type(module).__name__,
-                do="for the attention inside a larger model pass that layer itself",
+                do="pass the attention layer itself, not the model around it",
             )
         if module.bias_k is not None or module.add_zero_attn:
             raise RefusedError(
-                "nn.MultiheadAttention with add_bias_kv or add_zero_attn has no form here",
+                "nn.MultiheadAttention with add_bias_kv or add_zero_attn is not supported",
                 expected="a module without them",
                 got=f"add_bias_kv={module.bias_k is not None}, add_zero_attn={module.add_zero_attn}",
                 do="append the extra key and value to the tokens yourself",
@@ -221,9 +220,9 @@ class MultiHeadAttention(nn.Module):
         if (module.batch_first if batch_first is None else batch_first) is not True:
             raise RefusedError(
                 "this nn.MultiheadAttention takes tokens (length, batch, width): batch_first=False, torch's default",
-                expected="tokens (batch, length, width), the only order there is here",
+                expected="tokens (batch, length, width), the only order supported here",
                 got=f"batch_first={module.batch_first if batch_first is None else short_repr(batch_first)}",
-                do="from_torch(module, batch_first=True), and give calls tokens.transpose(0, 1)",
+                do="call from_torch(module, batch_first=True), and pass tokens.transpose(0, 1) to the layer",
             )
         layer = cls(
             module.embed_dim,
@@ -238,7 +237,7 @@ class MultiHeadAttention(nn.Module):
         return layer.train(module.training)
 
     def _project_heads(self, tokens: Tensor, projection: nn.Linear, name: str) -> Tensor:
-        """(batch, length, width) -> (batch, heads, length, head_dim)."""
+        """Project tokens and split heads: (batch, length, width) -> (batch, heads, length, head_dim)."""
         check_tokens(name, tokens, f"(batch, length, {projection.in_features})")
         if tokens.dim() != 3 or tokens.shape[-1] != projection.in_features:
             raise ShapeError(
@@ -264,7 +263,7 @@ class MultiHeadAttention(nn.Module):
         return linear_activation(tokens, projection).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def _rotate(self, tokens: Tensor, offsets: Sequence[int]) -> Tensor:
-        """Tokens rotated by their positions, which begin at an offset for each entry, or at one for all."""
+        """Rotate tokens by their positions, which start at one offset per entry, or at one offset for all."""
         if not isinstance(self.position, Rotation):
             return tokens
         if len(set(offsets)) < 2:
@@ -272,10 +271,10 @@ class MultiHeadAttention(nn.Module):
             return rotated
         if len(offsets) != len(tokens):
             raise ShapeError(
-                "tokens and the cache are of different batches",
+                "tokens and the cache have different batch sizes",
                 expected=f"tokens of {len(offsets)} sequences, as in the cache",
                 got=str(len(tokens)),
-                do="take the sequences that go on with cache.reordered(...)",
+                do="select the sequences to continue with cache.reordered(...)",
             )
         parts = zip(tokens.split(1), offsets, strict=True)
         return torch.cat([self.position(part, offset=offset) for part, offset in parts])
@@ -285,15 +284,15 @@ class MultiHeadAttention(nn.Module):
 
     @property
     def _bias(self) -> PairBias | None:
-        """The position, where it is added to scores."""
+        """The position if it is added to scores, else None."""
         return self.position if isinstance(self.position, PairBias) else None
 
     def _merge_heads(self, heads: Tensor) -> Tensor:
-        """(batch, heads, length, head_dim) -> (batch, length, width)."""
+        """Merge heads and project: (batch, heads, length, head_dim) -> (batch, length, width)."""
         return linear_activation(heads.transpose(1, 2).flatten(2), self.output_projection)
 
     def _init_weights(self) -> None:
-        """Xavier, as Vaswani et al. and nn.MultiheadAttention do; biases start at 0."""
+        """Initialise weights by Xavier uniform, as Vaswani et al. and nn.MultiheadAttention do, and biases by 0."""
         for projection in (
             self.query_projection,
             self.key_projection,
@@ -312,8 +311,8 @@ class MultiHeadAttention(nn.Module):
 
 
 def _split_fused(module: MultiHeadAttention, state: dict[str, Any], prefix: str, *_: object) -> None:
-    """Rename the entries of an ``nn.MultiheadAttention``, and cut its fused ``in_proj`` in three."""
-    ours = [prefix + name for name in ("query_projection.", "key_projection.", "value_projection.")]
+    """Rename the entries of an ``nn.MultiheadAttention``, and split its fused ``in_proj`` into three."""
+    names = [prefix + name for name in ("query_projection.", "key_projection.", "value_projection.")]
     sizes = [
         projection.out_features
         for projection in (module.query_projection, module.key_projection, module.value_projection)
@@ -329,7 +328,7 @@ def _split_fused(module: MultiHeadAttention, state: dict[str, Any], prefix: str,
                 got=f"shape {tuple(fused.shape)}",
                 do="build the layer with the width and heads of the checkpoint",
             )
-        for name, part in zip(ours, fused.split(sizes), strict=True):
+        for name, part in zip(names, fused.split(sizes), strict=True):
             state[name + kind] = part
     renamed: Mapping[str, str] = {
         "q_proj_weight": "query_projection.weight",
@@ -338,29 +337,29 @@ def _split_fused(module: MultiHeadAttention, state: dict[str, Any], prefix: str,
         "out_proj.weight": "output_projection.weight",
         "out_proj.bias": "output_projection.bias",
     }
-    for theirs, name in renamed.items():
-        if prefix + theirs in state:
-            state[prefix + name] = state.pop(prefix + theirs)
+    for old, new in renamed.items():
+        if prefix + old in state:
+            state[prefix + new] = state.pop(prefix + old)
 
 
 def _resolve_mechanism(
     mechanism: object, options: Mapping[str, Any] | None, heads: int, head_dim: int, dropout: float
 ) -> Mechanism:
-    """The mechanism of a name, or the one that was given, which has its dropout and options already."""
+    """Build the mechanism of a name, or return an existing one, which has its own dropout and options."""
     if isinstance(mechanism, str):
-        given = {} if options is None else options
-        check_kind("mechanism_options", given, Mapping, do='for example {"window": 5}')
+        extra = {} if options is None else options
+        check_kind("mechanism_options", extra, Mapping, do='for example {"window": 5}')
         taken = {"heads", "head_dim"} | ({"dropout"} if dropout else set())
-        if not all(isinstance(name, str) and name not in taken for name in given):
+        if not all(isinstance(name, str) and name not in taken for name in extra):
             raise OptionError(
-                "mechanism_options holds what are no options of a mechanism",
-                expected=f"names of options, and none of {', '.join(sorted(taken))}, which the layer gives",
-                got=", ".join(map(short_repr, given)),
+                "mechanism_options contains invalid names",
+                expected=f"names of options other than {', '.join(sorted(taken))}, which the layer sets",
+                got=", ".join(map(short_repr, extra)),
                 do='for example {"window": 5}',
             )
-        # A mechanism that forms no weights has no such option, and is asked for none.
+        # dropout is passed only if it is not 0, since mechanisms that form no weights have no such option.
         return make_mechanism(
-            mechanism, heads=heads, head_dim=head_dim, **({"dropout": dropout} if dropout else {}), **given
+            mechanism, heads=heads, head_dim=head_dim, **({"dropout": dropout} if dropout else {}), **extra
         )
     if not isinstance(mechanism, Mechanism):
         raise OptionError(
@@ -372,10 +371,10 @@ def _resolve_mechanism(
     for name, value in (("dropout", dropout or None), ("mechanism_options", options)):
         if value is not None:
             raise OptionError(
-                f"{name} is given for a mechanism that was made already",
-                expected=f"no {name}, or the mechanism's name",
+                f"{name} cannot be set for an existing mechanism",
+                expected=f"no {name}, or a mechanism by name",
                 got=f"{name}={value} and a {type(mechanism).__name__}",
-                do="give it to the mechanism: regard.mechanism(name, ...)",
+                do="pass it to the mechanism: regard.mechanism(name, ...)",
             )
     return mechanism
 
@@ -386,7 +385,7 @@ def _check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | N
     elif width % heads:
         raise OptionError(
             "width is not divisible by heads",
-            expected="a multiple of heads, or head_dim given",
+            expected="a multiple of heads, or head_dim=",
             got=f"width={width}, heads={heads}",
             do=f"use {', '.join(str(n) for n in range(1, 33) if width % n == 0)} heads, or pass head_dim=",
         )
@@ -395,14 +394,14 @@ def _check_heads(width: int, heads: int, key_value_heads: int, head_dim: int | N
             "heads is not divisible by key_value_heads",
             expected=f"a divisor of {heads}",
             got=str(key_value_heads),
-            do="each key/value head serves the same number of query heads",
+            do="choose a divisor: each key/value head serves the same number of query heads",
         )
 
 
 def _check_cache(cache: object) -> None:
     if not isinstance(cache, KeyValueCache):
         raise OptionError(
-            "this is no cache of keys and values",
+            "this is not a cache of keys and values",
             expected="a KeyValueCache: KeyValueCache.empty(), or what an earlier call or project_memory returned",
             got=type(cache).__name__,
             do="start with cache=KeyValueCache.empty()",

@@ -1,11 +1,11 @@
-"""In which precisions a device multiplies, and which of them is the fastest, for each kind of layer.
+"""Precisions that a device supports, and the fastest of them, for each kind of layer.
 
     linear      the layers of a Transformer
     gru, lstm   recurrent cells: over a whole sequence, as an encoder calls them, and step by step, as a decoder does
 
-That a processor multiplies bfloat16 itself does not make it the faster: an Intel Xeon whose matrix unit (AMX) cannot be
-used takes longer over it than over float32. And one kind of layer may gain where another does not: on AMD Zen 5 the
-steps of an LSTM gain much, a short sequence in one call gains nothing. So a CPU is measured, with the layer itself.
+Hardware support for bfloat16 does not imply that it is faster: an Intel Xeon whose matrix unit (AMX) cannot be used
+takes longer than in float32. And the gain depends on the kind of layer: on AMD Zen 5 the steps of an LSTM gain much, a
+short sequence in one call gains nothing. So each kind of layer is measured on the CPU.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from regard.interleaved_timing import least_seconds
 
 PRECISIONS = ("float32", "bfloat16")
 LAYERS = ("linear", "gru", "lstm")
-"""The kinds of layers that take most of a model's time."""
+"""Kinds of layers that take most of a model's time."""
 
 _TOKENS, _WIDTH, _INNER = 2048, 256, 1024
-"""Sizes of the linear product that is measured, that of a feed-forward layer with a batch of a small model."""
+"""Sizes of the measured linear product: a feed-forward layer of a small model, with one batch."""
 _ROWS, _STEPS, _HIDDEN = 32, 4, 512
-"""Sizes of the cells that are measured: some steps of a batch, in the usual recurrent model."""
+"""Sizes of the measured cells: a few steps of a batch, in a typical recurrent model."""
 _TRIES = 6
 _MAX_TIME_RATIO = 0.8
-"""The most of float32's time that bfloat16 may take to be chosen: casts take a part of what is gained."""
+"""bfloat16 is chosen if it takes at most this fraction of float32's time: casts cost a part of the gain."""
 
 
 @final
 class Precisions(NamedTuple):
-    """``supported`` are those of ``PRECISIONS`` in which a device computes a kind of layer.
+    """Precisions of a device for a kind of layer.
 
-    ``fastest`` is the one to take; ``slower`` are supported and take longer than float32; ``reason`` says why.
+    ``supported`` are those of ``PRECISIONS`` that it supports; ``fastest`` is the one to use; ``slower`` are supported
+    but slower than float32; ``reason`` says why.
     """
 
     supported: tuple[str, ...]
@@ -47,9 +48,9 @@ class Precisions(NamedTuple):
 
 
 def precisions(device: torch.device, layer: str = "linear") -> Precisions:
-    """The precisions of ``device`` for one of ``LAYERS``. Raises OptionError for another kind of layer.
+    """Find the precisions of ``device`` for one of ``LAYERS``. Raises OptionError for another kind of layer.
 
-    A CPU with products of bfloat16 is measured, once in a process, which takes 0.1 to 1 seconds.
+    A CPU with bfloat16 products is measured once per process, which takes 0.1 to 1 seconds.
     """
     check_choice("kind of layer", layer, LAYERS)
     if device.type == "cuda":
@@ -64,20 +65,20 @@ def precisions(device: torch.device, layer: str = "linear") -> Precisions:
 
 
 def say_if_slower(precision: str, device: torch.device, say: Callable[[str], None], *, layer: str = "linear") -> None:
-    """Say so where ``precision`` is measured to be slower than float32."""
+    """Report to ``say`` if ``precision`` is slower than float32 on ``device``."""
     if precision == "float32":
         return
-    found = precisions(device, layer)
-    if precision in found.slower:
-        say(f"float32 is faster than {precision} here: {found.reason}")
+    measured = precisions(device, layer)
+    if precision in measured.slower:
+        say(f"float32 is faster than {precision} here: {measured.reason}")
 
 
 @cache
 def has_lstm(dtype: torch.dtype) -> bool:
-    """Whether ``torch.nn.LSTM`` runs on this CPU where autocast gives it ``dtype``.
+    """Whether ``torch.nn.LSTM`` runs on this CPU under autocast to ``dtype``.
 
-    oneDNN computes it, and has it in half precision for some processors only. No function of torch tells for which, so
-    the smallest one is tried, once.
+    oneDNN supports it in half precision on some processors only. torch has no function that says on which, so the
+    smallest LSTM is tried once.
     """
     cell, inputs = nn.LSTM(1, 1), torch.zeros(1, 1, 1)
     try:
@@ -89,14 +90,14 @@ def has_lstm(dtype: torch.dtype) -> bool:
 
 
 def _has_bf16_products() -> bool:
-    """Whether the processor multiplies bfloat16 itself, and oneDNN uses that."""
+    """Whether the processor has bfloat16 products, and oneDNN uses them."""
     probes = ("_is_avx512_bf16_supported", "_is_amx_tile_supported", "_is_arm_bf16_supported")
     has = any(bool(getattr(torch.cpu, probe)()) for probe in probes if hasattr(torch.cpu, probe))
     return has and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def _compare(layer: str, of_float32: float, of_bfloat16: float) -> Precisions:
-    """What follows from the seconds that both take."""
+    """Compare the seconds that a layer takes in float32 and in bfloat16."""
     share = of_bfloat16 / of_float32
     what = "a product" if layer == "linear" else f"a step of training the {layer.upper()}"
     reason = f"{what} in bfloat16 takes {share:.2f} of float32's time on this processor"
@@ -107,7 +108,7 @@ def _compare(layer: str, of_float32: float, of_bfloat16: float) -> Precisions:
 
 @cache
 def _measure_seconds(layer: str) -> tuple[float, float]:
-    """The seconds that a layer takes in float32 and in bfloat16."""
+    """Measure the seconds that a layer takes in float32 and in bfloat16."""
     make = _linear_call if layer == "linear" else partial(_training_call, layer)
     calls = [make(torch.float32), make(torch.bfloat16)]
     of_float32, of_bfloat16 = least_seconds(calls, tries=_TRIES)
@@ -115,13 +116,13 @@ def _measure_seconds(layer: str) -> tuple[float, float]:
 
 
 def _linear_call(dtype: torch.dtype) -> Callable[[], Tensor]:
-    """A call that computes the product of a linear layer."""
+    """Make a call that computes the product of a linear layer."""
     tokens, weight = torch.ones(_TOKENS, _WIDTH, dtype=dtype), torch.ones(_INNER, _WIDTH, dtype=dtype)
     return partial(nn.functional.linear, tokens, weight)
 
 
 def _training_call(layer: str, dtype: torch.dtype) -> Callable[[], None]:
-    """A call that trains cells over a sequence, in one call and step by step, under autocast as a model does."""
+    """Make a call that trains cells over a sequence, in one call and step by step, under autocast as a model does."""
     cells = (nn.LSTM if layer == "lstm" else nn.GRU)(_WIDTH, _HIDDEN, batch_first=True, device="cpu")
     weights, inputs = cells.all_weights[0], torch.ones(_ROWS, _STEPS, _WIDTH, device="cpu")
 

@@ -1,15 +1,15 @@
-"""A linear layer and the activation behind it, in one pass where a CPU can.
+"""A linear layer and the activation after it, fused into one pass by oneDNN on CPUs with AVX-512.
 
     y = activation(x W^T + b)              x (.., in), W (out, in), b (out) -> y (.., out)
     dx = dy W,  dW = dy^T x,  db = sum dy  the gradients of x W^T + b
 
-torch multiplies float32 by MKL, which on an AMD CPU with AVX-512 uses half of its width, and goes over the result again
-for the bias (in bfloat16) and for the activation. oneDNN, which comes with torch, does it all in one pass, so on a CPU
-with AVX-512 ``linear_activation`` asks it; in training for the three products, in float32 (torch asks it itself in
-bfloat16). The weights stay as they are: oneDNN lays them out anew in each call, which costs little from some 16 rows
-on, and no copy of them can be out of date. On an Intel CPU MKL uses the whole width, and oneDNN is no faster at the
-product itself: there it is asked for what has an activation behind it, and not in training. Which of the two a CPU is,
-is measured, unless the environment variable REGARD_LINEAR says it: "onednn" or "torch".
+torch multiplies float32 by MKL, which on an AMD CPU with AVX-512 uses half of the vector width, and makes further
+passes over the result for the bias (in bfloat16) and for the activation. oneDNN, which comes with torch, does all of it
+in one pass, so ``linear_activation`` uses it on a CPU with AVX-512; in training for the three products, in float32
+(torch itself uses it in bfloat16). The weights are not prepacked: oneDNN packs them in each call, which costs little
+from some 16 rows on, and no packed copy can become stale. On an Intel CPU MKL uses the whole vector width, and oneDNN
+is no faster at the product itself: there it is used only with an activation, and not in training. A measurement decides
+which of the two a CPU is, unless the environment variable REGARD_LINEAR does: "onednn" or "torch".
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _MIN_ROWS = {torch.float32: 16, torch.bfloat16: 2}
 _MIN_PRODUCTS = 2**21
 _MIN_ROWS_TRAINED = {torch.float32: 32}
 _MIN_PRODUCTS_TRAINED = 2**23
-"""Multiplications from which oneDNN is the faster; measured on AMD Zen 5 for widths from 64 to 4,096."""
+"""Number of multiplications from which oneDNN is faster; measured on AMD Zen 5 for widths from 64 to 4,096."""
 _MIN_SPEEDUP = 1.4
-"""Times as fast: on AMD Zen 5 oneDNN is about twice as fast as MKL, on an Intel Xeon of 2023 0.98 times."""
+"""Speedup from which oneDNN is used: about 2 over MKL on AMD Zen 5, 0.98 on an Intel Xeon of 2023."""
 
 
 @final
 class Activation(NamedTuple):
-    """A function of each number alone: torch's, and what oneDNN calls it (a name, and which form of it), if it does."""
+    """Elementwise activation: torch's function, and oneDNN's name and algorithm of it (None if it has none)."""
 
     apply: Callable[[Tensor], Tensor]
     onednn_name: tuple[str, str] | None
@@ -57,7 +57,7 @@ ACTIVATIONS = {
 
 
 def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "identity") -> Tensor:
-    """``projection(tokens)``, then the activation of that name: (.., in) -> (.., out)."""
+    """Compute ``projection(tokens)`` and apply the named activation: (.., in) -> (.., out)."""
     form = ACTIVATIONS[activation]
     if not _is_plain_linear(projection) or not _should_use_onednn(tokens, projection, form) or _find_onednn() is None:
         return form.apply(projection(tokens))
@@ -71,17 +71,17 @@ def linear_activation(tokens: Tensor, projection: nn.Module, activation: str = "
 
 @final
 class _OneDNNLinear(torch.autograd.Function):
-    """x W^T + b and its gradients, dx = dy W, dW = dy^T x and db = sum dy, by oneDNN."""
+    """Linear layer x W^T + b with its gradients dx = dy W, dW = dy^T x and db = sum dy, by oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """The output."""
+        """Compute the output (.., out)."""
         ctx.save_for_backward(tokens, weight)
         return _onednn_linear(tokens, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        """A gradient for each input; by torch where that is to be differentiated again."""
+        """Compute the gradients of the inputs; by torch if they will be differentiated again."""
         (gradient,), (tokens, weight) = gradients, ctx.saved_tensors
         multiplied = _onednn_linear if is_eager_backward(gradient) else functional.linear
         of_tokens, of_weight, of_bias = ctx.needs_input_grad
@@ -96,14 +96,14 @@ class _OneDNNLinear(torch.autograd.Function):
 def _onednn_linear(
     left: Tensor, right: Tensor, bias: Tensor | None = None, activation: str = "none", algorithm: str = ""
 ) -> Tensor:
-    """activation(left right^T + bias), by oneDNN."""
+    """Compute activation(left right^T + bias) by oneDNN."""
     onednn = _find_onednn()
-    assert onednn is not None, "it is asked for before"
+    assert onednn is not None, "callers check that oneDNN is available"
     return onednn(left, right, bias, activation, [], algorithm)
 
 
 def _transposed_product(left: Tensor, right: Tensor, multiplied: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """left^T right, the larger matrix laid out by oneDNN, which costs less than to transpose it first."""
+    """Compute left^T right such that oneDNN packs the larger matrix, which costs less than transposing it first."""
     if left.shape[1] > right.shape[1]:
         return multiplied(right.t(), left.t()).t().contiguous()
     return multiplied(left.t(), right.t())
@@ -111,30 +111,30 @@ def _transposed_product(left: Tensor, right: Tensor, multiplied: Callable[[Tenso
 
 @cache
 def _find_onednn() -> Callable[..., Tensor] | None:
-    """oneDNN's linear layer, which torch has for its compiler; None where this torch or machine has it not."""
+    """Find oneDNN's linear operator, which torch has for its compiler; None if this torch or machine lacks it."""
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():
         return None
     try:
         operator = cast("Callable[..., Tensor]", torch.ops.mkldnn._linear_pointwise.default)
-        operator(torch.zeros(1, 1), torch.zeros(1, 1), None, "none", [], "")  # it may change: it is not torch's API
+        operator(torch.zeros(1, 1), torch.zeros(1, 1), None, "none", [], "")  # not a public API of torch: it may change
     except (AttributeError, RuntimeError, TypeError):
         return None
     return operator
 
 
 def matmul_library() -> str:
-    """The one of ``matmul_libraries`` that multiplies float32 in linear layers in training or without activation."""
+    """Name of the library that multiplies float32 in linear layers in training or without activation."""
     return "onednn" if _is_onednn_faster() else "torch"
 
 
 def matmul_libraries() -> tuple[str, ...]:
-    """Those that there are here."""
+    """Names of the libraries that are available on this machine: "torch", and "onednn" if it is."""
     return ("torch",) if _find_onednn() is None else ("onednn", "torch")
 
 
 @cache
 def _is_onednn_faster() -> bool:
-    """Whether oneDNN multiplies float32 faster than torch's own library: as REGARD_LINEAR says, else it is measured."""
+    """Whether oneDNN multiplies float32 faster than torch's default library: set by REGARD_LINEAR, else measured."""
     onednn, named = _find_onednn(), os.environ.get("REGARD_LINEAR", "")
     if named and named not in matmul_libraries():
         raise unknown_name_error("library in the environment variable REGARD_LINEAR", named, matmul_libraries())
@@ -147,7 +147,7 @@ def _is_onednn_faster() -> bool:
 
 
 def _is_plain_linear(projection: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether it is torch's own layer, and nobody listens to it: neither adapted nor quantised, hooked nor wrapped."""
+    """Whether ``projection`` is an unmodified ``nn.Linear`` without hooks: not adapted, quantised or wrapped."""
     return (
         not torch.compiler.is_compiling()
         and type(projection) is nn.Linear
@@ -160,7 +160,7 @@ def _is_plain_linear(projection: nn.Module) -> TypeGuard[nn.Linear]:
 
 
 def _should_use_onednn(tokens: Tensor, projection: nn.Linear, form: Activation) -> bool:
-    """Whether oneDNN can compute it, and is the faster."""
+    """Whether oneDNN supports this call and is expected to be faster."""
     weight, bias = projection.weight, projection.bias
     trained = any_requires_grad(tokens, weight, bias)
     bare = trained or form is ACTIVATIONS["identity"]

@@ -1,4 +1,4 @@
-"""How a sublayer joins the stream of tokens.
+"""Residual connections around a sublayer, with post-norm or pre-norm.
 
 post-norm   norm(x + dropout(sublayer(x)))      Vaswani et al. 2017, section 5.4
 pre-norm    x + dropout(sublayer(norm(x)))      Xiong et al. 2020, figure 1b; a stack of them ends with one more norm
@@ -17,7 +17,7 @@ from regard.layers.dropout import Dropout
 
 
 class Residual(nn.Module, ABC):
-    """A sublayer's way around itself. ``norm`` is a module on (batch, length, width)."""
+    """Residual connection around a sublayer. ``norm`` is a module on (batch, length, width), such as LayerNorm."""
 
     def __init__(self, norm: nn.Module, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -27,24 +27,24 @@ class Residual(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """The tokens, changed by the sublayer."""
+        """Apply the sublayer and its residual connection to tokens (batch, length, width)."""
 
 
 @final
 class PostNorm(Residual):
-    """norm(x + dropout(sublayer(x)))."""
+    """Post-norm residual connection: norm(x + dropout(sublayer(x)))."""
 
     def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """The tokens, changed by the sublayer."""
+        """Compute norm(x + dropout(sublayer(x))) of tokens (batch, length, width)."""
         output: Tensor = self.norm(tokens + self.dropout(sublayer(tokens)))
         return output
 
 
 @final
 class PreNorm(Residual):
-    """x + dropout(sublayer(norm(x)))."""
+    """Pre-norm residual connection: x + dropout(sublayer(norm(x)))."""
 
     def forward(self, tokens: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        """The tokens, changed by the sublayer."""
+        """Compute x + dropout(sublayer(norm(x))) of tokens (batch, length, width)."""
         output: Tensor = tokens + self.dropout(sublayer(self.norm(tokens)))
         return output

@@ -252,7 +252,7 @@ class TestMessages:
             alone(tokens, tokens)
 
     def test_half_a_cross_attention(self):
-        with pytest.raises(OptionError, match=r"(?s)come together.*both, or neither.*cross_attention_residual="):
+        with pytest.raises(OptionError, match=r"(?s)go together.*both, or neither.*cross_attention_residual="):
             DecoderBlock(
                 attention=MultiHeadAttention(WIDTH, HEADS),
                 feed_forward=FeedForward(WIDTH, INNER),

@@ -50,7 +50,7 @@ def test_what_is_no_probability_is_refused(wrong):
 
 @pytest.mark.usefixtures("without_shape_checks")
 def test_numbers_that_no_dropout_has_a_meaning_for_are_refused():
-    with pytest.raises(DtypeError, match=r"(?s)tokens is not of a dtype.*float32.*torch\.int64.*\.float\(\)"):
+    with pytest.raises(DtypeError, match=r"(?s)tokens has an unsupported dtype.*float32.*torch\.int64.*\.float\(\)"):
         Dropout(0.5)(torch.ones(7, dtype=torch.int64))
 
 

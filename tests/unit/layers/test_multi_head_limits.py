@@ -110,7 +110,7 @@ class TestFromTorch:
 
     @pytest.mark.parametrize("extra", ["add_bias_kv", "add_zero_attn"])
     def test_refuses_extra_keys(self, extra):
-        with pytest.raises(RefusedError, match=rf"(?s)has no form here.*{extra}=True.*append"):
+        with pytest.raises(RefusedError, match=rf"(?s)is not supported.*{extra}=True.*append"):
             regard.MultiHeadAttention.from_torch(nn.MultiheadAttention(WIDTH, HEADS, **{extra: True}))
 
     def test_refuses_another_split(self):

@@ -91,9 +91,9 @@ def test_what_pages_cannot_do():
     layer = make_layer(position=positions.Rotary(4), head_dim=4)
     with torch.no_grad():
         cache = prefill(layer, [tokens(1, length) for length in LENGTHS])
-        with pytest.raises(ShapeError, match=r"different batches[\s\S]*tokens of 3 sequences"):
+        with pytest.raises(ShapeError, match=r"different batch sizes[\s\S]*tokens of 3 sequences"):
             layer(tokens(2, 1), cache=cache)
-        with pytest.raises(OptionError, match="no state of Linear"):
+        with pytest.raises(OptionError, match="not a state of Linear"):
             make_layer(mechanism="linear")(tokens(3, 1), mask=masks.causal(), cache=cache)
     with pytest.raises(RefusedError, match="does not pass gradients"):
         layer(tokens(3, 1), cache=cache)

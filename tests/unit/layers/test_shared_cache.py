@@ -73,9 +73,9 @@ def test_what_rows_cannot_share():
     with pytest.raises(OptionError, match="position"):
         rotated(tokens, cache=rotated.empty_cache(memory), own_shared=groups)
     block = build_block()
-    with pytest.raises(ShapeError, match=r"one step at a time[\s\S]*\(4, 2, 12\)"):
+    with pytest.raises(ShapeError, match=r"one token at a time[\s\S]*\(4, 2, 12\)"):
         block(tokens.expand(4, 2, WIDTH), cache=block.empty_cache(memory), memory_shared=groups)
-    with pytest.raises(OptionError, match="there is none"):
+    with pytest.raises(OptionError, match="a missing cache"):
         block(tokens, memory, memory_shared=groups)
     alone = build_block(cross_attention=False)
     with pytest.raises(OptionError, match="without cross-attention"):
