@@ -82,7 +82,7 @@ def test_a_module_of_other_sources_is_not_called(run):
     (native,) = (row for row in json.loads(done.stdout)["implementations"] if row["impl"] == "native")
     assert native["available"] is False
     numbers = f"its interface is {extension.native.interface}, and {1000 + extension.native.interface} is needed"
-    assert f"{numbers}); build it again, by `pip install .`" in native["details"]
+    assert f"{numbers}); build it again with `pip install .`" in native["details"]
 
 
 def test_a_file_for_another_python_is_named(run):

@@ -112,4 +112,4 @@ for _ in range(3):
 def test_without_a_runtime_it_is_said_once():
     done = run_script(ALONE)
     assert done.stdout.split() == ["15.0"] * 3, done.stderr
-    assert done.stderr.count("RuntimeWarning: regard's own kernels compute on one thread") == 1
+    assert done.stderr.count("RuntimeWarning: regard's own kernels use one thread only") == 1

@@ -1,1 +1,1 @@
-"""HOW FAST: the implementations of attention, and how one is chosen."""
+"""Kernels: the implementations of attention, and the selection of one."""

@@ -1,26 +1,26 @@
-"""The compiled kernels: the binding as C++ defines it.
+"""Type stubs of the compiled kernels, as the C++ binding defines them.
 
-Arrays are whatever has DLPack: torch tensors, also those that require grad, NumPy arrays, others; in the CPU's memory,
-of float32, float64, bfloat16 or float16 alike, with any strides. Results are allocated by the caller, and every element
-is written. float64 input has float64 statistics, any other float32; "wide" below.
+Arrays are any objects that support DLPack: torch tensors (even if they require grad), NumPy arrays, and others; in CPU
+memory, all of one dtype (float32, float64, bfloat16 or float16), with any strides. The caller allocates the results,
+and every element is written. "wide" below is float64 for float64 input, else float32.
 
-Every function raises ValueError or TypeError for arguments that do not fit together, before memory is taken,
-MemoryError where there is too little, and ValueError where the environment variable REGARD_ISA names an instruction set
-that does not run here.
+Every function raises ValueError or TypeError for arguments that do not fit together, before it allocates memory,
+MemoryError if memory runs out, and ValueError if the environment variable REGARD_ISA names an instruction set that does
+not run here.
 
 Options that operations share:
 
-    low, high        query i sees key j only if i + low <= j <= i + high; None: no bound
-    start, stop      int64 (batch,): entry b sees key j only if start[b] <= j < stop[b]
+    low, high        query i may attend to key j only if i + low <= j <= i + high; None: no bound
+    start, stop      int64 (batch,): entry b may attend to key j only if start[b] <= j < stop[b]
     row_start        int64 (batch or 1, heads or 1, query_tiles + 1), with key_tile and bitmap int32 (entries,) and
-                     bitmaps int64 (distinct, 64): a map of tiles of 64 x 64, as masks.tiles.TileMap has it
+                     bitmaps int64 (distinct, 64): a tile map with tiles of 64 x 64, as in masks.tiles.TileMap
     dense            bool, broadcasts to (batch, heads, queries, keys); True: may attend
-    scale            what products of query and key are multiplied with
+    scale            factor of the dot products of query and key
     bias             any floating dtype, broadcasts to (batch, heads, queries, keys)
     table            wide (heads or 1, distances): a bias of the distance key - position(query), where the last query
-                     stands at the last key; its first column is for the distance table_lowest
-    dropout, seed    the share of weights that become 0, and where their random numbers start
-    threads          how many to use; the same bits for any number
+                     is aligned with the last key; its first column is for the distance table_lowest
+    dropout, seed    probability of setting a weight to 0, and the seed of the random numbers
+    threads          number of threads; the bits of the results do not depend on it
 """
 
 from typing import Any, TypeAlias
@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 Array: TypeAlias = Any
 
 interface: int
-"""The number of what is declared here, as the module was compiled; extension.py says which one it needs."""
+"""Version of this interface in the compiled module; extension.py says which one it needs."""
 
 def forward(
     query: Array,
@@ -56,11 +56,11 @@ def forward(
     seed: int = 0,
     threads: int = 1,
 ) -> None:
-    """Fill output (batch, heads, queries, value_dim) and lse (batch, heads, queries, wide) of attention.
+    """Compute output (batch, heads, queries, value_dim) and lse (batch, heads, queries, wide) of attention.
 
-    What the backward pass needs as well: normalizer (batch, heads, queries, 2, wide), the largest score of a query and
-    the logarithm of the sum, as the kernels have them; and, for it to be more exact, rounding, as output, what half
-    precision cut off the output.
+    For the backward pass it also writes normalizer (batch, heads, queries, 2, wide), the largest score of a query and
+    the logarithm of the sum, in the units of the kernels; and rounding, with the shape of output: the rounding error of
+    a half-precision output, which makes the backward pass more accurate.
     """
 
 def backward(
@@ -101,10 +101,10 @@ def backward(
     seed: int = 0,
     threads: int = 1,
 ) -> None:
-    """Fill the gradients of forward's arguments, from what forward gave.
+    """Compute the gradients of forward's arguments, from the results of forward.
 
     grad_bias has the shape of bias and grad_table that of table, both wide. Gradients of observe's statistics are
-    added where they are given: grad_lse and log_weight (batch, heads, queries), column (batch, heads, keys),
+    added if they are passed: grad_lse and log_weight (batch, heads, queries), column (batch, heads, keys),
     top_grad (batch, heads, queries, top) at top_keys (int64), rows_grad (batch, heads, rows, keys) at rows (int64).
     """
 
@@ -140,7 +140,7 @@ def observe(
     seed: int = 0,
     threads: int = 1,
 ) -> None:
-    """Fill output and lse as forward does, and the statistics that are asked for, all wide.
+    """Compute output and lse as forward does, and the statistics that are not None, all wide.
 
     entropy (batch, heads, queries), received (batch, heads, keys), top_keys (int64) and top_weights (batch, heads,
     queries, top), rows_weights (batch, heads, rows, keys) of the queries rows (int64).
@@ -160,10 +160,10 @@ def paged(
     high: int | None = None,
     threads: int = 1,
 ) -> None:
-    """Fill output and lse of attention to a paged cache.
+    """Compute output and lse of attention to a paged cache.
 
     key_pages and value_pages (pages, key_heads, page_size, head_dim or value_dim); page_table int32 or int64 (batch,
-    max_pages) names the pages of each entry in order; lengths int64 (batch,) says how many keys are in use.
+    max_pages) lists the pages of each entry in order; lengths int64 (batch,) is the number of keys of each entry.
     """
 
 def additive_forward(
@@ -192,7 +192,7 @@ def additive_forward(
     seed: int = 0,
     threads: int = 1,
 ) -> None:
-    """Fill output and lse of attention with the score vector . tanh(of_query_i + of_key_j).
+    """Compute output and lse of attention with the score vector . tanh(of_query_i + of_key_j).
 
     of_query (batch, heads, queries, inner), of_key (batch, key_heads, keys, inner), vector (heads, inner); scale is
     not used.
@@ -231,12 +231,12 @@ def additive_backward(
     seed: int = 0,
     threads: int = 1,
 ) -> None:
-    """Fill the gradients of additive_forward's arguments; grad_vector, grad_bias and grad_table are wide."""
+    """Compute the gradients of additive_forward's arguments; grad_vector, grad_bias and grad_table are wide."""
 
 def dropout(tokens: Array, output: Array, *, probability: float, seed: int, threads: int = 1) -> None:
-    """Fill output with tokens / (1 - probability) where the coin of an index is kept, else with 0.
+    """Set output to tokens / (1 - probability) at indices that are kept, and to 0 at those that are dropped.
 
-    Both (count,), contiguous, of one floating dtype. The coins depend on the seed and the index alone.
+    Both (count,), contiguous, of one floating dtype. The dropout mask depends on the seed and the index only.
     """
 
 def cross_entropy(
@@ -249,11 +249,10 @@ def cross_entropy(
     ignored: int = -1,
     threads: int = 1,
 ) -> None:
-    """Fill loss (rows, wide) of logits (rows, classes) and targets int64 (rows), all contiguous.
+    """Compute loss (rows, wide) of logits (rows, classes) and targets int64 (rows), all contiguous.
 
-    And, for the backward pass, normalizer (rows, 2, wide): the largest logit and log2 sum exp of what is below it.
-
-    smoothing is the share of the target that is spread over all classes; loss is 0 where the target is ignored.
+    For the backward pass it also writes normalizer (rows, 2, wide): the largest logit, and log2 of the sum of
+    exp(logit - largest). smoothing is the label smoothing factor; loss is 0 if the target is ignored.
     """
 
 def cross_entropy_backward(
@@ -267,16 +266,16 @@ def cross_entropy_backward(
     ignored: int = -1,
     threads: int = 1,
 ) -> None:
-    """Fill the gradient of cross_entropy's logits, in their dtype."""
+    """Compute the gradient of cross_entropy's logits, in their dtype."""
 
 def isa() -> str:
     """The instruction set in use: "avx512_bf16", "avx512", "avx2", "portable", or "neon" (portable, on arm64)."""
 
 def isas() -> list[str]:
-    """The instruction sets that run here, best first."""
+    """List the instruction sets that run on this machine, best first."""
 
 def openmp() -> str | None:
-    """The file of the OpenMP runtime whose threads are used, which is torch's; None if none was found: one thread."""
+    """Return the path of the OpenMP runtime in use, which is torch's; None if none was found: one thread."""
 
 def poison(on: bool) -> None:
-    """Whether scratch memory is filled with NaN (all bits set) before use; for tests."""
+    """Turn on or off that scratch memory is filled with NaN (all bits set) before use; for tests."""

@@ -1,4 +1,4 @@
-"""Autocast, asked for in a way that every device can answer: "meta" has none."""
+"""Autocast queries that work on every device, including those without autocast such as "meta"."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 
 
 def disable_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """A context in which autocast is not in force on a device."""
+    """Return a context manager that disables autocast on a device."""
     if torch.amp.is_autocast_available(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
 
 
 def is_in_autocast(device: torch.device) -> bool:
-    """Whether autocast is in force on a device."""
+    """Whether autocast is enabled on a device."""
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)

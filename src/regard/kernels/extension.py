@@ -1,6 +1,6 @@
-"""The compiled module ``_native``: loaded, or the reason why it is missing, said once and not in silence.
+"""Load the compiled module ``_native``; if that fails, keep the reason and warn about it once.
 
-Its threads are those of the OpenMP runtime that torch has loaded, which it looks for when it is first used.
+It uses the threads of the OpenMP runtime that torch has loaded, which it looks up on first use.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ _BUILD_HINT = (
     "install a wheel of regard for this Python and system, or build it: `pip install .` in a clone, with a compiler"
 )
 _INTERFACE = 1
-"""Of the module that these files call: that of ``csrc/module.cpp``."""
+"""Version of the interface of ``csrc/module.cpp`` that these files call."""
 
 
-def _check_interface(found: int) -> None:
-    """Raise ImportError where these files would call the module in ways that it does not understand."""
-    if found != _INTERFACE:
+def _check_interface(version: int) -> None:
+    """Raise ImportError if the module has another interface than these files call."""
+    if version != _INTERFACE:
         raise ImportError(
-            f"it was built from other sources than these Python files (its interface is {found}, and {_INTERFACE} is "
-            "needed); build it again, by `pip install .` or, in a clone, `make kernels`"
+            f"it was built from other sources than these Python files (its interface is {version}, and {_INTERFACE} is "
+            "needed); build it again with `pip install .` or, in a clone, `make kernels`"
         )
 
 
 def _load_failure(error: ImportError) -> str:
-    """What is wrong with the extension, as far as its file tells."""
+    """Explain why the extension cannot be loaded, from the error and the files that exist."""
     files = sorted(file.name for file in Path(__file__).parent.glob("_native*") if file.suffix in (".so", ".pyd"))
     own = [file for file in files if file.removeprefix("_native") in EXTENSION_SUFFIXES]
     if own:
@@ -42,11 +42,11 @@ def _load_failure(error: ImportError) -> str:
 
 
 missing_reason: str | None = None
-"""Why there is no extension; None if there is."""
+"""Why the extension cannot be used; None if it can."""
 try:
     from regard.kernels import _native as native
 
-    _check_interface(getattr(native, "interface", 0))  # there was a time without numbers
+    _check_interface(getattr(native, "interface", 0))  # early builds had no version
 except ImportError as error:
     missing_reason = _load_failure(error)
     native = None  # type: ignore[assignment]
@@ -55,7 +55,7 @@ __all__ = ["missing_reason", "native", "warn_once"]
 
 
 def warn_once() -> None:
-    """Warn, once in a process, where the kernels are missing or have to do with one thread. Not while torch traces."""
+    """Warn once per process if the kernels are missing or can use one thread only. Never under torch.compile."""
     if not torch.compiler.is_compiling():
         _warn()
 
@@ -68,8 +68,8 @@ def _warn() -> None:
         )
     elif native.openmp() is None:
         message = (
-            "regard's own kernels compute on one thread: torch has loaded no OpenMP runtime to share threads with. "
-            "To do: install a build of torch with OpenMP, as those of pytorch.org and PyPI are"
+            "regard's own kernels use one thread only: torch has loaded no OpenMP runtime to share threads with. "
+            "To do: install a build of torch with OpenMP, such as those of pytorch.org and PyPI"
         )
     else:
         return

@@ -1,4 +1,4 @@
-"""What an implementation is: code for one operation, which says what it refuses, and computes what it does not."""
+"""``Implementation``: code for one operation, with the checks that say which requests it refuses."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 RefusalCheck: TypeAlias = Callable[[Any], str | None]
-"""Of an operation's request: one clause that says why not, or None."""
+"""Given a request of the operation: one clause that says why it is refused, or None."""
 
 
 def _no_reason(request: object) -> None:
@@ -17,14 +17,14 @@ def _no_reason(request: object) -> None:
 @final
 @dataclass(frozen=True)
 class Implementation:
-    """Code for one operation. It never hands a request to another implementation.
+    """Code for one operation. It never passes a request to another implementation.
 
     Args:
-        name: as ``impl=`` has it.
-        compute: ``(request, ...)`` -> what the operation gives, for a request that is not refused.
-        refuses: why it cannot compute a request; None if it can.
-        auto_skips: why "auto" does not take it for a request that it would not refuse.
-        merit: why "auto" takes it, for people.
+        name: its name in ``impl=``.
+        compute: ``(request, ...)`` -> the result of the operation, for a request that is not refused.
+        refuses: returns why it cannot compute a request; None if it can.
+        auto_skips: returns why "auto" skips it for a request that it does not refuse; None if "auto" may pick it.
+        merit: why "auto" picks it, for messages.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Implementation:
 @final
 @dataclass(frozen=True)
 class Backend:
-    """What implementations of one name compute with on this machine.
+    """The library or kernels behind the implementations of one name, on this machine.
 
-    ``unavailable_reason()`` says why they can compute nothing here, whatever the request; None if they can.
-    ``details()`` says what they compute with, for people, where they can.
+    ``unavailable_reason()`` returns why no request can be computed on this machine; None if it is available.
+    ``details()`` describes what it computes with, for messages, if it is available.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""One call of attention, checked: what every implementation is given."""
+"""``Request``: the checked arguments of one call of attention, the input of every implementation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Bias: TypeAlias = Tensor | PairBias
 @final
 @dataclass(frozen=True)
 class Request:
-    """Tensors whose shapes, dtypes and devices fit; ``scale`` a number; shapes as in ``contract``."""
+    """Checked arguments: tensors whose shapes (see ``contract``), dtypes and devices fit; ``scale`` is a number."""
 
     query: Tensor
     key: Tensor
@@ -31,22 +31,22 @@ class Request:
 
     @property
     def frame(self) -> Frame:
-        """How many queries look at how many keys."""
+        """The numbers of queries and keys."""
         return Frame(self.query.shape[2], self.key.shape[2])
 
     @property
     def group(self) -> int:
-        """Query heads that share one key head."""
+        """Number of query heads that share one key head."""
         return self.query.shape[1] // self.key.shape[1]
 
     @property
     def repeated_key(self) -> Tensor:
-        """Keys (batch, heads, keys, head_dim), one head for each of queries."""
+        """Keys (batch, heads, keys, head_dim), repeated to one head per query head."""
         return self.key if self.group == 1 else self.key.repeat_interleave(self.group, dim=1)
 
     @property
     def device(self) -> torch.device:
-        """Where the tensors are."""
+        """Device of the tensors."""
         return self.query.device
 
     def describe(self) -> str:
@@ -59,9 +59,9 @@ class Request:
 
     @property
     def with_rebalanced_scale(self) -> Request:
-        """The same request, its scale as ``rebalance_scale`` has it.
+        """The same request, with query and scale from ``rebalance_scale``.
 
-        float16 has too few exponents to take a power of two: it is widened to float32, and then so is the result.
+        float16 has too small a range for the power of two: its tensors become float32, and so does the result.
         """
         if is_scale_in_range(self.scale):
             return self
@@ -73,19 +73,19 @@ class Request:
 
 
 def is_scale_in_range(scale: float) -> bool:
-    """Whether a scale is 0, or between 2^-64 and 2^64 in size."""
+    """Whether a scale is 0, or its absolute value is from 2^-64 to 2^64."""
     return scale == 0 or 2.0**-64 <= abs(scale) <= 2.0**64
 
 
 def rebalance_scale(query: Tensor, scale: float) -> tuple[Tensor, float]:
-    """Query and scale with the same product, and a scale between 2^-64 and 2^64 in size.
+    """Move a power of two from the scale to the query, so that the scale is in range; the product stays the same.
 
-    Kernels multiply by the scale in float32, where 3e38 log2 e is infinite and 1e-46 is 0. A power of two goes to the
-    query instead, which is exact.
+    Kernels multiply by the scale in float32, where 3e38 log2 e is infinite and 1e-46 is 0. Multiplying the query by a
+    power of two is exact.
     """
     if is_scale_in_range(scale):
         return query, scale
     exponent = math.frexp(scale)[1]
     power = exponent - 64 if exponent > 0 else exponent + 64
-    first = power // 2  # the power alone may be beyond the query's dtype
+    first = power // 2  # the whole power may exceed the range of the query's dtype
     return query * 2.0**first * 2.0 ** (power - first), math.ldexp(scale, -power)

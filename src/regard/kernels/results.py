@@ -1,4 +1,4 @@
-"""The dtype and the memory of what kernels compute."""
+"""Dtype and memory layout of the results of kernels."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from torch import Tensor
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that sums are taken in, and that lse, tables and the gradients of biases have."""
+    """Return the dtype of sums, lse, tables and the gradients of biases: float64 for float64, else float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def empty_token_major(like: Tensor, length: int, width: int) -> Tensor:
-    """An empty tensor (batch, heads, length, width), batch, heads and dtype as in ``like``.
+    """Make an uninitialized tensor (batch, heads, length, width), with batch, heads and dtype of ``like``.
 
-    It is stored as (batch, length, heads, width): joining the heads again, as every layer does, then copies nothing.
+    It is stored as (batch, length, heads, width), so that merging the heads, as every layer does, needs no copy.
     """
     batch, heads, _, _ = like.shape
     return like.new_empty_strided((batch, heads, length, width), (length * heads * width, width, heads * width, 1))

@@ -1,4 +1,4 @@
-"""What the compiled kernels can be given on this machine, whatever they compute."""
+"""Which tensors the compiled kernels support on this machine, independent of the operation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from regard.kernels.extension import missing_reason, native, warn_once
 from regard.kernels.tracing import in_functorch
 
 MAX_HEAD_DIM = 256
-"""Of head_dim and value_dim, what the kernels take at most."""
+"""Largest head_dim and value_dim that the kernels support."""
 
 
 def check_isa() -> None:
-    """Raise OptionError where the environment variable REGARD_ISA names an instruction set that does not run here."""
+    """Raise OptionError if the environment variable REGARD_ISA names an instruction set that does not run here."""
     if torch.compiler.is_compiling():
         return
     try:
@@ -26,20 +26,20 @@ def check_isa() -> None:
             "REGARD_ISA names an instruction set that does not run here",
             expected="one of " + ", ".join(native.isas()),
             got=repr(os.environ.get("REGARD_ISA")),
-            do="unset it, and the best one is taken",
+            do="unset it to use the best one",
         ) from error
 
 
 def is_portable() -> bool:
-    """Whether the kernels in use are those that any processor runs; always False under torch.compile."""
+    """Whether the portable kernels are in use ("neon" included), not AVX2 or better; False under torch.compile."""
     return not torch.compiler.is_compiling() and native.isa() in ("portable", "neon")
 
 
 def unsupported_reason(*tensors: Tensor) -> str | None:
-    """Why no kernel can be given these tensors, whatever it computes; None if one can.
+    """Return why no kernel, whatever its operation, supports these tensors; None if kernels support them.
 
-    Raises OptionError where REGARD_ISA names an instruction set that does not run here. Warns, once, where tensors of a
-    CPU have to do without kernels, or these with one thread.
+    Raises OptionError if REGARD_ISA names an instruction set that does not run here. Warns once for CPU tensors if the
+    kernels are missing or can use one thread only.
     """
     on_cpu = tensors[0].is_cpu
     if on_cpu:
@@ -53,5 +53,5 @@ def unsupported_reason(*tensors: Tensor) -> str | None:
         if tensor.layout is not torch.strided:
             return "native takes dense tensors, neither sparse nor nested"
     if in_functorch():
-        return "torch.func and forward-mode derivatives cannot look into a kernel"
+        return "native does not support torch.func or forward-mode derivatives"
     return None

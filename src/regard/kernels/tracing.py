@@ -1,7 +1,7 @@
-"""Whether torch does nothing but compute: no compiler, no modes, no torch.func.
+"""Whether torch runs eagerly: no compiler, no dispatch modes, no torch.func.
 
-An operator can be traced, which ``torch.compile`` needs, but dispatching one from Python takes longer than a short call
-computes. So where torch is eager the kernels are called without the dispatcher.
+``torch.compile`` needs operators that it can trace, but dispatching one from Python takes longer than a short call
+computes. So in eager mode the kernels are called without the dispatcher.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from torch.nn import Parameter
 
 
 def is_eager(*tensors: Tensor | None) -> bool:
-    """Whether torch does nothing but compute: no tracing, no modes, no torch.func, no subclasses of tensors."""
+    """Whether torch runs eagerly on these tensors: no tracing, dispatch modes, torch.func or tensor subclasses."""
     if torch.compiler.is_compiling() or _has_transform() or torch._C._is_tracing():
         return False
     if torch._C._len_torch_dispatch_stack() > 0:
         return False
-    for tensor in tensors:  # noqa: SIM110  (a generator takes twice as long, and this is asked in every call)
+    for tensor in tensors:  # noqa: SIM110  (a generator takes twice as long, and every call runs this)
         if tensor is not None and type(tensor) not in (Tensor, Parameter):
             return False
     return True
 
 
 def is_eager_backward(*tensors: Tensor | None) -> bool:
-    """``is_eager`` in a backward pass, for what gradients are computed from: they are neither to be differentiated
-    again, nor several in one (``is_grads_batched``).
+    """Whether a backward pass runs eagerly on these tensors: as ``is_eager``, and the gradients are neither to be
+    differentiated again nor batched (``is_grads_batched``).
     """
     is_batched = torch._C._functorch.is_legacy_batchedtensor
     return (
@@ -37,12 +37,12 @@ def is_eager_backward(*tensors: Tensor | None) -> bool:
 
 
 def in_functorch() -> bool:
-    """Whether vmap, grad, jvp and their kind, or a level of forward-mode derivatives, are around the call."""
+    """Whether the call is inside a transform of torch.func (vmap, grad, jvp, ...) or forward-mode differentiation."""
     return _has_transform() or forward_ad._current_level >= 0
 
 
 def in_single_grad_transform() -> bool:
-    """Whether one ``grad``, ``vjp`` or ``jacrev`` of torch.func is around the call, and nothing else is."""
+    """Whether the call is inside exactly one ``grad``, ``vjp`` or ``jacrev`` of torch.func, and no other transform."""
     if torch.compiler.is_compiling() or forward_ad._current_level >= 0:
         return False
     levels = torch._C._functorch.get_interpreter_stack() or []
@@ -50,7 +50,7 @@ def in_single_grad_transform() -> bool:
 
 
 def any_requires_grad(*tensors: Tensor | None) -> bool:
-    """Whether autograd has to know of the call."""
+    """Whether gradients are enabled and any tensor requires grad, so that autograd must record the call."""
     if not torch.is_grad_enabled():
         return False
     for tensor in tensors:  # noqa: SIM110  (as in is_eager)
@@ -60,5 +60,5 @@ def any_requires_grad(*tensors: Tensor | None) -> bool:
 
 
 def _has_transform() -> bool:
-    """Whether a transform of torch.func is around the call; asked in a way that ``torch.compile`` can trace."""
+    """Whether the call is inside a transform of torch.func; written such that ``torch.compile`` can trace it."""
     return isinstance(torch._C._functorch.peek_interpreter_stack(), torch._C._functorch.CInterpreter)

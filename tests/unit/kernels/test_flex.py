@@ -196,7 +196,7 @@ class TestRefusals:
         request.query, request.key, _ = tensors(5, 7)
         assert ATTENTION.refuses(request) is None
         monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-        assert "a map of tiles" in ATTENTION.refuses(request)
+        assert "a tile map" in ATTENTION.refuses(request)
         request.mask = None
         assert ATTENTION.refuses(request) is None
 
@@ -211,7 +211,7 @@ class TestRefusals:
         [
             ({"dropout": 0.5}, "FlexAttention has no dropout"),
             ({"dtype": torch.float64}, "FlexAttention has no float64"),
-            ({"bias": positions.ShawRelative(DIM)}, "FlexAttention takes a bias of the pair, and ShawRelative needs"),
+            ({"bias": positions.ShawRelative(DIM)}, "FlexAttention takes a bias for each pair, and ShawRelative needs"),
         ],
         ids=str,
     )

@@ -138,5 +138,5 @@ def test_random_blocks_of_one_head_serve_all():
 def test_a_whole_graph_is_refused_in_words(without_shape_checks):
     """By torch.compile, which quotes the reason; tests/kernels/torch_compile_checks.py tries all ways, in a process."""
     request = make_request(*tokens(), mask=None, bias=None, scale=None)
-    with pytest.raises(RuntimeError, match='"sdpa" looks at the numbers on a CPU, and no graph can depend on them'):
+    with pytest.raises(RuntimeError, match='"sdpa" reads tensor values on a CPU, which breaks the graph'):
         torch.compile(ATTENTION.compute, backend="eager", fullgraph=True)(request)

@@ -99,5 +99,5 @@ def test_what_pages_cannot_do():
         layer(tokens(3, 1), cache=cache)
     block = decoder_block(WIDTH, HEADS, 13).double()
     block.cross_attention.position = positions.Rotary(4)
-    with pytest.raises(RefusedError, match=r"one position for all[\s\S]*7, 2, 4 tokens"):
+    with pytest.raises(RefusedError, match=r"the same position in all[\s\S]*7, 2, 4 tokens"):
         block(tokens(3, 1), tokens(3, 6), cache=DecoderCache(cache))

@@ -168,7 +168,7 @@ def test_more_queries_to_a_key_head_than_the_kernel_takes():
         ({"mask": masks.padding([3, 4])}, r"causal\(\) and window\(\.\.\.\), and this is padding"),
         ({"mask": masks.causal(align="start")}, r"this is causal\(align='start'\)"),
         ({"query": random_query(2).requires_grad_()}, "no gradients through a paged cache"),
-        ({"query": torch.randn(2, 65 * KEY_HEADS, 1, HEAD_DIM)}, "at most 64 query heads to one key head"),
+        ({"query": torch.randn(2, 65 * KEY_HEADS, 1, HEAD_DIM)}, "at most 64 query heads per key head"),
     ],
 )
 def test_native_says_what_it_refuses(options, reason):

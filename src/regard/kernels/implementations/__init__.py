@@ -1,1 +1,1 @@
-"""WHICH CODE computes exact attention: one file an implementation."""
+"""Implementations of exact attention, one file each."""

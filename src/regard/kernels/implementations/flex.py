@@ -1,8 +1,8 @@
-"""impl "flex": torch's FlexAttention on a GPU, compiled; masks stay structural.
+"""impl "flex": torch's compiled FlexAttention on a GPU, with block-sparse masks.
 
 The mask's tile map becomes FlexAttention's BlockMask, so empty tiles are skipped and full ones are not tested,
-and the mask's rule its ``mask_mod``. A bias becomes a ``score_mod``: a tensor is read where it broadcasts, a
-distance bias through its table.
+and the mask's rule its ``mask_mod``. A bias becomes a ``score_mod`` that indexes the bias tensor, or the table of a
+distance bias.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ScoreMod = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def _unavailable_reason() -> str | None:
-    """Why there is no CUDA GPU to compute on; None if there is one."""
-    return None if torch.cuda.is_available() else "torch sees no CUDA GPU"
+    """Return why there is no CUDA GPU to compute on; None if there is one."""
+    return None if torch.cuda.is_available() else "torch finds no CUDA GPU"
 
 
 def _details() -> str:
-    """Torch's version and the name of the GPU."""
+    """Describe torch's version and the GPU."""
     return f"torch {torch.__version__}, on {torch.cuda.get_device_name()}"
 
 
 def _refuses(request: Request) -> str | None:
-    """CPUs, dropout, float64, empty tensors, masks in a graph, and position terms that need queries or weights."""
+    """Refuse CPUs, dropout, float64, empty tensors, masks under torch.compile, biases that need queries or weights."""
     if request.device.type != "cuda":
         return f"flex runs on a CUDA GPU here, and the tensors are on {request.device}"
     if request.dropout > 0.0:
@@ -44,26 +44,26 @@ def _refuses(request: Request) -> str | None:
     if request.query.dtype == torch.float64:
         return "FlexAttention has no float64"
     if request.mask is not None and torch.compiler.is_compiling():
-        return "flex makes a map of tiles from the mask, and no graph can depend on its numbers"
+        return "flex builds a tile map from the mask's values, which torch.compile cannot trace"
     if request.query.numel() == 0 or request.key.numel() == 0:
         return "FlexAttention needs at least one query and one key"
     if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
         name = type(request.bias).__name__
-        return f"FlexAttention takes a bias of the pair, and {name} needs the queries or the weights"
+        return f"FlexAttention takes a bias for each pair, and {name} needs the queries or the weights"
     return None
 
 
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """One call of the compiled kernel."""
+    """Compute attention with the compiled kernel."""
     return run_flex_attention(request, _compile_flex_attention())
 
 
 def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The request put into FlexAttention's terms; ``kernel`` is ``flex_attention``, compiled or not."""
+    """Convert the request for FlexAttention and call ``kernel``, which is ``flex_attention``, compiled or not."""
     key, value = request.key, request.value
     if request.mask is not None:
         seen = find_visible_keys(request)
-        if not bool(seen.all()):  # a key hidden from every query may hold NaN, and a weight of 0 times NaN is NaN
+        if not bool(seen.all()):  # a key hidden from every query may be NaN, and a weight of 0 times NaN is NaN
             hidden = ~seen[..., None].to(request.device)
             key, value = key.masked_fill(hidden, 0.0), value.masked_fill(hidden, 0.0)
     output: Tensor = kernel(
@@ -79,7 +79,7 @@ def run_flex_attention(request: Request, kernel: Callable[..., Any]) -> Float[Te
 
 
 def make_block_mask(request: Request) -> BlockMask:
-    """The mask's tile map as a BlockMask."""
+    """Convert the mask's tile map to a BlockMask."""
     assert request.mask is not None
     queries, keys = request.frame.queries, request.frame.keys
     codes = request.mask.tiles(queries, keys, tile=_BLOCK_SIZE).codes()
@@ -100,12 +100,12 @@ def make_block_mask(request: Request) -> BlockMask:
 
 
 def find_visible_keys(request: Request) -> Bool[Tensor, "#batch #key_heads keys"]:
-    """Which keys some query may see, read off the tile map; on the CPU."""
+    """Find the keys that any query may attend to, from the tile map; the result is on the CPU."""
     assert request.mask is not None
     tiles = request.mask.tiles(request.frame.queries, request.frame.keys, tile=_BLOCK_SIZE)
-    # One bit of every word at a time: unpacked whole, the bitmaps of a random mask would take 64 times their memory.
+    # One bit of every word at a time: unpacking all bits of a random mask would take 64 times the memory.
     columns = torch.stack([(tiles.bitmaps >> bit & 1).bool().any(1) for bit in range(64)], dim=-1).flatten(1)
-    columns = torch.cat([columns, torch.ones(1, _BLOCK_SIZE, dtype=torch.bool)])  # -1 takes the last: the full tile
+    columns = torch.cat([columns, torch.ones(1, _BLOCK_SIZE, dtype=torch.bool)])  # -1 is the last one: the full tile
     group = torch.repeat_interleave(tiles.row_start[:, -1] - tiles.row_start[:, 0])
     counts = torch.zeros(tiles.batch * tiles.heads, tiles.key_tiles, _BLOCK_SIZE, dtype=torch.int32)
     counts.index_put_((group, tiles.key_tile.long()), columns[tiles.bitmap.long()].int(), accumulate=True)
@@ -149,5 +149,5 @@ ATTENTION = Implementation(
     "flex",
     _attention,
     _refuses,
-    auto_skips=lambda request: "only taken by name until it has been measured against sdpa",
+    auto_skips=lambda request: "used only by name until it has been measured against sdpa",
 )

@@ -1,9 +1,9 @@
-"""Attention whose score is a network with one hidden layer: by the fused kernel, and in plain torch.
+"""Attention whose score is a network with one hidden layer: the fused kernel, and plain torch.
 
-    score_ij = v . tanh(a_i + b_j)          a made of the query alone, b of the key alone: (inner) numbers each
+    score_ij = v . tanh(a_i + b_j)          a depends on the query only, b on the key only: (inner) numbers each
 
-Bahdanau et al. 2015, appendix A.1.2. Plain torch holds a tensor of queries x keys x inner, the kernel none of even
-queries x keys. ``operators.additive_op`` is the kernel.
+Bahdanau et al. 2015, appendix A.1.2. Plain torch holds a queries x keys x inner tensor, the kernel not even a
+queries x keys one. ``operators.additive_op`` is the kernel.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from regard.kernels.results import accumulation_dtype
 @final
 @dataclass(frozen=True)
 class MlpScore:
-    """What makes the score: a of queries, b of keys, v (heads, inner), in the dtype of what they are given; and b of
-    all keys where it was computed before (``project_keys``).
+    """Parts of the score: functions that compute a of queries and b of keys, in their dtype, and v (heads, inner); and
+    b of all keys if it was computed before (``project_keys``).
     """
 
     project_query: Callable[[Tensor], Tensor]
@@ -42,7 +42,7 @@ class MlpScore:
     def project_keys(
         self, key: Float[Tensor, "batch key_heads keys head_dim"], group: int
     ) -> Float[Tensor, "batch heads keys inner"]:
-        """b of every key, in float32 for half precision; NaN where a key is not finite."""
+        """Compute b of every key, in float32 for half precision; NaN if a key is not finite."""
         with disable_autocast(key.device):
             key, bad = zero_nonfinite(_repeat_heads(key.to(accumulation_dtype(key.dtype)), group))
             return mark_nonfinite(self.project_key(key), bad)
@@ -52,10 +52,9 @@ class MlpScore:
         query: Float[Tensor, "batch heads rows head_dim"],
         projected_keys: Float[Tensor, "batch heads keys inner"],
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """v . tanh(a + b).
+        """Compute v . tanh(a + b) of every pair.
 
-        What overflowed is kept out of the tanh: at NaN its gradient is NaN, and would be where the mask forbids the
-        pair too.
+        Tokens that overflowed are replaced by 0 before tanh: its gradient at NaN is NaN, even for forbidden pairs.
         """
         of_query, bad_query = zero_nonfinite(self.project_query(query))
         of_key, bad_key = zero_nonfinite(projected_keys)
@@ -67,7 +66,7 @@ class MlpScore:
 def zero_nonfinite(
     tokens: Float[Tensor, "batch heads length size"],
 ) -> tuple[Float[Tensor, "batch heads length size"], Bool[Tensor, "batch heads length 1"]]:
-    """Zeros in place of tokens that hold a NaN or Inf, and which those are."""
+    """Replace tokens that contain NaN or Inf by zeros, and return which tokens were replaced."""
     bad = ~(tokens.detach().abs().amax(-1, keepdim=True) < torch.inf)
     return tokens.masked_fill(bad, 0.0), bad
 
@@ -75,21 +74,21 @@ def zero_nonfinite(
 def mark_nonfinite(
     tokens: Float[Tensor, "batch heads length size"], bad: Bool[Tensor, "batch heads length 1"]
 ) -> Float[Tensor, "batch heads length size"]:
-    """NaN in the bad tokens; by a sum, which costs less than filling them, forward and backward."""
+    """Set the bad tokens to NaN; by adding it, which is cheaper than masked_fill, forward and backward."""
     return tokens + torch.where(bad, torch.nan, 0.0).to(tokens.dtype)
 
 
 def _repeat_heads(
     tokens: Float[Tensor, "batch key_heads length size"], group: int
 ) -> Float[Tensor, "batch heads length size"]:
-    """One head of keys or values for each head of queries."""
+    """Repeat heads of keys or values to one per query head."""
     return tokens if group == 1 else tokens.repeat_interleave(group, dim=1)
 
 
 def _native(request: Request, score: MlpScore) -> Float[Tensor, "batch heads queries value_dim"]:
-    """One call of the kernel; half precision is computed in float32 and rounded once, at the end.
+    """Compute attention with the kernel; half precision is computed in float32 and rounded once, at the end.
 
-    A token that is not finite is kept out of the projection, where it would make the weights' gradients NaN.
+    Non-finite tokens are replaced by 0 before the projection, else they would make the weights' gradients NaN.
     """
     dtype = accumulation_dtype(request.query.dtype)
     with disable_autocast(request.device):
@@ -104,7 +103,7 @@ def _native(request: Request, score: MlpScore) -> Float[Tensor, "batch heads que
 
 
 def _reference(request: Request, score: MlpScore) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Plain torch."""
+    """Compute attention in plain torch."""
     known = score.projected_keys
     problem = reference_attention.make_problem(
         lambda query, key: score.score_pairs(query, score.project_key(key) if known is None else known),

@@ -1,7 +1,8 @@
 """impl "native": regard's own kernels in C++, for CPUs, forward and backward.
 
-One binary holds the kernels for several instruction sets, and takes the best that runs. The environment variable
-``REGARD_ISA`` names another one: "avx512_bf16", "avx512", "avx2" or "portable". Threads are torch's.
+One binary contains the kernels for several instruction sets, and picks the best that the processor runs. The
+environment variable ``REGARD_ISA`` selects another one: "avx512_bf16", "avx512", "avx2" or "portable". Threads are
+torch's.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from regard.kernels.request import Request
 from regard.kernels.support import MAX_HEAD_DIM
 from regard.positions.base import DistanceBias, PairBias
 
-_MIN_QUERIES_FOR_SDPA = 16  # queries: with fewer it is memory that takes the time
+_MIN_QUERIES_FOR_SDPA = 16  # queries: with fewer, memory bandwidth is the limit
 
 
 def _unavailable_reason() -> str | None:
-    """What keeps the extension from being loaded, or REGARD_ISA from being heeded."""
+    """Return why the extension cannot be loaded, or why REGARD_ISA cannot be followed; None if both can."""
     if extension.missing_reason is not None:
         return extension.missing_reason
     try:
@@ -37,7 +38,7 @@ def _unavailable_reason() -> str | None:
 
 
 def _details() -> str:
-    """The instruction set in use, those that run here, and whose threads compute."""
+    """Describe the instruction set in use, those that run here, and the threads."""
     runtime = extension.native.openmp()
     threads = (
         "one thread: torch has no OpenMP runtime" if runtime is None else f"threads of torch's {Path(runtime).name}"
@@ -46,9 +47,9 @@ def _details() -> str:
 
 
 def _refuses(request: Request) -> str | None:
-    """Other devices, heads wider than 256, position terms that need the query or the weights, torch.func.
+    """Refuse other devices, heads wider than 256, biases that need the queries or the weights, and torch.func.
 
-    Raises OptionError where REGARD_ISA names an instruction set that does not run here.
+    Raises OptionError if REGARD_ISA names an instruction set that does not run here.
     """
     query, value = request.query, request.value
     if query.is_cpu and (query.size(3) > MAX_HEAD_DIM or value.size(3) > MAX_HEAD_DIM):
@@ -58,31 +59,31 @@ def _refuses(request: Request) -> str | None:
 
 
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """One call of the kernel."""
-    given = request.with_rebalanced_scale
-    output = attention_op.attention(given.query, given.key, given.value, to_kernel_arguments(given))
-    return output if given is request else output.to(request.query.dtype)
+    """Compute attention with the kernel."""
+    scaled = request.with_rebalanced_scale
+    output = attention_op.attention(scaled.query, scaled.key, scaled.value, to_kernel_arguments(scaled))
+    return output if scaled is request else output.to(request.query.dtype)
 
 
 def _observe(request: Request, top: int, rows: Tensor | None) -> Observation:
-    """One call of the kernel, and a second pass inside for what keys received."""
-    given = request.with_rebalanced_scale
-    seen = observe_op.observe(given.query, given.key, given.value, top, rows, to_kernel_arguments(given))
-    return seen if given is request else replace(seen, output=seen.output.to(request.query.dtype))
+    """Compute attention and statistics with the kernel, which makes a second pass for ``received``."""
+    scaled = request.with_rebalanced_scale
+    seen = observe_op.observe(scaled.query, scaled.key, scaled.value, top, rows, to_kernel_arguments(scaled))
+    return seen if scaled is request else replace(seen, output=seen.output.to(request.query.dtype))
 
 
 def _auto_skips(request: Request) -> str | None:
     if sdpa_is_faster(request):
-        return "without AVX2, torch is the faster where no mask lets tiles be skipped"
+        return "without AVX2, torch is faster if no mask lets tiles be skipped"
     return None
 
 
 def sdpa_is_faster(request: Request) -> bool:
-    """Whether torch's fused kernel is the faster, for a request that native could compute.
+    """Whether torch's fused kernel is faster, for a request that native could compute.
 
-    With AVX2 and AVX-512 it never was. The portable kernels were outrun in dense attention of many queries, but for
-    half precision with gradients, which torch has no kernel for, and a value_dim of its own. docs/implementations.md
-    has the numbers.
+    With AVX2 and AVX-512 it never was. It was faster than the portable kernels in dense attention of many queries,
+    except for half precision with gradients, for which torch has no kernel, and a value_dim other than head_dim.
+    docs/implementations.md has the numbers.
     """
     query, value = request.query, request.value
     if not support.is_portable() or query.shape[2] < _MIN_QUERIES_FOR_SDPA or query.shape[3] != value.shape[3]:
@@ -93,10 +94,10 @@ def sdpa_is_faster(request: Request) -> bool:
 
 
 def request_unsupported_reason(request: Request) -> str | None:
-    """Why no native kernel, whatever its score and sizes, can compute this request; None if one can."""
+    """Return why no native kernel, whatever its score and sizes, can compute this request; None if one can."""
     reason = support.unsupported_reason(request.query, request.key, request.value)
     if reason is None and isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
-        return f"native takes a bias of the pair, and {type(request.bias).__name__} needs the queries or the weights"
+        return f"native takes a bias for each pair, and {type(request.bias).__name__} needs the queries or the weights"
     return reason
 
 

@@ -1,16 +1,16 @@
-"""Wild tokens, kept out of fused kernels.
+"""Guard fused kernels against *wild* tokens: those with NaN, Inf or huge elements.
 
 A fused kernel multiplies forbidden keys by a weight of 0, and 0 * NaN is NaN; its backward pass recomputes weights as
-exp(score - lse), where a score beyond 1/epsilon carries an error that can overflow. So a token is *wild* where it holds
+exp(score - lse), where a score beyond 1/epsilon has an error that can overflow. So a token is *wild* if it contains
 
     NaN or Inf,
     in query or key, a number so large that d |q| |k| |scale| could reach 1/epsilon of float32 (or float64),
     in value, a number whose product with a gradient could overflow.
 
-``run_guarded`` gives the kernel zeros in place of wild tokens, and computes the rows of queries that hold or may see
-one in plain torch (``reference.attention``). What the mask forbids then has no influence on any other row, whatever it
-holds: the zeros lie in memory as the tokens did (``implementations.same_layout``), so the kernel takes the path that it
-would have taken.
+``run_guarded`` replaces wild tokens by zeros for the kernel, and computes the rows of queries that are wild or may
+attend to a wild key in plain torch (``reference.attention``). So forbidden tokens influence no other row, whatever
+their values: the zeros have the memory layout of the tokens (``implementations.same_layout``), so the kernel takes the
+same path as without wild tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Kernel = Callable[[Request], Tensor]
 
 
 def is_safe(request: Request) -> bool:
-    """Whether no token is wild and the bias, if it is a tensor, adds no NaN or +Inf. One look at all numbers."""
+    """Whether no token is wild, and a bias tensor contains no NaN or +Inf. Reads all elements once."""
     for_scores, for_values = _tame_bounds(request)
     bounded = all(
         _is_within(tensor, bound)
@@ -42,7 +42,7 @@ def is_safe(request: Request) -> bool:
 
 
 def run_guarded(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads queries value_dim"]:
-    """``kernel`` on zeros in place of wild tokens, and plain torch for the rows that wild tokens reach."""
+    """Run ``kernel`` with zeros in place of wild tokens, and plain torch for the rows that wild tokens affect."""
     for_scores, for_values = _tame_bounds(request)
     wild_query = _find_wild_tokens(request.query, for_scores)
     wild_key, wild_value = _find_wild_tokens(request.key, for_scores), _find_wild_tokens(request.value, for_values)
@@ -68,7 +68,7 @@ def run_guarded(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads 
     )
     if not bool(reached.any()):
         return output
-    # All rows, also where few are reached: a product's last bits depend on its height, and so on what is hidden.
+    # Compute all rows even if few are affected: a product's last bits depend on its number of rows.
     exact = reference_attention.compute_output(
         reference_attention.make_dot_product_problem(request), dropout=request.dropout, dtype=output.dtype
     )
@@ -76,15 +76,18 @@ def run_guarded(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads 
 
 
 def _tame_bounds(request: Request) -> tuple[float, float]:
-    """The largest tame number in queries and keys, and in values. Half precision is computed in float32 inside."""
+    """Compute the bounds from which elements of queries and keys, and of values, are wild.
+
+    Kernels compute half precision in float32.
+    """
     wide = torch.finfo(torch.promote_types(request.query.dtype, torch.float32))
     for_scores = (1 / (wide.eps * max(1.0, request.query.shape[3] * abs(request.scale)))) ** 0.5
     return for_scores, wide.max**0.5
 
 
 def _is_within(tensor: Tensor, bound: float) -> bool:
-    """Whether all numbers are smaller; a NaN is not."""
-    # Usually a transposed view of (batch, length, heads, head_dim): looked at that way round it is not copied.
+    """Whether the absolute values of all elements are below ``bound``; False for NaN."""
+    # Usually a transposed view of (batch, length, heads, head_dim): undoing the transpose avoids a copy.
     turned = tensor.detach().transpose(1, 2)
     whole = turned if turned.is_contiguous() else tensor.detach()
     if whole.numel() == 0:
@@ -94,5 +97,5 @@ def _is_within(tensor: Tensor, bound: float) -> bool:
 
 
 def _find_wild_tokens(tensor: Tensor, bound: float) -> Bool[Tensor, "batch heads length"]:
-    """Which tokens hold a number that is not smaller."""
+    """True for tokens with an element whose absolute value is not below ``bound``."""
     return ~(tensor.detach().abs() < bound).all(-1)

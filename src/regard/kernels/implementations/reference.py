@@ -2,7 +2,7 @@
 
     Attention(Q, K, V) = softmax(Q K^T / sqrt(d)) V            Vaswani et al. 2017, equation 1
 
-Attention materialises the weights, and statistics take queries in tiles; nothing is refused.
+Attention materialises the weights, and statistics process queries in tiles; no request is refused.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from regard.kernels.request import Request
 
 
 def _details() -> str:
-    """Torch's version, and that operations are not fused."""
+    """Describe torch's version; operations are not fused."""
     return f"torch {torch.__version__}, one operation after another"
 
 
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Equation 1, with all weights in memory."""
+    """Compute equation 1, with all weights in memory."""
     problem = reference_attention.make_dot_product_problem(request)
     return reference_attention.compute_output(problem, dropout=request.dropout, dtype=request.query.dtype)
 
 
 def _observe(request: Request, top: int, rows: Tensor | None) -> Observation:
-    """Equation 1 and its statistics, in memory linear in length."""
+    """Compute equation 1 and its statistics, in memory linear in length."""
     problem = reference_attention.make_dot_product_problem(request)
     return reference_observe.observe(problem, top=top, rows=rows, dtype=request.query.dtype)
 

@@ -1,8 +1,8 @@
-"""Zeros in a copy of a tensor that lies in memory as the tensor does.
+"""Replace elements in a copy of a tensor that has the same memory layout.
 
-Where strides differ, or the alignment of the first number, a fused kernel takes another path and gives other bits. So
-what guards such a kernel may change numbers alone: a contiguous copy, as ``masked_fill`` makes it, would change rows
-whose numbers are all as they were.
+With other strides, or another alignment of the first element, a fused kernel takes another path and returns other bits.
+So a guard of such a kernel may change values only: a contiguous copy, as ``masked_fill`` makes, would change rows whose
+values are the same.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx
 
-_ALIGNMENT = 64  # bytes, of what torch allocates; and the widest vectors there are
+_ALIGNMENT = 64  # bytes: alignment of torch's allocations, and size of the widest vectors
 
 
 def zero_where(tensor: Tensor, where: Tensor) -> Tensor:
-    """``tensor`` with 0 in the elements that ``where`` (bool, broadcastable to it) names, in the same layout.
+    """Copy ``tensor`` in the same layout, with 0 where ``where`` (bool, broadcastable to it) is True.
 
     No two elements may share memory, except along expanded dimensions (see ``copy_if_overlapping``). Differentiable.
     """
@@ -27,15 +27,15 @@ def zero_where(tensor: Tensor, where: Tensor) -> Tensor:
 
 
 def replace_where(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
-    """``tensor`` with the elements of ``others`` that ``where`` names, in the same layout. Differentiable."""
+    """Copy ``tensor`` in the same layout, with elements of ``others`` where ``where`` is True. Differentiable."""
     result: Tensor = _ReplaceWhere.apply(tensor, where, others)  # type: ignore[no-untyped-call]
     return result
 
 
 def copy_if_overlapping(tensor: Tensor) -> Tensor:
-    """The tensor itself; a contiguous copy where elements share memory, as those of overlapping windows do.
+    """Return the tensor itself, or a contiguous copy if elements share memory, as in overlapping windows.
 
-    Whole dimensions that were expanded may stay so. A negation that torch has put off is done.
+    Dimensions that were expanded as a whole stay expanded. torch's lazy negation is applied.
     """
     tensor = tensor.resolve_neg()
     reach = 0
@@ -48,52 +48,52 @@ def copy_if_overlapping(tensor: Tensor) -> Tensor:
 
 @final
 class _ZeroWhere(torch.autograd.Function):
-    """``zero_where``: the gradient is 0 where the number was."""
+    """Autograd function of ``zero_where``: the gradient is 0 where the element was set to 0."""
 
     @staticmethod
     def forward(tensor: Tensor, where: Tensor) -> Tensor:
-        """A copy of the same layout, with zeros in the named elements."""
+        """Copy the tensor in the same layout, with zeros where ``where`` is True."""
         return _where_same_layout(tensor, where, tensor.new_zeros(()))
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save the places for the backward pass."""
+        """Save ``where`` for the backward pass."""
         del output
         ctx.save_for_backward(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """The gradient, with the same zeros."""
+        """Compute the gradient, with the same zeros."""
         (where,) = ctx.saved_tensors
         return gradients[0].masked_fill(where, 0.0), None
 
 
 @final
 class _ReplaceWhere(torch.autograd.Function):
-    """``replace_where``: the kernel's backward pass is given a gradient of the layout that arrived."""
+    """Autograd function of ``replace_where``: the gradient of ``tensor`` keeps the layout of the incoming gradient."""
 
     @staticmethod
     def forward(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
-        """A copy of the same layout, with the other tensor's elements in the named places."""
+        """Copy the tensor in the same layout, with elements of ``others`` where ``where`` is True."""
         return _where_same_layout(tensor, where, others)
 
     @staticmethod
     def setup_context(ctx: FunctionCtx, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Save the places for the backward pass."""
+        """Save ``where`` for the backward pass."""
         del output
         ctx.save_for_backward(inputs[1])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, Tensor]:
-        """The gradients of the tensor and of the others, each 0 where the other one was used."""
+        """Compute the gradients of ``tensor`` and ``others``, each 0 where the other was used."""
         (gradient,), (where,) = gradients, ctx.saved_tensors
         return zero_where(copy_if_overlapping(gradient), where), None, gradient.masked_fill(~where, 0.0)
 
 
 def _where_same_layout(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
-    """``others`` where ``where`` says so, and else ``tensor``, in the layout of ``tensor``.
+    """Compute torch.where(where, others, tensor) in the layout of ``tensor``.
 
-    Where elements that are one in memory get different values, the copy is contiguous.
+    The copy is contiguous if elements that share memory get different values.
     """
     if tensor.numel() == 0:
         return tensor.clone()
@@ -112,22 +112,22 @@ def _where_same_layout(tensor: Tensor, where: Tensor, others: Tensor) -> Tensor:
 
 
 def _narrow_to_first(dims: list[int], tensor: Tensor) -> Tensor:
-    """The first element along some dimensions."""
+    """Narrow the tensor to the first element along ``dims``."""
     for dim in dims:
         tensor = tensor.narrow(dim, 0, 1)
     return tensor
 
 
 def _is_constant_along(dim: int, tensor: Tensor) -> bool:
-    """Whether all elements along a dimension are equal."""
+    """Whether all elements along dimension ``dim`` are equal."""
     return tensor.stride(dim) == 0 or bool((tensor == tensor.narrow(dim, 0, 1)).all())
 
 
 def _empty_same_layout(tensor: Tensor) -> Tensor:
-    """Memory with the strides of a tensor, and as far from a multiple of the alignment; its gaps are never read."""
+    """Allocate a tensor with the strides of ``tensor`` and the same offset from the alignment; gaps are never read."""
     extent = 1 + sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
     item = tensor.element_size()
-    if tensor.data_ptr() % item:  # amid an element, where only a buffer can begin
+    if tensor.data_ptr() % item:  # not aligned to elements, which only frombuffer can reproduce
         octets = np.empty(extent * item + _ALIGNMENT, np.uint8)
         start = (tensor.data_ptr() - octets.ctypes.data) % _ALIGNMENT
         memory = torch.frombuffer(octets, dtype=tensor.dtype, count=extent, offset=start)

@@ -1,15 +1,15 @@
-"""impl "sdpa": torch's fused ``scaled_dot_product_attention``, with regard's meaning of masks and empty rows.
+"""impl "sdpa": torch's fused ``scaled_dot_product_attention``, with regard's semantics of masks and empty rows.
 
-Inside, a forbidden key meets a weight of 0, and 0 * NaN is NaN, so what this file adds is around the call:
+The kernel multiplies forbidden keys by a weight of 0, and 0 * NaN is NaN. So this file adds, around the call:
 
-    a query that may see nothing gives exactly 0;
-    on a CPU, wild tokens are kept out, and the rows they may reach are computed in plain torch
-    (``implementations.nonfinite_guard``): what the mask forbids has no influence, whatever it holds;
-    on a GPU, where a look at the numbers would stall the device, only keys hidden from every query (padding) are
-    replaced by zeros;
+    a query that may attend to no key has an output of exactly 0;
+    on a CPU, wild tokens are replaced by zeros, and the rows that they affect are computed in plain torch
+    (``implementations.nonfinite_guard``): forbidden tokens have no influence, whatever their values;
+    on a GPU, where reading values would stall the device, only keys hidden from every query (padding) are replaced by
+    zeros;
     with a bias, half precision is computed in float32: in the dtype of the query, a bias of hundreds is off by 1;
     the largest bias of each row is subtracted from the row, which changes no weight: the kernel's backward pass takes
-    weights from a rounded log-sum-exp, and where a row's biases are all -1e9, they would add up to the number of keys.
+    weights from a rounded log-sum-exp; if all biases of a row are -1e9, its weights would add up to the number of keys.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from regard.masks.base import Mask
 from regard.positions.base import DistanceBias, PairBias
 
 _GRAPH_BREAK_MESSAGE = {
-    "msg": 'impl "sdpa" looks at the numbers on a CPU, and no graph can depend on them; where the graph must be whole '
+    "msg": 'impl "sdpa" reads tensor values on a CPU, which breaks the graph; if the graph must be whole '
     '(fullgraph=True, torch.export), use impl="native" or impl="reference"'
 }
-_GRAPH_BREAK_OPTIONS = {} if torch.__version__ < "2.9" else _GRAPH_BREAK_MESSAGE  # before, graph_break took no message
+_GRAPH_BREAK_OPTIONS = {} if torch.__version__ < "2.9" else _GRAPH_BREAK_MESSAGE  # older versions accept no message
 
 
 def _details() -> str:
-    """Torch's version, and the instruction set that torch has chosen."""
+    """Describe torch's version, and the instruction set that torch uses."""
     return f"torch {torch.__version__}, on CPUs for {torch.backends.cpu.get_cpu_capability()}"
 
 
 def _refuses(request: Request) -> str | None:
-    """Position terms that need the query or the weights; torch.func, but for one first derivative without a
-    trained bias; tensors without numbers, but on the meta device.
+    """Refuse biases that need the queries or the weights; torch.func, except for one first derivative without a
+    trained bias; and fake tensors on a CPU, which have no values.
     """
     if isinstance(request.bias, PairBias) and not isinstance(request.bias, DistanceBias):
         return f"sdpa takes a bias as a tensor, and {type(request.bias).__name__} needs the queries or the weights"
     if in_functorch() and not (in_single_grad_transform() and not _requires_grad(request.bias)):
         return "torch's fused kernel has no rules for vmap, forward-mode and second derivatives"
     if request.device.type == "cpu" and isinstance(request.query, FakeTensor):
-        return "sdpa looks at the numbers on a CPU, and a fake tensor has none"
+        return "sdpa reads tensor values on a CPU, and a fake tensor has none"
     return None
 
 
 def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """One call of torch's kernel, and plain torch for the rows that wild tokens reach."""
+    """Compute attention with torch's kernel, and in plain torch for the rows that wild tokens affect."""
     dtype, request = request.query.dtype, request.with_rebalanced_scale
     if request.device.type == "cpu":
         if torch.compiler.is_compiling():
@@ -71,14 +71,14 @@ def _attention(request: Request) -> Float[Tensor, "batch heads queries value_dim
 
 
 def _requires_grad(bias: Bias | None) -> bool:
-    """Whether a gradient of the bias is wanted."""
+    """Whether the bias, or any parameter of it, requires grad."""
     if isinstance(bias, PairBias):
         return any_requires_grad(*bias.parameters())
     return any_requires_grad(bias)
 
 
 def _copy_overlapping_tensors(request: Request) -> Request:
-    """The request, with copies of tensors in which elements share memory: no number of them could be guarded alone."""
+    """Copy tensors of a request in which elements share memory, since single elements of them cannot be replaced."""
     bias = copy_if_overlapping(request.bias) if isinstance(request.bias, Tensor) else request.bias
     query, key, value = (
         copy_if_overlapping(request.query),
@@ -89,7 +89,7 @@ def _copy_overlapping_tensors(request: Request) -> Request:
 
 
 def _run_fused(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The request by torch's kernel, for tokens that are tame."""
+    """Compute a request without wild tokens with torch's kernel."""
     mask = request.mask
     if request.query.numel() == 0 or request.frame.keys == 0:
         return _run_empty(request)
@@ -98,7 +98,7 @@ def _run_fused(request: Request) -> Float[Tensor, "batch heads queries value_dim
     if request.bias is not None:
         return _run_with_bias(_widen_request(request)).to(request.query.dtype)
     assert mask is not None
-    # The kernel puts -inf in its causal half before it scales, which a scale of 0 or below turns into NaN or +Inf.
+    # The kernel fills in -inf for the causal mask before it scales, which a scale <= 0 turns into NaN or +Inf.
     if request.scale > 0 and request.frame.offset >= 0 and mask.band(request.frame) == (None, 0):
         return _call(request, None, causal=True)
     return _run_masking_empty_rows(
@@ -107,7 +107,7 @@ def _run_fused(request: Request) -> Float[Tensor, "batch heads queries value_dim
 
 
 def _run_empty(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """No queries, or zeros for want of keys; the gradients are zeros, for the bias too, of which nothing is added."""
+    """Compute a request without queries or without keys: outputs are 0, and so are all gradients, also of the bias."""
     everywhere = torch.ones((), dtype=torch.bool, device=request.device)  # every row is empty
     output = _call(request, None).masked_fill(everywhere, 0.0)
     if request.bias is None:
@@ -116,7 +116,7 @@ def _run_empty(request: Request) -> Float[Tensor, "batch heads queries value_dim
 
 
 def _bias_scores(request: Request) -> Float[Tensor, "#batch #heads #queries #keys"]:
-    """The bias of each query and key."""
+    """Compute the bias of each query and key, in the query's dtype."""
     if isinstance(request.bias, PairBias):
         rows = request.frame.all_rows(request.device)
         return request.bias.scores(request.query, request.frame, rows, request.scale)
@@ -125,7 +125,7 @@ def _bias_scores(request: Request) -> Float[Tensor, "#batch #heads #queries #key
 
 
 def _run_with_bias(request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The request with its bias, and its mask as -inf, added to the scores."""
+    """Compute a request with a bias; the mask is added to the bias as -inf."""
     bias = _bias_scores(request)
     if request.mask is not None:
         allowed = request.mask.dense(request.frame.queries, request.frame.keys, device=request.device)
@@ -134,14 +134,14 @@ def _run_with_bias(request: Request) -> Float[Tensor, "batch heads queries value
 
 
 def _widen_request(request: Request) -> Request:
-    """Half precision in float32."""
+    """Convert half precision to float32; other dtypes stay."""
     wide = torch.promote_types(request.query.dtype, torch.float32)
     return replace(request, query=request.query.to(wide), key=request.key.to(wide), value=request.value.to(wide))
 
 
 def _run_masking_empty_rows(request: Request, mask: Tensor) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The call with a bool or additive mask; rows that may see nothing are computed from a query of zeros on
-    everything, and then set to 0. So their gradients are 0, and not NaN. A bias of -inf forbids as well.
+    """Call the kernel with a bool or additive mask. Rows without an allowed key are computed unmasked from a query of
+    zeros and then set to 0, so that their gradients are 0 and not NaN. A bias of -inf forbids a key as well.
     """
     if mask.dtype == torch.bool:
         empty = ~mask.any(-1, keepdim=True)
@@ -157,7 +157,7 @@ def _run_masking_empty_rows(request: Request, mask: Tensor) -> Float[Tensor, "ba
 
 
 def _zero_hidden_keys(request: Request) -> Request:
-    """Zeros in the keys and values that no query may see."""
+    """Replace keys and values that are hidden from every query by zeros."""
     assert request.mask is not None
     unseen = ~_find_visible_keys(request, request.mask)[..., None]
     return replace(request, key=request.key.masked_fill(unseen, 0.0), value=request.value.masked_fill(unseen, 0.0))
@@ -178,10 +178,10 @@ def _call(request: Request, mask: Tensor | None, *, causal: bool = False) -> Ten
 
 
 def _find_visible_keys(request: Request, mask: Mask) -> Bool[Tensor, "#batch #key_heads keys"]:
-    """Keys that some query may see, by key head."""
+    """Find the keys that any query may attend to, for each key head."""
     queries, keys = request.frame.queries, request.frame.keys
     band = mask.band(request.frame)
-    if band is not None:  # query i sees i + low to i + high: no need of queries x keys cells
+    if band is not None:  # query i sees i + low to i + high, so no queries x keys mask is needed
         low, high = band
         key = torch.arange(keys, device=request.device)
         after = torch.ones_like(key, dtype=torch.bool) if low is None else key >= low

@@ -1,7 +1,7 @@
-"""A RefusedError in place of torch's error for second derivatives of kernels that have only first ones.
+"""Raise RefusedError, in place of torch's error, for second derivatives of kernels that have only first ones.
 
-``guard_second_derivative`` goes around a kernel's inputs. It is the identity; in a backward pass that is itself to be
-differentiated, the gradient that leaves the kernel is marked where torch has no derivative for it.
+``guard_second_derivative`` wraps a kernel's inputs. It is the identity; in a backward pass that is itself to be
+differentiated, it marks gradients from the kernel for which torch has no derivative.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from regard.errors import RefusedError
 
 
 def guard_second_derivative(impl: str, tensor: Tensor) -> Tensor:
-    """The tensor, given to a kernel of the implementation ``impl``; a second derivative through it is refused."""
+    """Wrap an input of a kernel of ``impl``, so that a second derivative through it raises RefusedError."""
     if not (torch.is_grad_enabled() and tensor.requires_grad) or torch.compiler.is_compiling():
         return tensor
     result: Tensor = _KernelInput.apply(tensor, impl)  # type: ignore[no-untyped-call]
@@ -24,13 +24,13 @@ def guard_second_derivative(impl: str, tensor: Tensor) -> Tensor:
 
 @final
 class _KernelInput(torch.autograd.Function):
-    """What goes into the kernel: its gradient comes out of the kernel's backward pass."""
+    """Identity on an input of the kernel, which checks its gradient from the kernel's backward pass."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(tensor: Tensor, impl: str) -> Tensor:
-        """The identity; a view, since torch.func takes no output that is an input."""
+        """Return a view of the tensor, since torch.func does not accept an input as output."""
         del impl
         return tensor.view_as(tensor)
 
@@ -42,7 +42,7 @@ class _KernelInput(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """The gradient; through ``_RefuseDerivative`` where torch has no derivative for it."""
+        """Return the gradient; through ``_RefuseDerivative`` if torch has no derivative for it."""
         (gradient,) = gradients
         node = gradient.grad_fn if torch.is_grad_enabled() else None
         if node is None or type(node).__name__ != "NotImplemented":
@@ -52,13 +52,13 @@ class _KernelInput(torch.autograd.Function):
 
 @final
 class _RefuseDerivative(torch.autograd.Function):
-    """The end of what can be differentiated."""
+    """Identity on a gradient that cannot be differentiated: its backward pass raises RefusedError."""
 
     generate_vmap_rule = True
 
     @staticmethod
     def forward(gradient: Tensor, impl: str) -> Tensor:
-        """The identity on a gradient."""
+        """Return a view of the gradient."""
         del impl
         return gradient.view_as(gradient)
 

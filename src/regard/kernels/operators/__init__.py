@@ -1,1 +1,1 @@
-"""The native kernels as operators of torch: one file each, with its schema, shapes and derivative."""
+"""The native kernels as torch operators: one file each, with its schema, fake kernel and derivative."""

@@ -3,9 +3,9 @@
     score_ij = v . tanh(a_i + b_j)          Bahdanau et al. 2015, appendix A.1.2; a, b: queries and keys, projected
     output_i = sum_j exp(score_ij - lse_i) value_j,    lse_i = ln sum_j exp(score_ij)
 
-Tensors are float32 or float64: half precision is converted before the projection, so that this is as exact as the rest.
-``operators.kernel_arguments`` says what joins the score: mask, bias, dropout; there is no scale. The backward pass
-computes scores and tanh again, so nothing of size queries x keys is kept. There is no second derivative.
+Tensors are float32 or float64: half precision is converted before the projection, for the same accuracy as elsewhere.
+``operators.kernel_arguments`` explains the other arguments: mask, bias, dropout; there is no scale. The backward pass
+computes scores and tanh again, so nothing of size queries x keys is stored. There is no second derivative.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ def additive_attention(
     value: Float[Tensor, "batch key_heads keys value_dim"],
     terms: KernelArguments,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The output, by the operator where torch traces, and else by the kernel itself."""
-    given = (of_query, of_key, vector, value)
-    if not is_eager(*given, terms.bias):
-        return cast(Tensor, ADDITIVE.torch_op(*given, *terms)[0])
-    if any_requires_grad(*given, terms.bias, terms.table):
-        return cast(Tensor, ADDITIVE.compute_with_grad(*given, *terms)[0])
-    return cast(Tensor, ADDITIVE.compute(*given, *terms)[0])
+    """Compute the output, through the torch operator if torch is tracing, else by calling the kernel directly."""
+    tensors = (of_query, of_key, vector, value)
+    if not is_eager(*tensors, terms.bias):
+        return cast(Tensor, ADDITIVE.torch_op(*tensors, *terms)[0])
+    if any_requires_grad(*tensors, terms.bias, terms.table):
+        return cast(Tensor, ADDITIVE.compute_with_grad(*tensors, *terms)[0])
+    return cast(Tensor, ADDITIVE.compute(*tensors, *terms)[0])
 
 
 def _additive(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
-    """regard::additive on a CPU. The kernel is not asked for what has no queries, keys or values."""
+    """Compute regard::additive on a CPU. The kernel is not called without queries or keys."""
     output, lse, normalizer = _empty_results(of_query, of_key, vector, value, *terms)
     if lse.numel() == 0:
         return output, lse, normalizer
@@ -59,7 +59,7 @@ def _additive(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *
 
 
 def _empty_results(of_query: Tensor, of_key: Tensor, vector: Tensor, value: Tensor, *terms: Any) -> Results:
-    """The results, yet to be filled: all that a trace needs to know."""
+    """Allocate the results; also the fake kernel for tracing."""
     del of_key, vector, terms
     output = empty_token_major(of_query, of_query.shape[2], value.shape[3])
     lse = of_query.new_empty(of_query.shape[:3])
@@ -79,7 +79,7 @@ def _additive_backward(
     of_table: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
-    """regard::additive_backward on a CPU. A bias may be of another dtype than what its gradient is summed in."""
+    """Compute regard::additive_backward on a CPU. A bias may have another dtype than the sum of its gradient."""
     gradients = _empty_gradients(
         grad_output, grad_lse, of_query, of_key, vector, value, output, normalizer, of_bias, of_table, *terms
     )
@@ -127,7 +127,7 @@ def _empty_gradients(
     of_table: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
-    """The gradients, yet to be filled; empty tensors for a bias and a table that want none."""
+    """Allocate the gradients; empty tensors for a bias and a table that need none."""
     del grad_output, grad_lse, output, normalizer
     named = KernelArguments(*terms)
     return (
@@ -144,27 +144,28 @@ _BIAS_INDEX, _TABLE_INDEX = (4 + KernelArguments._fields.index(name) for name in
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
-    """Keep what the backward pass needs."""
+    """Save the tensors that the backward pass needs."""
     of_output, _, normalizer = output
     save_for_backward(ctx, inputs, (of_output, normalizer))
 
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-    """A gradient for each input of ``regard::additive``; None where it has none."""
-    found: list[Tensor | None] = [None] * len(ctx.non_tensors)
+    """Compute the gradient of each input of ``regard::additive``; None for inputs without one."""
+    results: list[Tensor | None] = [None] * len(ctx.non_tensors)
     grad_output, grad_lse, _ = gradients
     if grad_output is None and grad_lse is None:
-        return tuple(found)
-    (output, normalizer), given = load_saved(ctx)
+        return tuple(results)
+    (output, normalizer), inputs = load_saved(ctx)
     grad_output = torch.zeros_like(output) if grad_output is None else grad_output
-    wanted = ctx.needs_input_grad[_BIAS_INDEX], ctx.needs_input_grad[_TABLE_INDEX]
-    short = is_eager_backward(grad_output, grad_lse, *given[:4], given[_BIAS_INDEX])
-    backward = ADDITIVE_BACKWARD.compute if short else ADDITIVE_BACKWARD.torch_op
-    *found[:4], grad_bias, grad_table = backward(
-        grad_output, grad_lse, *given[:4], output, normalizer, *wanted, *given[4:]
+    needed = ctx.needs_input_grad[_BIAS_INDEX], ctx.needs_input_grad[_TABLE_INDEX]
+    eager = is_eager_backward(grad_output, grad_lse, *inputs[:4], inputs[_BIAS_INDEX])
+    backward = ADDITIVE_BACKWARD.compute if eager else ADDITIVE_BACKWARD.torch_op
+    *results[:4], grad_bias, grad_table = backward(
+        grad_output, grad_lse, *inputs[:4], output, normalizer, *needed, *inputs[4:]
     )
-    found[_BIAS_INDEX], found[_TABLE_INDEX] = (grad_bias if wanted[0] else None), (grad_table if wanted[1] else None)
-    return tuple(found)
+    results[_BIAS_INDEX] = grad_bias if needed[0] else None
+    results[_TABLE_INDEX] = grad_table if needed[1] else None
+    return tuple(results)
 
 
 ADDITIVE_BACKWARD = Operator(

@@ -2,8 +2,8 @@
 
     output_i = sum_j exp(score_ij - lse_i) value_j,    lse_i = ln sum_j exp(score_ij)       Dao 2023, section 3.1.1
 
-``operators.kernel_arguments`` says what makes scores: mask, scale, bias, dropout. The backward pass computes the
-weights again (algorithm 2 there), so nothing of size queries x keys is kept. There is no second derivative.
+``operators.kernel_arguments`` explains the arguments of scores: mask, scale, bias, dropout. The backward pass computes
+the weights again (algorithm 2 there), so nothing of size queries x keys is stored. There is no second derivative.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from regard.kernels.tracing import any_requires_grad, is_eager, is_eager_backwar
 Results: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
 """output, lse, normalizer, rounding.
 
-normalizer (batch, heads, queries, 2): the largest score of each query and the logarithm of the sum, as the kernel has
-them (``csrc/normalizer.h``). The backward pass takes weights from these two: lse, their sum, is rounded, and of large
-scores nothing of the logarithm would be left.
+normalizer (batch, heads, queries, 2): the largest score of each query and the logarithm of the sum, in the units of the
+kernel (``csrc/normalizer.h``). The backward pass computes weights from these two: lse, their sum, is rounded, and with
+large scores the logarithm would be lost.
 
-rounding: what half precision cut off the output; empty in other dtypes. The backward pass takes sum_j w_ij D_ij as
-dO_i . o_i. With the rounded output its error is the same for all keys, and adds up in training (Qiu and Yao 2025,
-section 3), so what was cut off is kept and added.
+rounding: the rounding error of a half-precision output; empty in other dtypes. The backward pass computes
+sum_j w_ij D_ij as dO_i . o_i. With the rounded output its error is the same for all keys, and accumulates in training
+(Qiu and Yao 2025, section 3), so the rounding error is saved and added.
 """
 
 SavedTensors: TypeAlias = tuple[Tensor, Tensor, Tensor]
-"""output, normalizer, rounding: those of the results that the backward pass needs."""
+"""output, normalizer, rounding: the results that the backward pass needs."""
 
 WEIGHT_GRADIENT_NAMES = ("log_weight", "column", "top_keys", "top_grad", "rows", "rows_grad")
-"""What statistics add to the gradient of the weights, in the order of the schema: see ``operators.observe_op``."""
+"""Terms that statistics add to the gradient of the weights, in the schema's order: see ``operators.observe_op``."""
 _WEIGHT_GRADIENT_SCHEMA = ", ".join(f"Tensor? {name}=None" for name in WEIGHT_GRADIENT_NAMES)
 
 
@@ -47,7 +47,7 @@ def attention(
     value: Float[Tensor, "batch key_heads keys value_dim"],
     terms: KernelArguments,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The output, by the operator where torch traces, and else by the kernel itself."""
+    """Compute the output, through the torch operator if torch is tracing, else by calling the kernel directly."""
     if not is_eager(query, key, value, terms.bias):
         return cast(Tensor, ATTENTION.torch_op(query, key, value, *terms)[0])
     if any_requires_grad(query, key, value, terms.bias, terms.table):
@@ -58,14 +58,14 @@ def attention(
 
 
 def _attention(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:
-    """regard::attention on a CPU."""
+    """Compute regard::attention on a CPU."""
     results = _empty_results(query, key, value, *terms)
     _run_kernel(query, key, value, results, KernelArguments(*terms))
     return results
 
 
 def _empty_results(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Results:
-    """The results, yet to be filled: all that a trace needs to know."""
+    """Allocate the results; also the fake kernel for tracing."""
     del key, terms
     output = empty_token_major(query, query.shape[2], value.shape[3])
     lse = query.new_empty(query.shape[:3], dtype=accumulation_dtype(query.dtype))
@@ -73,12 +73,12 @@ def _empty_results(query: Tensor, key: Tensor, value: Tensor, *terms: Any) -> Re
 
 
 def empty_normalizer(lse: Tensor) -> Tensor:
-    """A tensor for the two parts of ``lse``, yet to be filled."""
+    """Allocate the normalizer (.., 2), the two parts of ``lse``."""
     return lse.new_empty((*lse.shape, 2))
 
 
 def empty_rounding_residual(output: Tensor) -> Tensor:
-    """A tensor for what is cut off ``output``, yet to be filled."""
+    """Allocate the rounding error of ``output``; empty unless it has half precision."""
     return torch.empty_like(output) if output.itemsize == 2 else output.new_empty(0)
 
 
@@ -89,7 +89,7 @@ def _run_kernel(
     results: tuple[Tensor, Tensor | None, Tensor | None, Tensor | None],
     terms: KernelArguments,
 ) -> None:
-    """Compute into ``results``. The kernels are not asked for what has no queries, keys or values."""
+    """Compute into ``results``. The kernels are not called without queries or keys."""
     output, lse, normalizer, rounding = results
     batch, heads, queries, value_dim = output.shape
     if batch == 0 or heads == 0 or queries == 0 or (value_dim == 0 and lse is None):
@@ -109,7 +109,7 @@ def _run_kernel(
 
 
 def rounding_residual_or_none(rounding: Tensor | None) -> Tensor | None:
-    """``rounding`` as the kernels take it: None where it is empty."""
+    """Convert ``rounding`` for the kernels: None if it is empty."""
     return rounding if rounding is not None and rounding.numel() > 0 else None
 
 
@@ -126,7 +126,7 @@ def _attention_backward(
     of_table: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
-    """regard::attention_backward on a CPU. A bias may be of another dtype than what its gradient is summed in."""
+    """Compute regard::attention_backward on a CPU. A bias may have another dtype than the sum of its gradient."""
     named = KernelArguments(*terms[: len(KernelArguments._fields)])
     of_weights = dict(zip(WEIGHT_GRADIENT_NAMES, terms[len(KernelArguments._fields) :], strict=False))
     gradients = _empty_gradients(
@@ -176,7 +176,7 @@ def _empty_gradients(
     of_table: bool,
     *terms: Any,
 ) -> tuple[Tensor, ...]:
-    """The gradients, yet to be filled; empty tensors for a bias and a table that want none."""
+    """Allocate the gradients; empty tensors for a bias and a table that need none."""
     del grad_output, grad_lse, output, normalizer, rounding
     named = KernelArguments(*terms[: len(KernelArguments._fields)])
     return (
@@ -189,7 +189,7 @@ def _empty_gradients(
 
 
 def empty_gradient(tensor: Tensor | None, wanted: bool, like: Tensor) -> Tensor:
-    """Of a bias or a table, yet to be filled; no numbers where none is wanted."""
+    """Allocate the gradient of a bias or a table; an empty tensor if it is not ``wanted``."""
     return tensor.new_empty(tensor.shape) if wanted and tensor is not None else like.new_empty(0)
 
 
@@ -197,19 +197,19 @@ _BIAS_INDEX, _TABLE_INDEX = (3 + KernelArguments._fields.index(name) for name in
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Results) -> None:
-    """Keep what the backward pass needs."""
+    """Save the tensors that the backward pass needs."""
     of_output, _, normalizer, rounding = output
     save_for_backward(ctx, inputs, (of_output, normalizer, rounding))
 
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-    """A gradient for each input of ``regard::attention``; None where it has none."""
+    """Compute the gradient of each input of ``regard::attention``; None for inputs without one."""
     grad_output, grad_lse = gradients[:2]
     if grad_output is None and grad_lse is None:
         return (None,) * len(ctx.non_tensors)
-    (output, normalizer, rounding), given = load_saved(ctx)
+    (output, normalizer, rounding), inputs = load_saved(ctx)
     saved = (output, normalizer, rounding)
-    return tuple(compute_gradients(grad_output, grad_lse, saved, given, ctx.needs_input_grad))
+    return tuple(compute_gradients(grad_output, grad_lse, saved, inputs, ctx.needs_input_grad))
 
 
 def compute_gradients(
@@ -220,24 +220,24 @@ def compute_gradients(
     needed: Sequence[bool],
     *of_weights: Tensor | None,
 ) -> list[Tensor | None]:
-    """A gradient for each of ``given``: query, key, value and terms; None where there is none.
+    """Compute the gradient of each of ``given`` (query, key, value and terms); None for those without one.
 
-    ``of_weights`` are what ``WEIGHT_GRADIENT_NAMES`` names.
+    ``of_weights`` are the tensors that ``WEIGHT_GRADIENT_NAMES`` names.
     """
-    found: list[Tensor | None] = [None] * len(given)
+    results: list[Tensor | None] = [None] * len(given)
     grad_output = torch.zeros_like(saved[0]) if grad_output is None else grad_output
     wanted = needed[_BIAS_INDEX], needed[_TABLE_INDEX]
-    short = is_eager_backward(grad_output, grad_lse, *given[:3], given[_BIAS_INDEX], *of_weights)
-    backward = ATTENTION_BACKWARD.compute if short else ATTENTION_BACKWARD.torch_op
-    *found[:3], of_bias, of_table = backward(
+    eager = is_eager_backward(grad_output, grad_lse, *given[:3], given[_BIAS_INDEX], *of_weights)
+    backward = ATTENTION_BACKWARD.compute if eager else ATTENTION_BACKWARD.torch_op
+    *results[:3], of_bias, of_table = backward(
         grad_output, grad_lse, *given[:3], *saved, *wanted, *given[3:], *of_weights
     )
-    found[_BIAS_INDEX], found[_TABLE_INDEX] = (of_bias if wanted[0] else None), (of_table if wanted[1] else None)
-    return found
+    results[_BIAS_INDEX], results[_TABLE_INDEX] = (of_bias if wanted[0] else None), (of_table if wanted[1] else None)
+    return results
 
 
 def zero_values(tensor: Tensor) -> Tensor:
-    """(batch, heads, length, 1) of zeros, in place of a tensor whose last dimension is 0."""
+    """Make zeros (batch, heads, length, 1), to replace a tensor whose last dimension is 0."""
     return tensor.new_zeros(1).expand(*tensor.shape[:3], 1)
 
 

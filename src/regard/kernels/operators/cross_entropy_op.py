@@ -1,13 +1,13 @@
-"""regard::cross_entropy, the native kernel as a torch operator.
+"""regard::cross_entropy and regard::cross_entropy_backward, the native kernels as torch operators.
 
     loss = (1 - smoothing) (lse - x_t) + smoothing (lse - mean_v x_v),    lse = ln sum_v exp x_v
 
-A number added to all logits of a row changes neither its loss nor its gradients, however large: lse is kept as two
-numbers, the largest logit and the logarithm of the rest, ``normalizer`` (rows, 2).
+Adding a number to all logits of a row changes neither its loss nor its gradients, however large it is: lse is stored as
+two numbers, the largest logit and the logarithm of the rest, ``normalizer`` (rows, 2).
 
 Szegedy et al. 2016, "Rethinking the Inception architecture", section 7. logits x (rows, classes), targets t (rows) ->
-loss (rows), in float32, or float64 for float64. Half precision is widened as it is read, and no other array of the size
-of the logits is made but their gradient. There is no second derivative.
+loss (rows), in float32, or float64 for float64. Half precision is converted as it is read, and the only array of the
+size of the logits that is allocated is their gradient. There is no second derivative.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 def cross_entropy(
     logits: Float[Tensor, "rows classes"], targets: Int[Tensor, " rows"], *, smoothing: float, ignored: int
 ) -> Float[Tensor, " rows"]:
-    """The loss of each row; 0, with a gradient of 0, where the target is ``ignored``.
+    """Compute the cross-entropy loss of each row; 0, with a gradient of 0, if the target is ``ignored``.
 
-    An ignored row may hold anything, NaN included. By the native kernel where it is the faster: on a CPU with AVX2 or
-    more, for tensors that are no subclass. Elsewhere by torch. For another target that is no class the kernel raises
-    ValueError, and torch IndexError.
+    An ignored row may contain any values, even NaN. The native kernel computes it if it is faster: on a CPU with AVX2
+    or better, for tensors that are not a subclass. Otherwise torch does. For any other target that is not a class the
+    kernel raises ValueError, and torch IndexError.
     """
     plain = logits.dtype in _DTYPES and type(logits) is type(targets) is Tensor
     if not plain or unsupported_reason(logits, targets) is not None or is_portable() or logits.shape[1] == 0:
         return _torch_cross_entropy(logits, targets, smoothing, ignored)
-    given = logits, targets.long(), smoothing, ignored
+    arguments = logits, targets.long(), smoothing, ignored
     if is_eager(logits, targets):
-        return cast(Tensor, CROSS_ENTROPY.compute_with_grad(*given)[0])
-    return cast(Tensor, CROSS_ENTROPY.torch_op(*given)[0])
+        return cast(Tensor, CROSS_ENTROPY.compute_with_grad(*arguments)[0])
+    return cast(Tensor, CROSS_ENTROPY.torch_op(*arguments)[0])
 
 
 def _torch_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> Tensor:
@@ -59,7 +59,7 @@ def _torch_cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, igno
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
-    """regard::cross_entropy on a CPU."""
+    """Compute regard::cross_entropy on a CPU."""
     loss, normalizer = _empty_losses(logits, targets, smoothing, ignored)
     native.cross_entropy(
         logits.contiguous(),
@@ -74,7 +74,7 @@ def _cross_entropy(logits: Tensor, targets: Tensor, smoothing: float, ignored: i
 
 
 def _empty_losses(logits: Tensor, targets: Tensor, smoothing: float, ignored: int) -> tuple[Tensor, Tensor]:
-    """The losses and the normalizer, yet to be filled."""
+    """Allocate the losses and the normalizer; also the fake kernel for tracing."""
     del targets, smoothing, ignored
     rows, dtype = logits.shape[0], accumulation_dtype(logits.dtype)
     return logits.new_empty(rows, dtype=dtype), logits.new_empty(rows, 2, dtype=dtype)
@@ -83,7 +83,7 @@ def _empty_losses(logits: Tensor, targets: Tensor, smoothing: float, ignored: in
 def _cross_entropy_backward(
     grad_loss: Tensor, logits: Tensor, targets: Tensor, normalizer: Tensor, smoothing: float, ignored: int
 ) -> Tensor:
-    """regard::cross_entropy_backward on a CPU."""
+    """Compute regard::cross_entropy_backward on a CPU."""
     gradient = _empty_gradient(grad_loss, logits, targets, normalizer, smoothing, ignored)
     native.cross_entropy_backward(
         grad_loss.contiguous(),
@@ -101,19 +101,19 @@ def _cross_entropy_backward(
 def _empty_gradient(
     grad_loss: Tensor, logits: Tensor, targets: Tensor, normalizer: Tensor, smoothing: float, ignored: int
 ) -> Tensor:
-    """The gradient of the logits, yet to be filled."""
+    """Allocate the gradient of the logits; also the fake kernel for tracing."""
     del grad_loss, targets, normalizer, smoothing, ignored
     return torch.empty_like(logits, memory_format=torch.contiguous_format)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    """Keep what the gradient is computed from."""
+    """Save the tensors and options that the gradient is computed from."""
     logits, targets, ctx.smoothing, ctx.ignored = inputs
     ctx.save_for_backward(logits, targets, output[1])
 
 
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-    """A gradient for the logits."""
+    """Compute the gradient of the logits."""
     grad_loss, saved = gradients[0], ctx.saved_tensors
     backward = CROSS_ENTROPY_BACKWARD.compute if is_eager_backward(grad_loss) else CROSS_ENTROPY_BACKWARD.torch_op
     return backward(grad_loss, *saved, ctx.smoothing, ctx.ignored), None, None, None

@@ -3,7 +3,7 @@
     y_i = m_i x_i / (1 - p),    m_i = 0 with probability p, else 1        Srivastava et al. 2014, "Dropout", section 10
 
 m is a function of the seed and the index i, counted along rows, so that it is the same for any number of threads, in
-every instruction set and in every layout, and the backward pass draws it again in place of keeping it. Where m_i is 0,
+every instruction set and in every layout, and the backward pass draws it again instead of storing it. Where m_i is 0,
 y_i and the gradient of x_i are 0, even if x_i, or the gradient of y_i, is NaN or infinite.
 """
 
@@ -25,10 +25,10 @@ _NUM_SEEDS = 2**63 - 1
 
 
 def drop(tokens: Tensor, probability: float) -> Tensor:
-    """Dropout with a probability of 0 <= p < 1, its seed drawn from the generator that ``torch.manual_seed`` sets.
+    """Apply dropout with probability 0 <= p < 1; the seed is drawn from the generator that ``torch.manual_seed`` seeds.
 
-    By the native kernel where there is one for these tokens: on a CPU, of a dtype that kernels have, and neither a
-    subclass of Tensor nor under torch.func. Elsewhere by torch, which has other random numbers for the same seed.
+    The native kernel computes it if it supports the tokens: on a CPU, in a floating dtype of the kernels, not a
+    subclass of Tensor, and not under torch.func. Otherwise torch does, with other random numbers for the same seed.
     """
     plain = tokens.dtype in _DTYPES and type(tokens) in (Tensor, Parameter)
     if not plain or unsupported_reason(tokens) is not None:
@@ -44,30 +44,30 @@ def drop(tokens: Tensor, probability: float) -> Tensor:
 
 
 def _dropout(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
-    """regard::dropout on a CPU."""
+    """Compute regard::dropout on a CPU."""
     output = _empty_output(tokens, probability, seed)
     if tokens.numel() > 0:
-        given = tokens.contiguous().view(-1)
+        flat = tokens.contiguous().view(-1)
         threads = torch.get_num_threads()
-        native.dropout(given, output.view(-1), probability=probability, seed=int(seed), threads=threads)
+        native.dropout(flat, output.view(-1), probability=probability, seed=int(seed), threads=threads)
     return output
 
 
 def _empty_output(tokens: Tensor, probability: float, seed: Tensor) -> Tensor:
-    """The output, yet to be filled."""
+    """Allocate the output; also the fake kernel for tracing."""
     del probability, seed
     return torch.empty_like(tokens, memory_format=torch.contiguous_format)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    """Keep what the mask is drawn from."""
+    """Save the probability and the seed, from which the mask is drawn again."""
     del output
     _, ctx.probability, seed = inputs
     ctx.save_for_backward(seed)
 
 
 def _differentiate(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-    """The same mask on the gradient; differentiable again."""
+    """Apply the same mask to the gradient; the result is differentiable again."""
     (gradient,), (seed,) = gradients, ctx.saved_tensors
     dropout = DROPOUT.compute if is_eager_backward(gradient) else DROPOUT.torch_op
     return dropout(gradient, ctx.probability, seed), None, None

@@ -1,9 +1,9 @@
-"""A request in the terms of the native kernels: what stands between query-key products and weights.
+"""Arguments of the native kernels besides query, key and value: mask, scale, bias and dropout.
 
     score_ij = scale * q_i . k_j + bias_ij + table[j - position(i)]       where the mask allows, else -infinity
 
-Masks come lowered (``masks.kernel_mask``): no kernel knows their names. A bias by distance comes as its table, computed
-by torch, so that gradients flow on to whatever was trained to make it.
+Masks are lowered (``masks.kernel_mask``), so that kernels do not depend on mask classes. A bias by distance is passed
+as its table, which torch computes, so that gradients flow to its parameters.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SCHEMA = (
     "Tensor? bitmaps, Tensor? dense, float scale, Tensor? bias, Tensor? table, SymInt table_lowest, float dropout, "
     "Tensor? seed"
 )
-"""The terms as arguments of an operator."""
+"""Schema of these arguments in torch operators."""
 
 
 @final
 class KernelArguments(NamedTuple):
-    """The terms, in the order of the operators' schemas."""
+    """Arguments of the native kernels, in the order of the operators' schemas."""
 
     low: int | None = None  # the mask's band, in indices
     high: int | None = None
@@ -49,7 +49,7 @@ class KernelArguments(NamedTuple):
     seed: Tensor | None = None  # int64 scalar; None without dropout
 
     def to_kwargs(self) -> dict[str, Any]:
-        """The terms as keyword arguments of a kernel, with the number of threads."""
+        """Convert to keyword arguments of a kernel, with the number of threads; None and defaults are left out."""
         low, high, start, stop, row_start, key_tile, bitmap, bitmaps, dense, *others = self
         scale, bias, table, lowest, dropout, seed = others
         options: dict[str, Any] = {"scale": scale, "threads": torch.get_num_threads()}
@@ -75,7 +75,7 @@ class KernelArguments(NamedTuple):
 
 
 def to_kernel_arguments(request: Request) -> KernelArguments:
-    """The terms of a request. The seed of its dropout is drawn from the generator that ``torch.manual_seed`` sets."""
+    """Convert a request. The seed of its dropout is drawn from the generator that ``torch.manual_seed`` seeds."""
     batch = request.query.shape[0]
     lowered = _NO_MASK if request.mask is None else request.mask.lower(request.frame)
     start, stop = _expand_to_batch(lowered.start, batch), _expand_to_batch(lowered.stop, batch)
@@ -89,8 +89,8 @@ def to_kernel_arguments(request: Request) -> KernelArguments:
     if isinstance(bias, DistanceBias):
         lowest, highest = distance_range(request.frame)
         wide = torch.float64 if request.query.dtype == torch.float64 else torch.float32
-        table, bias = bias.table(lowest, highest).to("cpu", wide).contiguous(), None  # read along distances
-    assert bias is None or isinstance(bias, Tensor), f"{bias} was to be refused"
+        table, bias = bias.table(lowest, highest).to("cpu", wide).contiguous(), None  # kernels read it along distances
+    assert bias is None or isinstance(bias, Tensor), f"{bias} should have been refused"
     seed = None if request.dropout == 0.0 else torch.randint(_NUM_SEEDS, (), device="cpu")
     return KernelArguments(
         lowered.low,
@@ -112,7 +112,7 @@ def to_kernel_arguments(request: Request) -> KernelArguments:
 
 
 def _expand_to_batch(bounds: Tensor | None, batch: int) -> Tensor | None:
-    """One bound for each batch entry, where one stands for all."""
+    """Expand a single bound to one per batch entry; None stays None."""
     if bounds is None:
         return None
     return bounds.cpu() if bounds.shape[0] == batch else bounds.cpu().expand(batch).contiguous()

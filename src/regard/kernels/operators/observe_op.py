@@ -1,16 +1,16 @@
-"""regard::observe, the native kernel of statistics as a torch operator: schema, fake, autograd.
+"""regard::observe, the native kernel for statistics, as a torch operator: schema, fake, autograd.
 
     entropy_i   -sum_j w_ij ln w_ij
     received_j  sum_i w_ij
-    top, rows   w_ij themselves, of the largest keys of each query, and of all keys of some queries
+    top, rows   weights w_ij: the largest of each query, and those of all keys for some queries
 
-All are functions of the weights, so in the backward pass what each adds to the gradient of a weight is summed up, and
-one pass of the kernel does the rest (Dao et al. 2022, algorithm 4, has the output's part alone):
+All are functions of the weights, so the backward pass sums the terms that they add to the gradient of a weight, in one
+pass of the kernel (Dao et al. 2022, algorithm 4, has the term of the output only):
 
     D_ij  = dO_i . v_j - dEntropy_i ln w_ij + dReceived_j + dTop_ij + dRows_ij
     dS_ij = w_ij (D_ij - sum_j w_ij D_ij + dlse_i)
 
-The derivative of -w ln w is -(ln w + 1); the 1 is the same for all keys of a query, and falls out of the difference.
+The derivative of -w ln w is -(ln w + 1); the 1 is the same for all keys of a query, and cancels in the difference.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from regard.kernels.tracing import any_requires_grad, is_eager
 ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 """output, lse, entropy, received, top keys, top weights, rows, normalizer, rounding (see ``attention_op.Results``).
 
-rows is empty where no rows were asked for.
+rows is empty if no rows were requested.
 """
 
 _TOP_KEYS_INDEX, _NORMALIZER_INDEX, _ROUNDING_INDEX = 4, 7, 8
@@ -52,14 +52,14 @@ def observe(
     rows: Int[Tensor, " rows"] | None,
     terms: KernelArguments,
 ) -> Observation:
-    """Output and statistics, by the operator where torch traces, and else by the kernel itself."""
-    given = (query, key, value, top, rows, *terms)
+    """Compute output and statistics, through the torch operator if torch is tracing, else by the kernel directly."""
+    arguments = (query, key, value, top, rows, *terms)
     if not is_eager(query, key, value, terms.bias):
-        columns: ObserveResults = OBSERVE.torch_op(*given)
+        columns: ObserveResults = OBSERVE.torch_op(*arguments)
     elif any_requires_grad(query, key, value, terms.bias, terms.table):
-        columns = OBSERVE.compute_with_grad(*given)
+        columns = OBSERVE.compute_with_grad(*arguments)
     else:
-        columns = OBSERVE.compute(*given)
+        columns = OBSERVE.compute(*arguments)
     output, lse, entropy, received, top_keys, top_weights, rows_weights, _, _ = columns
     return Observation(
         output, lse, entropy, received, top_keys, top_weights, rows=None if rows is None else rows_weights
@@ -67,25 +67,25 @@ def observe(
 
 
 def _observe(query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any) -> ObserveResults:
-    """regard::observe on a CPU."""
+    """Compute regard::observe on a CPU."""
     columns = _empty_results(query, key, value, top, rows, *terms)
     output, *statistics, rows_weights, normalizer, rounding = columns
     if value.shape[3] == 0:
         output, value = empty_token_major(query, query.shape[2], 1), zero_values(value)
-    asked = (None, None) if rows is None else (rows, rows_weights)
+    selected = (None, None) if rows is None else (rows, rows_weights)
     cut = rounding_residual_or_none(rounding)
     options = KernelArguments(*terms).to_kwargs()
-    native.observe(query, key, value, output, *statistics, *asked, normalizer=normalizer, rounding=cut, **options)
+    native.observe(query, key, value, output, *statistics, *selected, normalizer=normalizer, rounding=cut, **options)
     return columns
 
 
 def _empty_results(
     query: Tensor, key: Tensor, value: Tensor, top: int, rows: Tensor | None, *terms: Any
 ) -> ObserveResults:
-    """The columns, yet to be filled: all that a trace needs to know."""
+    """Allocate the results; also the fake kernel for tracing."""
     del terms
     batch, heads, queries, _ = query.shape
-    keys, asked, dtype = key.shape[2], 0 if rows is None else rows.shape[0], accumulation_dtype(query.dtype)
+    keys, num_rows, dtype = key.shape[2], 0 if rows is None else rows.shape[0], accumulation_dtype(query.dtype)
     output = empty_token_major(query, queries, value.shape[3])
     lse = query.new_empty((batch, heads, queries), dtype=dtype)
     return (
@@ -95,28 +95,28 @@ def _empty_results(
         query.new_empty((batch, heads, keys), dtype=dtype),
         query.new_empty((batch, heads, queries, top), dtype=torch.int64),
         query.new_empty((batch, heads, queries, top), dtype=dtype),
-        query.new_empty((batch, heads, asked, keys), dtype=dtype),
+        query.new_empty((batch, heads, num_rows, keys), dtype=dtype),
         empty_normalizer(lse),
         empty_rounding_residual(output),
     )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: ObserveResults) -> None:
-    """Keep what the backward pass needs."""
+    """Save the tensors that the backward pass needs."""
     save_for_backward(
         ctx, inputs, (output[0], output[_NORMALIZER_INDEX], output[_ROUNDING_INDEX], output[_TOP_KEYS_INDEX])
     )
 
 
 def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-    """A gradient for each input of ``regard::observe``; None where it has none."""
+    """Compute the gradient of each input of ``regard::observe``; None for inputs without one."""
     of_output, of_lse, of_entropy, of_received, _, of_top, of_rows, _, _ = gradients
     if all(gradient is None for gradient in (of_output, of_lse, of_entropy, of_received, of_top, of_rows)):
         return (None,) * len(ctx.non_tensors)
     (output, normalizer, rounding, top_keys), (query, key, value, top, rows, *terms) = load_saved(ctx)
     del top
     *needed, _, _ = ctx.needs_input_grad[:5]
-    found = compute_gradients(
+    results = compute_gradients(
         of_output,
         of_lse,
         (output, normalizer, rounding),
@@ -129,7 +129,7 @@ def _differentiate(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, 
         rows,
         None if rows is None else of_rows,
     )
-    return (*found[:3], None, None, *found[3:])
+    return (*results[:3], None, None, *results[3:])
 
 
 OBSERVE = Operator(

@@ -1,8 +1,8 @@
-"""An operator of torch, regard::NAME, from its parts: schema, kernel, results of a trace, derivative.
+"""``Operator``: a torch operator regard::NAME from its parts: schema, kernel, fake kernel, derivative.
 
-``torch.compile`` keeps its graph whole where a kernel is an operator. Where torch does nothing but compute, the kernel
-is called without the dispatcher: with gradients through ``compute_with_grad``, an autograd function of the same parts,
-and else as the plain function that it is. All ways share every function below, so they give the same bits.
+``torch.compile`` keeps its graph whole if a kernel is an operator. In eager mode the kernel is called without the
+dispatcher: with gradients through ``compute_with_grad``, an autograd function of the same parts, and without as a plain
+function. All ways share every function below, so they return the same bits.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)  # kernels take
 
 @final
 class Operator:
-    """regard::``name``.
+    """The torch operator regard::``name``.
 
     Args:
         schema: its arguments and results, as torch.library.Library.define takes them after the name.
         compute: the kernel, on a CPU.
-        fake: the results of ``compute`` with shapes and dtypes alone, for tracing (torch.library.register_fake).
-        save: ``(ctx, inputs, output)``: keeps what the derivative needs, as torch calls setup_context.
-        differentiate: ``(ctx, *gradients)`` -> a gradient for each input. None where there is none.
-        non_differentiable: indices of the results that have no gradient.
+        fake: returns results with the shapes and dtypes of ``compute``, for tracing (torch.library.register_fake).
+        save: ``(ctx, inputs, output)``: saves what the derivative needs, as ``setup_context`` of torch.
+        differentiate: ``(ctx, *gradients)`` -> the gradient of each input, None for those without one. None if the
+            operator has no derivative.
+        non_differentiable: indices of the results without a gradient.
         num_returned: how many of the results ``compute_with_grad`` returns; None is all. The others are for ``save``.
-        vmap: whether ``torch.func.vmap`` may be around a call, as it is around several backward passes in one. The
-            kernels take no further dimension, so there is one call after the other.
+        vmap: whether calls under ``torch.func.vmap`` are supported, as for batched backward passes. The kernels have
+            no additional batch dimension, so there is one call per element.
     """
 
     def __init__(
@@ -54,41 +55,41 @@ class Operator:
         if differentiate is not None:
             torch.library.register_autograd(f"regard::{name}", differentiate, setup_context=save, lib=_LIBRARY)
         self.torch_op: Callable[..., Any] = getattr(torch.ops.regard, name).default
-        """The operator itself, for whatever traces."""
+        """The operator itself, for tracing."""
         self.compute = compute
-        """The kernel, without gradients."""
+        """The kernel, called directly, without gradients."""
         if save is not None and differentiate is not None:
             self.compute_with_grad: Callable[..., Any] = _make_autograd_function(
                 compute, save, differentiate, non_differentiable, num_returned
             ).apply
-            """The kernel, with gradients."""
+            """The kernel, called directly, with gradients."""
         if vmap:
             _register_vmap(name, self.torch_op)
 
 
 def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    """Keep inputs and outputs for the backward pass, which ``load_saved`` gives back."""
+    """Save inputs and outputs for the backward pass, to be read by ``load_saved``."""
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(*output, *(part if isinstance(part, Tensor) else None for part in inputs))
     ctx.non_tensors = tuple(None if isinstance(part, Tensor) else part for part in inputs)
 
 
 def load_saved(ctx: Any) -> tuple[tuple[Tensor, ...], list[Any]]:
-    """The outputs and the inputs that ``save_for_backward`` kept."""
-    saved = ctx.saved_tensors  # once: checkpointing unpacks no tensor a second time
+    """Load the outputs and the inputs that ``save_for_backward`` saved."""
+    saved = ctx.saved_tensors  # read once: checkpointing does not unpack a tensor a second time
     outputs = len(saved) - len(ctx.non_tensors)
     pairs = zip(saved[outputs:], ctx.non_tensors, strict=True)
     return saved[:outputs], [number if tensor is None else tensor for tensor, number in pairs]
 
 
 def refuse_second_derivative(ctx: Any, *gradients: Tensor | None) -> NoReturn:
-    """The derivative of a backward operator: there is none."""
+    """Raise RefusedError: the derivative of a backward operator is not supported."""
     del ctx, gradients
     raise RefusedError(
         'impl "native" has no second derivatives',
         expected="one backward pass through each call",
         got="a backward pass through a backward pass (create_graph=True)",
-        do='use impl="reference"; for a cross-entropy torch.nn.functional.cross_entropy',
+        do='use impl="reference"; for a cross-entropy use torch.nn.functional.cross_entropy',
     )
 
 
@@ -99,35 +100,35 @@ def _make_autograd_function(
     non_differentiable: Sequence[int],
     num_returned: int | None,
 ) -> type[torch.autograd.Function]:
-    """The autograd function of an operator's parts."""
+    """Make the autograd function of an operator from its parts."""
 
     @final
     class Differentiable(torch.autograd.Function):
-        """Around the dispatcher, with gradients."""
+        """The operator with gradients, without the dispatcher."""
 
         @staticmethod
-        def forward(ctx: Any, *given: Any) -> Any:
-            """The results."""
-            results = compute(*given)
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            """Compute the results, and save what the backward pass needs."""
+            results = compute(*inputs)
             if non_differentiable:
                 ctx.mark_non_differentiable(*(results[index] for index in non_differentiable))
-            save(ctx, given, results)
+            save(ctx, inputs, results)
             return results if num_returned is None else results[:num_returned]
 
         @staticmethod
         def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-            """A gradient for each input."""
+            """Compute the gradient of each input."""
             return differentiate(ctx, *gradients)
 
     return Differentiable
 
 
 def _register_vmap(name: str, operator: Callable[..., Any]) -> None:
-    """Let an operator, whose results are one tensor or several, be called under vmap."""
+    """Register a vmap rule for an operator with one or several result tensors: one call per element."""
 
-    def one_by_one(info: Any, dims: Sequence[int | None], *given: Any) -> tuple[Any, Any]:
+    def one_by_one(info: Any, dims: Sequence[int | None], *inputs: Any) -> tuple[Any, Any]:
         calls = [
-            operator(*(part if dim is None else part.select(dim, turn) for part, dim in zip(given, dims, strict=True)))
+            operator(*(part if dim is None else part.select(dim, turn) for part, dim in zip(inputs, dims, strict=True)))
             for turn in range(info.batch_size)
         ]
         if isinstance(calls[0], Tensor):

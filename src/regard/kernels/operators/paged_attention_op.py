@@ -1,10 +1,10 @@
 """regard::paged_attention, the native kernel for a paged cache as a torch operator: schema, fake.
 
     key j of entry b   row j % page_size of page page_table[b, j // page_size]         Kwon et al. 2023, section 4.1
-    position(i)        i + lengths[b] - queries: the queries stand at the end of each sequence
+    position(i)        i + lengths[b] - queries: the queries are aligned with the end of each sequence
     output_i           sum_j softmax_j(scale * q_i . k_j) v_j    over j < lengths[b] with low <= j - position(i) <= high
 
-A page is never copied. There are no gradients: where they are asked for, the caller gathers the pages.
+Pages are never copied. There are no gradients: if they are needed, the caller gathers the pages.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from regard.kernels.results import empty_token_major
 from regard.kernels.support import MAX_HEAD_DIM, unsupported_reason
 from regard.kernels.tracing import any_requires_grad, is_eager
 
-_MAX_GROUP_SIZE = 64  # query heads to a key head
+_MAX_GROUP_SIZE = 64  # query heads per key head
 
 
 @final
 class PagedKeysValues(NamedTuple):
-    """Keys and values of a batch of sequences, in pages."""
+    """Paged keys and values of a batch of sequences."""
 
     key_pages: Float[Tensor, "pages key_heads page_size head_dim"]
     value_pages: Float[Tensor, "pages key_heads page_size value_dim"]
@@ -43,10 +43,10 @@ def paged_attention(
     low: int | None = None,
     high: int | None = None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """The output, by the operator where torch traces, and else by the kernel itself."""
+    """Compute the output, through the torch operator if torch is tracing, else by calling the kernel directly."""
     if not is_scale_in_range(scale):
         if query.dtype == torch.float16:
-            # Scores are multiples of 2^-48: beyond 2^64 a scale only tells equal ones from others.
+            # Scores are multiples of 2^-48: beyond 2^64 a larger scale makes no further difference to the softmax.
             scale = min(max(scale, -(2.0**64)), 2.0**64)
         else:
             query, scale = rebalance_scale(query, scale)
@@ -55,19 +55,19 @@ def paged_attention(
 
 
 def refuses(query: Tensor, paged: PagedKeysValues) -> str | None:
-    """Why the kernel cannot compute this; None if it can.
+    """Return why the kernel cannot compute this; None if it can.
 
-    Raises OptionError where REGARD_ISA names an instruction set that does not run here.
+    Raises OptionError if REGARD_ISA names an instruction set that does not run here.
     """
     reason = unsupported_reason(query)
     if reason is not None:
         return reason
     if any_requires_grad(query):
-        return "native gives no gradients through a paged cache"
+        return "native has no gradients through a paged cache"
     if max(query.shape[3], paged.value_pages.shape[3]) > MAX_HEAD_DIM:
         return f"native takes a head_dim and value_dim of at most {MAX_HEAD_DIM}"
     if query.shape[1] > _MAX_GROUP_SIZE * paged.key_pages.shape[1]:
-        return f"native takes at most {_MAX_GROUP_SIZE} query heads to one key head in a paged cache"
+        return f"native takes at most {_MAX_GROUP_SIZE} query heads per key head in a paged cache"
     return None
 
 
@@ -81,7 +81,7 @@ def _paged_attention(
     low: int | None,
     high: int | None,
 ) -> Tensor:
-    """regard::paged_attention on a CPU."""
+    """Compute regard::paged_attention on a CPU."""
     output = _empty_output(query, key_pages, value_pages, page_table, lengths, scale, low, high)
     if output.numel() > 0:
         band = {}
@@ -106,7 +106,7 @@ def _empty_output(
     low: int | None,
     high: int | None,
 ) -> Tensor:
-    """The output, yet to be filled: all that a trace needs to know."""
+    """Allocate the output; also the fake kernel for tracing."""
     del key_pages, page_table, lengths, scale, low, high
     return empty_token_major(query, query.shape[2], value_pages.shape[3])
 

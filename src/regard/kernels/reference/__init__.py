@@ -1,1 +1,1 @@
-"""Exact attention of any score in plain torch, and statistics of it: what the other code is measured against."""
+"""Reference implementation in plain torch: exact attention with any score, and its statistics."""

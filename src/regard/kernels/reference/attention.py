@@ -1,11 +1,11 @@
 """Attention from any score function, in plain torch: the reference for all exact mechanisms.
 
     s_ij = score(q_i, k_j) + bias_ij                     -inf where the mask forbids
-    w_ij = exp(s_ij) / sum_j exp(s_ij)                   0 where the mask forbids, or nothing is allowed
+    w_ij = exp(s_ij) / sum_j exp(s_ij)                   0 where the mask forbids, or if no key is allowed
     o_i  = sum_j w_ij v_j
 
-``compute_output`` holds all the weights at once; ``reference.observe`` takes the queries in tiles. Both hold the
-promises of ``nonfinite_isolation``. Half precision is computed in float32 and rounded once, at the end.
+``compute_output`` stores all weights at once; ``reference.observe`` processes the queries in tiles. Both isolate
+non-finite tokens (``nonfinite_isolation``). Half precision is computed in float32 and rounded once, at the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Score: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 @final
 @dataclass(frozen=True)
 class ScoreProblem:
-    """A request in the form this file computes: finite, in one dtype, keys expanded to all heads."""
+    """A request in the form that this file computes: finite, in one dtype, keys repeated to all query heads."""
 
     score: Score
     tokens: IsolatedTokens
@@ -44,13 +44,13 @@ class ScoreProblem:
     score_parameters: tuple[Tensor, ...] = ()  # parameters of the score, if it has any
 
     def dense_mask(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "#batch #heads #rows #keys"] | None:
-        """The mask for some queries."""
+        """Make the dense mask of some queries; None if there is no mask."""
         if self.mask is None:
             return None
         return self.mask.dense(self.frame.queries, self.frame.keys, device=self.tokens.query.device, rows=rows)
 
     def scores(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """Score plus bias for some queries, before the mask."""
+        """Compute score plus bias of some queries, before the mask."""
         query = self.tokens.query[:, :, rows]
         scores = self.score(query, self.tokens.key)
         if isinstance(self.bias, PairBias):
@@ -65,12 +65,12 @@ class ScoreProblem:
         empty: Bool[Tensor, "batch heads rows"],
         rows: Int[Tensor, " rows"],
     ) -> Float[Tensor, "batch heads rows value_dim"]:
-        """The weighted sum of values, with the bias's value term if it has one; 0 in the rows that are ``empty``."""
+        """Compute the weighted sum of values, plus the bias's value term if it has one; 0 in ``empty`` rows."""
         output = weights @ self.tokens.value
         if isinstance(self.bias, PairBias):
             term = self.bias.values(weights, self.frame, rows)
             output = output if term is None else output + term
-        # It is 0 there already; setting it stops gradients, since 0 times one that is NaN or Inf would be NaN.
+        # It is 0 there already; setting it stops gradients, since 0 times a gradient of NaN or Inf would be NaN.
         return output.masked_fill(empty[..., None], 0.0)
 
 
@@ -85,9 +85,9 @@ def make_problem(
     scale: float = 1.0,
     score_parameters: tuple[Tensor, ...] = (),
 ) -> ScoreProblem:
-    """Bring tensors of the contract into the form of a Problem.
+    """Make a ScoreProblem from tensors with the shapes in ``contract``.
 
-    ``scale`` is what a bias may need to know; ``score_parameters`` are the parameters inside ``score``.
+    ``scale`` is the factor of the scores, which a bias may need; ``score_parameters`` are the parameters of ``score``.
     """
     wide = torch.float32 if query.dtype in (torch.float16, torch.bfloat16) else query.dtype
     group = query.shape[1] // key.shape[1]
@@ -97,7 +97,7 @@ def make_problem(
 
 
 def make_dot_product_problem(request: Request) -> ScoreProblem:
-    """Scaled dot-product attention, as a Problem: score(q, k) = scale * q . k."""
+    """Make the ScoreProblem of scaled dot-product attention: score(q, k) = scale * q . k."""
     request = request.with_rebalanced_scale
 
     def score(query: Tensor, key: Tensor) -> Tensor:
@@ -108,16 +108,16 @@ def make_dot_product_problem(request: Request) -> ScoreProblem:
 
 
 def full_precision(problem: ScoreProblem) -> AbstractContextManager[object]:
-    """A context in which autocast does not take the scores down to half precision again."""
+    """Return a context manager that disables autocast, which would compute the scores in half precision."""
     return disable_autocast(problem.tokens.query.device)
 
 
 def compute_output(
     problem: ScoreProblem, *, dropout: float = 0.0, dtype: torch.dtype, rows: Int[Tensor, " rows"] | None = None
 ) -> Float[Tensor, "batch heads rows value_dim"]:
-    """The output for some queries (default: all), in ``dtype``.
+    """Compute the output of some queries (default: all), in ``dtype``.
 
-    ``dropout`` zeroes weights with that probability and scales up the others.
+    ``dropout`` is the probability of setting a weight to 0; the others are scaled up.
     """
     rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     with full_precision(problem):
@@ -133,7 +133,7 @@ def compute_output(
 def compute_weights(
     problem: ScoreProblem, rows: Int[Tensor, " rows"] | None = None
 ) -> Float[Tensor, "batch heads rows keys"]:
-    """The weights of some queries (default: all), NaN in the allowed keys of rows that may see one."""
+    """Compute the weights of some queries (default: all); NaN for the allowed keys of rows affected by NaN or Inf."""
     rows = problem.frame.all_rows(problem.tokens.query.device) if rows is None else rows
     with full_precision(problem):
         allowed = problem.dense_mask(rows)
@@ -142,6 +142,6 @@ def compute_weights(
 
 
 def mark_bad_rows(weights: Tensor, allowed: Tensor | None, bad: Tensor) -> Tensor:
-    """NaN in the allowed keys of bad rows."""
+    """Set the weights of the allowed keys of bad rows to NaN."""
     rows = bad[..., None]
     return weights.masked_fill(rows if allowed is None else rows & allowed, torch.nan)

@@ -1,13 +1,13 @@
-"""NaN and Inf, kept where they may be seen.
+"""Isolation of NaN and Inf: they affect only queries that may attend to them.
 
 A weight of 0 does not stop a NaN: 0 * NaN is NaN, in the output and again in the gradients. So tokens that
-hold a NaN or an Inf are taken out before anything is multiplied, and put back as NaN in exactly the rows of
-queries that may see them:
+contain NaN or Inf are replaced by zeros before any product, and exactly the rows of queries that may attend to
+them are set to NaN:
 
-    output[i] = NaN  where query i holds one, or some key j with mask[i, j] holds one, in key or value,
-                     or where a score that counts is NaN or too large for the dtype
+    output[i] = NaN  if query i contains one, or any key or value j with mask[i, j] does,
+                     or if an allowed score is NaN or too large for the dtype
 
-Such a row takes no part in the backward pass; all other rows are computed, bit for bit, as if the token held zeros.
+Such a row is excluded from the backward pass; all other rows are computed, bit for bit, as if the token were zeros.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 @final
 @dataclass(frozen=True)
 class IsolatedTokens:
-    """Finite stand-ins for the tensors of a request, and which tokens were not finite."""
+    """Tensors of a request with non-finite tokens replaced by zeros, and flags of the replaced tokens."""
 
     query: Float[Tensor, "batch heads queries head_dim"]
     key: Float[Tensor, "batch heads keys head_dim"]
@@ -34,7 +34,7 @@ class IsolatedTokens:
     def bad_rows(
         self, allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None, rows: Tensor
     ) -> Bool[Tensor, "batch heads rows"]:
-        """Which of the queries ``rows`` may see something, and hold or may see a token that is not finite."""
+        """True for queries of ``rows`` with any allowed key that are not finite or may attend to a non-finite token."""
         bad_query, bad_key = self.bad_query[:, :, rows], self.bad_key[:, :, None, :]
         if allowed is None:
             return bad_query | bad_key.any(-1)
@@ -46,7 +46,7 @@ def isolate_nonfinite(
     key: Float[Tensor, "batch heads keys head_dim"],
     value: Float[Tensor, "batch heads keys value_dim"],
 ) -> IsolatedTokens:
-    """Replace tokens that are not finite by zeros, in key and value together."""
+    """Replace non-finite tokens by zeros; a token that is non-finite in key or value is replaced in both."""
     bad_query = ~query.isfinite().all(-1)
     bad_key = ~(key.isfinite().all(-1) & value.isfinite().all(-1))
     return IsolatedTokens(
@@ -60,11 +60,11 @@ def isolate_nonfinite(
 
 @final
 class MaskedWeights(NamedTuple):
-    """Weights, and the rows in which they are no distribution."""
+    """Weights, and the rows in which they are not a distribution."""
 
     weights: Float[Tensor, "batch heads rows keys"]
     empty_rows: Bool[Tensor, "batch heads rows"]
-    """Rows that may see nothing: their weights are 0."""
+    """Rows without an allowed key: their weights are 0."""
     nonfinite_rows: Bool[Tensor, "batch heads rows"]
     """Rows in which an allowed score is NaN or overflowed: their weights are meaningless."""
 
@@ -72,7 +72,7 @@ class MaskedWeights(NamedTuple):
 def masked_softmax(
     scores: Float[Tensor, "batch heads rows keys"], allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None
 ) -> MaskedWeights:
-    """exp(s_j) / sum of exp(s) over the allowed keys; forbidden ones get 0, and a row of none is all 0."""
+    """Compute softmax over the allowed keys; forbidden keys get 0, and a row without allowed keys is all 0."""
     if allowed is not None:
         scores = scores.masked_fill(~allowed, -torch.inf)
     if scores.shape[-1] == 0:
@@ -81,8 +81,8 @@ def masked_softmax(
     highest = scores.detach().amax(-1, keepdim=True)
     empty = highest == -torch.inf
     broken = ~(highest < torch.inf)
-    # A row of -inf only would be 0/0, and one with NaN would pass it on: both are computed on zeros instead.
+    # A row of only -inf would be 0/0, and one with NaN would propagate it: both are computed on zeros instead.
     weights = scores.masked_fill(empty | broken, 0.0).softmax(-1)
-    # Forbidden weights are 0 already; setting them stops gradients, which a huge value could have made Inf.
+    # Forbidden weights are 0 already; setting them stops gradients, which a huge value can make infinite.
     weights = weights.masked_fill(empty if allowed is None else empty | ~allowed, 0.0)
     return MaskedWeights(weights, empty.squeeze(-1), broken.squeeze(-1))

@@ -1,12 +1,12 @@
-"""What attention looked at, from any score function, in memory linear in length.
+"""Attention with statistics of its weights, for any score function, in memory linear in length.
 
     lse_i        ln sum_j exp(s_ij)
     entropy_i    -sum_j w_ij ln w_ij                      in nats
     received_j   sum_i w_ij
 
-Queries are taken in tiles, each with all its keys, so the weights of one tile are all that is ever held. In training
-the same is done once more: the backward pass computes each tile again, takes its gradients, and lets it go. Only for
-second derivatives (``create_graph=True``) and under torch.func are the weights of all tiles held.
+Queries are processed in tiles, each with all keys, so only the weights of one tile are in memory. In training the
+backward pass computes each tile again, takes its gradients, and frees it. Only for second derivatives
+(``create_graph=True``) and under torch.func are the weights of all tiles in memory.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from regard.kernels.tracing import any_requires_grad, in_functorch
 from regard.positions.base import PairBias
 
 ObserveResults: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
-"""output, lse, entropy, top keys, top weights, each for some queries; and what each key received from them."""
+"""output, lse, entropy, top keys, top weights, each for some queries; and the weight each key received from them."""
 
 _TOP_KEYS_INDEX, _RECEIVED_INDEX = 3, 5
 _TILE_BYTES = 4 << 20  # one tile of scores: small enough for a CPU's last cache, large enough to keep torch busy
 
 
 def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | None, dtype: torch.dtype) -> Observation:
-    """Output, statistics, and the weights of the queries ``rows``; nothing of size queries x keys is held."""
+    """Compute output, statistics, and the weights of the queries ``rows``, without a queries x keys matrix."""
     leaves = _grad_leaves(problem)
     columns: ObserveResults
     with full_precision(problem):
@@ -57,13 +57,13 @@ def observe(problem: ScoreProblem, *, top: int, rows: Int[Tensor, " rows"] | Non
 
 @final
 class _ObserveFunction(torch.autograd.Function):
-    """The columns of all tiles, differentiable with respect to the leaves of the problem."""
+    """The results of all tiles, differentiable with respect to the leaves of the problem."""
 
     @staticmethod
     def forward(ctx: Any, problem: ScoreProblem, top: int, *leaves: Tensor) -> ObserveResults:
-        """The columns, of which nothing but themselves is kept."""
+        """Compute the results, and free all intermediate tensors."""
         ctx.problem, ctx.top = problem, top
-        ctx.save_for_backward(*leaves)  # for its check that none is changed in place meanwhile
+        ctx.save_for_backward(*leaves)  # so that autograd checks that none is changed in place meanwhile
         ctx.set_materialize_grads(False)
         columns = _compute_all_tiles(problem, top)
         ctx.mark_non_differentiable(columns[_TOP_KEYS_INDEX])
@@ -71,8 +71,8 @@ class _ObserveFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        """Each tile again, one at a time; with its graph, where the gradients are to be differentiated again."""
-        assert ctx.saved_tensors  # looking at them checks that none was changed in place since
+        """Compute each tile again and sum its gradients; keep the graphs if gradients will be differentiated again."""
+        assert ctx.saved_tensors  # accessing them checks that none was changed in place since
         again = torch.is_grad_enabled()
         problem = ctx.problem if again else _detach_problem(ctx.problem)
         leaves = _grad_leaves(problem)
@@ -103,14 +103,14 @@ class _ObserveFunction(torch.autograd.Function):
 
 
 def _grad_leaves(problem: ScoreProblem) -> tuple[Tensor, ...]:
-    """Everything a gradient may be wanted for: tokens, bias, parameters of the score."""
+    """List all tensors that may need a gradient: tokens, bias, parameters of the score."""
     tokens, bias = problem.tokens, problem.bias
     trained = tuple(bias.parameters()) if isinstance(bias, PairBias) else () if bias is None else (bias,)
     return (tokens.query, tokens.key, tokens.value, *trained, *problem.score_parameters)
 
 
 def _detach_problem(problem: ScoreProblem) -> ScoreProblem:
-    """The problem cut off from where its tokens and its bias came from. Parameters stay: they come from nowhere."""
+    """Detach the tokens and the bias tensor of a problem. Parameters stay: they are leaves already."""
     tokens = replace(
         problem.tokens,
         query=_detach(problem.tokens.query),
@@ -126,7 +126,7 @@ def _detach(tensor: Tensor) -> Tensor:
 
 
 def _split_queries(problem: ScoreProblem) -> Sequence[Int[Tensor, " rows"]]:
-    """The queries, cut into tiles of a bounded number of scores."""
+    """Split the queries into tiles with a bounded number of scores."""
     batch, heads = problem.tokens.query.shape[:2]
     item = problem.tokens.query.element_size()
     height = max(1, _TILE_BYTES // max(1, batch * heads * problem.frame.keys * item))
@@ -135,10 +135,9 @@ def _split_queries(problem: ScoreProblem) -> Sequence[Int[Tensor, " rows"]]:
 
 
 def _compute_all_tiles(problem: ScoreProblem, top: int) -> ObserveResults:
-    """All tiles, written into tensors made beforehand.
+    """Compute all tiles, and write their results into preallocated tensors.
 
-    Results kept beside the freed tiles would leave holes that the allocator cannot use again: 7 GB instead of
-    1 at 16,384 tokens.
+    Results allocated between freed tiles would fragment memory: 7 GB instead of 1 at 16,384 tokens.
     """
     whole: ObserveResults | None = None
     tiles = _split_queries(problem)
@@ -157,21 +156,21 @@ def _compute_all_tiles(problem: ScoreProblem, top: int) -> ObserveResults:
 
 
 def _concatenate(parts: Sequence[ObserveResults]) -> ObserveResults:
-    """The columns of tiles, put together; without writing into tensors, which torch.func could not follow."""
+    """Concatenate the results of tiles, without in-place writes, which torch.func does not support."""
     *by_query, received = zip(*parts, strict=True)
     output, lse, entropy, top_keys, top_weights = (torch.cat(column, dim=2) for column in by_query)
     return output, lse, entropy, top_keys, top_weights, torch.stack(received).sum(0)
 
 
 def _compute_tile(problem: ScoreProblem, rows: Int[Tensor, " rows"], top: int) -> ObserveResults:
-    """The columns for some queries."""
+    """Compute the results of some queries."""
     allowed = problem.dense_mask(rows)
     scores = problem.scores(rows)
     weights, empty, broken = masked_softmax(scores, allowed)
     bad = broken | problem.tokens.bad_rows(allowed, rows)
     hidden = bad[..., None] if allowed is None else bad[..., None] | ~allowed
     scores = scores.masked_fill(hidden, -torch.inf)
-    # H = -sum w ln w; where w is 0, so is its share, and the 1 keeps its gradient finite too.
+    # H = -sum w ln w; a weight of 0 adds 0, and filling 1 under ln keeps its gradient finite.
     entropy = (weights * -weights.masked_fill(weights == 0, 1.0).log()).sum(-1)
     best, top_keys = scores.topk(min(top, scores.shape[-1]), dim=-1)
     top_weights = weights.gather(-1, top_keys)
@@ -187,7 +186,7 @@ def _compute_tile(problem: ScoreProblem, rows: Int[Tensor, " rows"], top: int) -
 
 
 def _logsumexp(scores: Float[Tensor, "batch heads rows keys"]) -> Float[Tensor, "batch heads rows"]:
-    """ln sum exp(s); -inf for a row of -inf only, whose gradient is then 0."""
+    """Compute ln sum exp(s); -inf for a row of only -inf, whose gradient is then 0."""
     if scores.shape[-1] == 0:
         return scores.new_full(scores.shape[:-1], -torch.inf)
     empty = (scores == -torch.inf).all(-1)
@@ -195,5 +194,5 @@ def _logsumexp(scores: Float[Tensor, "batch heads rows keys"]) -> Float[Tensor, 
 
 
 def _pad(tensor: Tensor, size: int, value: int) -> Tensor:
-    """Filled up to ``size`` columns, where there are fewer keys than were asked for."""
+    """Pad to ``size`` columns with ``value``, if there are fewer keys than requested."""
     return torch.nn.functional.pad(tensor, (0, size - tensor.shape[-1]), value=value)
