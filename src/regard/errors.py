@@ -51,7 +51,7 @@ class DtypeError(RegardError, TypeError):
 
 
 class DeviceError(RegardError, ValueError):
-    """Tensors on different devices."""
+    """Tensors on different devices, or a device that cannot be used."""
 
     exit_code = 2
 

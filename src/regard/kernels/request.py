@@ -31,7 +31,7 @@ class Request:
 
     @property
     def frame(self) -> Frame:
-        """The numbers of queries and keys."""
+        """The numbers of queries and keys, and their alignment."""
         return Frame(self.query.shape[2], self.key.shape[2])
 
     @property
@@ -46,7 +46,7 @@ class Request:
 
     @property
     def device(self) -> torch.device:
-        """Device of the tensors."""
+        """Device of query, key and value."""
         return self.query.device
 
     def describe(self) -> str:

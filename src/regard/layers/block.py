@@ -89,7 +89,7 @@ class SharedEntries(Protocol):
         ...
 
     def queries_to_rows(self, queries: Shaped[Tensor, "entries queries width"]) -> Shaped[Tensor, "rows 1 width"]:
-        """Undo ``rows_to_queries``."""
+        """Invert ``rows_to_queries``: rows in their original order, without padding."""
         ...
 
 

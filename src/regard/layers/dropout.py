@@ -36,5 +36,5 @@ class Dropout(nn.Module):
         return drop(tokens, self.p)
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"p={self.p}"

@@ -66,5 +66,5 @@ class FeedForward(nn.Module):
         return linear_activation(self.dropout(inner), self.down)
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"activation={self.activation!r}"

@@ -304,7 +304,7 @@ class MultiHeadAttention(nn.Module):
                 nn.init.zeros_(projection.bias)
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return (
             f"width={self.width}, heads={self.heads}, key_value_heads={self.key_value_heads}, head_dim={self.head_dim}"
         )

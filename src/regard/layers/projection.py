@@ -75,7 +75,7 @@ class _OneDNNLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, tokens: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Compute the output (.., out)."""
+        """Compute x W^T + b, (.., out)."""
         ctx.save_for_backward(tokens, weight)
         return _onednn_linear(tokens, weight, bias)
 

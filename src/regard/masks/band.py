@@ -64,10 +64,10 @@ class Band(Mask):
         return low, high
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Accept any lengths."""
+        """Accept any lengths: the mask is not made for particular ones."""
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths."""
+        """Return the rule for these lengths, with its tensors on ``device``."""
         del device
         low, high = self.band(make_frame(queries, keys))
 

@@ -37,7 +37,7 @@ class And(Mask):
         return " & ".join(f"({part!r})" if isinstance(part, Or) else repr(part) for part in self.parts)
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths."""
+        """Return the rule for these lengths, with its tensors on ``device``."""
         return _join(torch.logical_and, [part.mask_mod(queries, keys, device=device) for part in self.parts])
 
     def band(self, frame: Frame) -> tuple[int | None, int | None] | None:
@@ -94,7 +94,7 @@ class Or(Mask):
         return " | ".join(f"({part!r})" if isinstance(part, And) else repr(part) for part in self.parts)
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths."""
+        """Return the rule for these lengths, with its tensors on ``device``."""
         return _join(torch.logical_or, [part.mask_mod(queries, keys, device=device) for part in self.parts])
 
     def classify(self, grid: TileGrid) -> Int8[Tensor, "#batch #heads query_tiles key_tiles"]:
@@ -116,7 +116,7 @@ class Not(Mask):
         return f"~({self.part!r})" if isinstance(self.part, And | Or) else f"~{self.part!r}"
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths."""
+        """Return the rule for these lengths, with its tensors on ``device``."""
         rule = self.part.mask_mod(queries, keys, device=device)
         return lambda batch, head, query, key: ~rule(batch, head, query, key)
 

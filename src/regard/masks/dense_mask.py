@@ -54,7 +54,7 @@ class Keep(Mask):
                 )
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """Return the rule for these lengths. Raises ShapeError if the tensor has other lengths."""
+        """Return the rule, with its tensors on ``device``. Raises ShapeError if the tensor has other lengths."""
         self.check_lengths(queries, keys)
         allowed = to_device(self.allowed, device)
         sizes = allowed.shape

@@ -44,7 +44,7 @@ class Documents(Mask):
         self._resolve_query_ids(make_frame(queries, keys))
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """Return the rule for these lengths. Raises ShapeError if the ids have other lengths."""
+        """Return the rule, with its tensors on ``device``. Raises ShapeError if the ids have other lengths."""
         query_ids = to_device(self._resolve_query_ids(make_frame(queries, keys)), device)
         ids = to_device(self.ids, device)
         one = ids.shape[0] == 1

@@ -46,10 +46,10 @@ class GlobalTokens(Mask):
         return f"global_tokens([{', '.join(shown[:8] + (['...'] if len(shown) > 8 else []))}])"
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Accept any lengths."""
+        """Accept any lengths: the mask is not made for particular ones."""
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths."""
+        """Return the rule for these lengths, with its tensors on ``device``."""
         of_queries, of_keys = (to_device(side, device) for side in self._query_and_key_flags(make_frame(queries, keys)))
         one = of_keys.shape[0] == 1
 

@@ -62,7 +62,7 @@ class Padding(Mask):
             )
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths."""
+        """Return the rule for these lengths, with its tensors on ``device``."""
         make_frame(queries, keys)
         self.check_lengths(queries, keys)
         lengths, one = to_device(self.lengths, device), self.batch is None

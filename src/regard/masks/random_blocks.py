@@ -37,10 +37,10 @@ class RandomBlocks(Mask):
         return f"random_blocks({self.count}, block={self.block}, seed={self.seed}{heads})"
 
     def check_lengths(self, queries: int, keys: int) -> None:
-        """Accept any lengths."""
+        """Accept any lengths: the mask is not made for particular ones."""
 
     def mask_mod(self, queries: int, keys: int, *, device: torch.device | str | None = None) -> Rule:
-        """The rule for these lengths."""
+        """Return the rule for these lengths, with its tensors on ``device``."""
         frame = make_frame(queries, keys)
         drawn, offset = to_device(self._draw(keys), device), frame.offset
         block, one = self.block, self.heads is None

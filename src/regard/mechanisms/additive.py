@@ -40,11 +40,11 @@ class Additive(MLPScoreMechanism):
     def project_query(
         self, query: Float[Tensor, "batch heads rows head_dim"]
     ) -> Float[Tensor, "batch heads rows inner"]:
-        """Compute W_q q of every query."""
+        """Compute W_q q of every query, (batch, heads, length, inner)."""
         return per_head_linear(query, self.query_weight.to(query))
 
     def project_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
-        """Compute W_k k of every key."""
+        """Compute W_k k of every key, (batch, heads, length, inner)."""
         return per_head_linear(key, self.key_weight.to(key))
 
     @property

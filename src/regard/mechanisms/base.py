@@ -213,7 +213,7 @@ class Mechanism(nn.Module, ABC):
         return self.dropout if self.training else 0.0
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"heads={self.heads}, head_dim={self.head_dim}, dropout={self.dropout:g}"
 
 

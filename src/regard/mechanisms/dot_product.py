@@ -51,7 +51,7 @@ class DotProduct(ScoredMechanism):
 
     @property
     def scale(self) -> float:
-        """Factor of the dot products."""
+        """Factor of the dot products, by default 1/sqrt(head_dim)."""
         return self.factor
 
     def score(
@@ -112,5 +112,5 @@ class DotProduct(ScoredMechanism):
         return state.attention(query, mask=mask, scale=self.factor, impl=self.impl), state
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"{super().extra_repr()}, scale={self.factor:.4g}, impl={self.impl!r}"

@@ -114,5 +114,5 @@ class Linformer(Mechanism):
         return weight[:, : tokens.shape[2]].to(tokens) @ tokens.masked_fill(~kept[..., None], 0.0)
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"{super().extra_repr()}, length={self.length}, projected={self.projected}"

@@ -37,7 +37,7 @@ class LuongDot(ScoredMechanism):
         query: Float[Tensor, "batch heads rows head_dim"],
         key: Float[Tensor, "batch heads keys head_dim"],
     ) -> Float[Tensor, "batch heads rows keys"]:
-        """Compute q . k of every pair."""
+        """Compute q . k of every pair, (batch, heads, rows, keys)."""
         return query @ key.transpose(-2, -1)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -111,11 +111,11 @@ class LuongConcat(MLPScoreMechanism):
     def project_query(
         self, query: Float[Tensor, "batch heads rows head_dim"]
     ) -> Float[Tensor, "batch heads rows inner"]:
-        """Compute W_1 q of every query."""
+        """Compute W_1 q of every query, (batch, heads, length, inner)."""
         return per_head_linear(query, self.weight[..., : self.head_dim].to(query))
 
     def project_key(self, key: Float[Tensor, "batch heads keys head_dim"]) -> Float[Tensor, "batch heads keys inner"]:
-        """Compute W_2 k of every key."""
+        """Compute W_2 k of every key, (batch, heads, length, inner)."""
         return per_head_linear(key, self.weight[..., self.head_dim :].to(key))
 
     @property

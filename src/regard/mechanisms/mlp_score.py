@@ -146,5 +146,5 @@ class MLPScoreMechanism(ScoredMechanism):
             )
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"{super().extra_repr()}, inner={self.inner}, impl={self.impl!r}"

@@ -51,7 +51,7 @@ class Sinusoidal(AbsolutePosition):
         return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).to(self.dtype_and_device)
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"width={self.width}"
 
 
@@ -83,5 +83,5 @@ class Learned(AbsolutePosition):
         return self.weight[offset : offset + length]
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return "max_length={}, width={}".format(*self.weight.shape)

@@ -35,7 +35,7 @@ class ALiBi(DistanceBias):
         return -torch.tensor(slopes(self.heads), dtype=torch.float64)[:, None] * distance.abs()
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"heads={self.heads}"
 
 

@@ -88,7 +88,7 @@ class Rotary(Rotation):
         return (angles.cos() * magnitude).to(tensor), (angles.sin() * magnitude).to(tensor)
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"head_dim={self.head_dim}, base={self.base:g}, layout={self.layout!r}, scaling={self.scaling}"
 
 

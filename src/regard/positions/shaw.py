@@ -85,5 +85,5 @@ class ShawRelative(PairBias):
         return distances(frame, rows).clamp(-self.max_distance, self.max_distance) + self.max_distance
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"head_dim={self.key_vectors.shape[1]}, max_distance={self.max_distance}"

@@ -64,5 +64,5 @@ class T5Buckets(DistanceBias):
         return functional.embedding(self.bucket(distance), self.weight).T
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Format the options for ``repr``."""
         return f"heads={self.heads}, buckets={self.buckets}, max_distance={self.max_distance}"

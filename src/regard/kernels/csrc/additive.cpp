@@ -1,4 +1,4 @@
-// Additive attention, by the drivers of attention (attention.cpp, backward.cpp) with kernels of its own.
+// Additive attention: uses the drivers of attention (attention.cpp, backward.cpp) with its own kernels.
 #include "drivers.h"
 #include "parallel.h"
 

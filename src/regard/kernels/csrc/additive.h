@@ -1,18 +1,18 @@
-// Additive scores, without a hyperbolic tangent a pair.
+// Additive scores, without computing tanh for every pair.
 //
 //     s_ij = sum_w v_w tanh(a_iw + b_jw)                       Bahdanau et al. 2015, appendix A.1.2
 //     tanh(a + b) = 1 - 2 e^-2a / (e^-2a + e^2b)
 //
-// a and b are the queries and keys after their projections. The exponentials are taken once a token; a pair then costs
-// three additions and a division for each w. The sum runs as s += v_w + c_iw / (d_iw + g_jw), with
+// a and b are the projected queries and keys. The exponentials are computed once per token; a pair then costs three
+// additions and a division for each w. The sum is accumulated as s += v_w + c_iw / (d_iw + g_jw), with
 //
 //     decay d_iw = e^-2a_iw,    pull c_iw = -2 v_w d_iw,    growth g_jw = e^2b_jw
 //
 // so that its error is a few units in the last place of the largest partial sum.
 //
-// Numbers are clamped before the exponential, to `clamp`. That changes tanh(a + b) by less than its rounding unless both
-// a and b are beyond `large`, which is so far from `clamp` that tanh of the difference is 1. A token with a number beyond
-// `large` is marked; a pair of two such tokens is computed from the numbers themselves, and no other pair is.
+// Numbers are clamped to `clamp` before the exponential. That changes tanh(a + b) by less than its rounding unless both
+// a and b are beyond `large`, which is so far from `clamp` that tanh of the difference is 1. Tokens with a number
+// beyond `large` are flagged; only pairs of two such tokens are computed from the unclamped numbers.
 #pragma once
 
 #include "backward.h"

@@ -5,11 +5,11 @@
 //     da_iw = 4 v_w sum_j dS_ij r (1 - r),    db_jw = 4 v_w sum_i dS_ij r (1 - r),    dv_w = sum_ij dS_ij (1 - 2 r)
 //
 // The scores are computed again, then dS for a pair of tiles, then r once more for the three sums: nothing of size
-// queries x keys x inner is kept. The sums over queries and over pairs run down vectors of keys. For the sum over keys
-// each vector is added up across its lanes, as many at a time as it has lanes.
+// queries x keys x inner is stored. The sums over queries and over pairs are accumulated in vectors of keys. For the
+// sum over keys, vectors are reduced across their lanes, as many vectors at a time as they have lanes.
 //
-// Tasks are those of backward.h: a range of key tiles owns its db and dV, has a buffer of its own for da, and leaves its
-// part of dv a (head, key tile), all added up in order afterwards.
+// Tasks are those of backward.h: a range of key tiles owns its db and dV, has its own buffer for da, and writes one
+// part of dv per (head, key tile); the parts are added in order afterwards.
 #pragma once
 
 #include "additive.h"

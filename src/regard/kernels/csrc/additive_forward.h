@@ -1,6 +1,6 @@
 // Additive attention, forward: one tile of 64 queries of one head, all its keys.
 //
-// The scores are those of additive.h; what is made of them is Forward's.
+// The scores come from additive.h; Forward computes the softmax and the output from them.
 #pragma once
 
 #include "additive.h"

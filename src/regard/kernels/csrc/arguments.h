@@ -1,7 +1,7 @@
-// The arguments of an operation, checked before any memory is taken.
+// The arguments of an operation, checked before any memory is allocated.
 //
-// The Python side has refused what a user may get wrong. What is refused here would be a mistake of ours, and a read or
-// write outside of the arrays if it were let through: sizes, dtypes, and the contents of index arrays.
+// The Python side has already checked what users may get wrong. These checks catch mistakes of regard itself, which
+// would read or write outside of the arrays: sizes, dtypes, and the contents of index arrays.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -20,7 +20,7 @@ namespace regard {
 inline constexpr int64_t max_head_dim = 256;
 inline constexpr int64_t max_length = int64_t{1} << 36;  // queries or keys: their tiles are counted in 32 bits
 
-// The keyword arguments that operations share.
+// Keyword arguments that operations share.
 struct Options {
     std::optional<int64_t> low, high;
     nanobind::handle start, stop, row_start, key_tile, bitmap, bitmaps, dense;
@@ -32,12 +32,12 @@ struct Options {
     int threads = 1;
 };
 
-// One call: the problem, and the arrays it borrows while it lasts. Every method raises ValueError or TypeError, with the
-// argument's name, for what does not fit.
+// One call: the problem, and the arrays that it borrows for its duration. Every method raises ValueError or TypeError,
+// with the name of the argument, for arguments that do not fit.
 //
-// Index arrays are copied before they are checked: another thread may write to the caller's while the kernel reads. Two
-// kinds are not, since whatever they hold leads nowhere: the bits of masks, and top_keys, which are compared where they
-// are read.
+// Index arrays are copied before they are checked, since another thread may write to the caller's array while the
+// kernel reads it. Two kinds are not copied, since no value of them leads outside of the arrays: the bits of masks, and
+// top_keys, which are compared when they are read.
 class Call {
 public:
     using Shape = std::initializer_list<int64_t>;

@@ -1,12 +1,11 @@
-// Python objects as arrays, through DLPack, without copies where memory holds the values as they are.
+// Access to Python objects as arrays through DLPack, without copies if memory contains the values as they are.
 //
-// A type that has ``__dlpack_c_exchange_api__`` (torch) is asked through a C function that makes no Python object;
-// any other through ``__dlpack__``, whose capsule is kept while the array is in use.
-// The layout of memory is that of the DLPack specification, version 1.
+// Types with ``__dlpack_c_exchange_api__`` (torch) are read through a C function that creates no Python object;
+// all others through ``__dlpack__``, whose capsule is kept alive while the array is in use.
+// The memory layout follows the DLPack specification, version 1.
 //
-// Every array of every operation comes through ``BorrowedArrays::take``. So this is where a tensor is replaced whose
-// memory is not its value (torch's negative bit and its tensors of zeros without memory), and where numbers that lie at
-// odd addresses are copied.
+// Every array of every operation passes through ``BorrowedArrays::take``. It replaces tensors whose memory is not their
+// value (torch's negative bit, and its zero tensors without memory), and copies arrays at misaligned addresses.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -21,7 +20,7 @@ namespace regard {
 size_t dtype_size(Dtype dtype);
 const char* dtype_name(Dtype dtype);
 
-// Arrays that belong to Python objects, borrowed for one call. The objects themselves are held by the caller.
+// Arrays of Python objects, borrowed for one call. The caller keeps the objects alive.
 class BorrowedArrays {
 public:
     enum class Access { read, write };

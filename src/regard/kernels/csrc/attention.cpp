@@ -1,7 +1,7 @@
-// Forward: keys and values are packed once a (batch, key head), then each tile of queries is a task of its own.
+// Forward: keys and values are packed once per (batch, key head), then each tile of queries is one task.
 //
-// Short sequences are taken whole, a (batch, key head) a task, so that what was packed is still in the cache.
-// Either way a tile of queries is computed by the same code from the same numbers: the bits are the same.
+// For short sequences a task is a whole (batch, key head), so that the packed keys and values are still in the cache.
+// Either way a tile of queries is computed by the same code from the same numbers, with the same bits.
 #include "cpu.h"
 #include "decode.h"
 #include "drivers.h"

@@ -1,4 +1,4 @@
-// What is added to scores before the softmax: bias rows.
+// Bias rows: the terms that are added to scores before the softmax.
 #pragma once
 
 #include "mask_tiles.h"

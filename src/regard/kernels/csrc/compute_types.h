@@ -1,9 +1,9 @@
-// In which numbers products are computed. A *unit* is what one lane multiplies in one step:
+// The number types in which products are computed. A *unit* is the operand of one lane in one multiply-add:
 //
 //     Float32, Float64   unit = one number                     sum += a * b
 //     Bfloat16           unit = two bfloat16 numbers           sum += a0 * b0 + a1 * b1, in float32 (AVX512_BF16)
 //
-// So a row of n numbers is count_units(n) units long, and the kernels are the same for all.
+// So a row of n numbers has count_units(n) units, and the kernels are the same for all types.
 #pragma once
 
 #include "simd.h"

@@ -1,4 +1,4 @@
-// Cross-entropy: some rows of logits are a task.
+// Cross-entropy: a task computes a block of rows of logits.
 #include "drivers.h"
 #include "kernel_table.h"
 #include "parallel.h"

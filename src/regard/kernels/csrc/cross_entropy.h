@@ -1,14 +1,14 @@
-// Cross-entropy of logits x with a target t whose share is smoothed over all classes, a row at a time:
+// Cross-entropy of logits x with a target t and label smoothing, one row at a time:
 //
 //     lse  = ln sum_v exp x_v
 //     loss = (1 - smoothing) (lse - x_t) + smoothing (lse - mean_v x_v)      Szegedy et al. 2016, section 7
 //
 //     d loss / d x_v = w_v - smoothing / classes - (1 - smoothing) [v = t],    w_v = 2^((x_v - m) log2 e - log2 l)
 //
-// m is the largest logit and l = sum_v exp(x_v - m). The forward pass leaves m and log2 l apart, (rows, 2), as that of
-// attention does: see normalizer.h.
+// m is the largest logit and l = sum_v exp(x_v - m). The forward pass stores m and log2 l separately, (rows, 2), as
+// that of attention does: see normalizer.h.
 //
-// A row stays in the first cache while it is gone over. An ignored row has a loss and gradients of 0, whatever its
+// A row stays in the L1 cache for all passes over it. An ignored row has a loss and gradients of 0, whatever its
 // logits.
 #pragma once
 

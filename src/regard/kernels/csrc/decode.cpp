@@ -1,5 +1,5 @@
-// Decoding: the keys of each (batch, key head) are cut into chunks, a task each, so that all cores work on one sequence.
-// The cut depends on the lengths alone: the bits do not depend on the number of threads.
+// Decoding: the keys of each (batch, key head) are split into chunks, one task each, so that all cores work on one
+// sequence. The split depends on the lengths only, so the bits do not depend on the number of threads.
 #include "decode.h"
 
 #include <math.h>

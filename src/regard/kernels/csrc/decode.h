@@ -1,4 +1,4 @@
-// Few queries against many keys, as in decoding with a cache: drivers. See decode_chunk.h for the mathematics.
+// Drivers for few queries and many keys, as in decoding with a cache. See decode_chunk.h for the mathematics.
 #pragma once
 
 #include "drivers.h"

@@ -1,11 +1,11 @@
-// Decoding: a few queries against a chunk of the keys of one (batch, key head), and the joining of chunks.
+// Decoding: attention of a few queries to a chunk of the keys of one (batch, key head), and the merging of chunks.
 //
 // Rows are the queries of all heads that share the key head (Ainslie et al. 2023): row g * queries + i is query i of the
-// group's head g. Each key and value is read from memory once for all rows, as it lies. A chunk c leaves
+// group's head g. Each key and value is read once for all rows, directly from the caller's memory. A chunk c computes
 //
 //     m_c = max_j s_j,    l_c = sum_j exp(s_j - m_c),    o_c = sum_j exp(s_j - m_c) v_j
 //
-// for each row, and chunks are joined in their order (Dao et al. 2023, "Flash-Decoding"):
+// for each row, and chunks are merged in order (Dao et al. 2023, "Flash-Decoding"):
 //
 //     m = max_c m_c,    l = sum_c exp(m_c - m) l_c,    output = sum_c exp(m_c - m) o_c / l,    lse = ln l + m
 //

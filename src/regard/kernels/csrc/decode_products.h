@@ -1,11 +1,11 @@
-// Products of a few queries with the rows of one tile, read where they lie.
+// Products of a few queries with the rows of one tile, read in place.
 //
 //     scores[r][j]  = query[r] . key[j]                       a dot product along the row
 //     output[r]    += sum_j weights[r][j] value[j]
 //
-// Each unit of a row is loaded once for up to four queries. `rows` x `keys` dot products make as many vectors as a
-// vector has lanes, and are summed over their lanes all together, in log2(lanes) rounds. `At` says where the rows of
-// the tile are: StridedRows or GatheredRows (decode_rows.h).
+// Each unit of a row is loaded once for up to four queries. `rows` x `keys` dot products fill as many vectors as a
+// vector has lanes, which are reduced over their lanes together, in log2(lanes) rounds. `At` gives the addresses of the
+// rows of the tile: StridedRows or GatheredRows (decode_rows.h).
 #pragma once
 
 #include "gemm_microkernel.h"

@@ -1,13 +1,12 @@
-// Rows of keys and values as they lie in memory: where they are, and the numbers in them.
+// Rows of keys and values in the caller's memory: their addresses, and how their numbers are loaded.
 //
-// The rows of a tile are StridedRows, one address and a step, where they lie so and all of them may be read. Else they
-// are GatheredRows: 64 addresses, whatever strides or pages lead to them. A row that nobody may see is never read: its
-// address is that of a row of zeros instead, and so is that of a row that holds a NaN or Inf, once that is found.
+// The rows of a tile are StridedRows, one address and a step, if they are evenly spaced and all of them may be read.
+// Else they are GatheredRows: 64 addresses, from any strides or pages. A row that is hidden from every query is never
+// read: its address is replaced by that of a row of zeros, and so is that of a row with NaN or Inf, once it is found.
 //
-// A *unit* is what one load brings: `unit_size` storage numbers, which widen to `parts` vectors. Two bfloat16 side by
-// side widen to one lane each of two vectors, so that no lane has to change its place; outputs are kept in the same
-// order
-// (`unit_position`). Queries are kept as `factor`s, in the form that a unit's dot product takes.
+// A *unit* is the result of one load: `unit_size` storage numbers, which widen to `parts` vectors. Two adjacent
+// bfloat16 widen to the same lane of two vectors, so that no lanes need to be permuted; outputs are stored in the same
+// order (`unit_position`). Queries are stored as `factor`s, the operands of a unit's dot product.
 #pragma once
 
 #include "scratch_layout.h"

@@ -1,19 +1,20 @@
-// What the binding calls: one function an operation. They take scratch memory (and may throw std::bad_alloc), split the
-// work into tasks, and fill every element of their results. Arguments were checked by arguments.h.
+// Drivers, which the binding calls: one function per operation. They allocate scratch memory (and may throw
+// std::bad_alloc), split the work into tasks, and write every element of their results. Arguments were checked by
+// arguments.h.
 #pragma once
 
 #include "problem.h"
 
 namespace regard {
 
-// What a forward pass writes. All but output may be absent. rounding is in half precision alone: what was cut off
-// output. The backward pass needs their sum, see delta in backward.h, and the normalizer of each row, see normalizer.h.
+// Results of a forward pass. All but output may be absent. rounding is the rounding error of output, in half precision
+// only. The backward pass needs their sum, see delta in backward.h, and the normalizer of each row, see normalizer.h.
 struct ForwardResults {
     Array output, lse, rounding, normalizer;
 };
 void forward(const Problem& problem, const ForwardResults& results, int threads);
 
-// Gradients of the results (output, and below the line those of the statistics) and, to be filled, of the arguments.
+// Gradients of the results (output, and below the line those of the statistics) and, as outputs, of the arguments.
 struct Gradients {
     Array output, query, key, value, bias, table;
     Array lse, log_weight, column, top_keys, top, rows, rows_weights;
@@ -67,7 +68,7 @@ struct CrossEntropyResults {
 };
 void cross_entropy(const CrossEntropyArguments& given, const CrossEntropyResults& results, int threads);
 
-// The gradients of the losses, the normalizer as it was found, and the gradients of the logits, to be filled.
+// The gradients of the losses, the normalizer of the forward pass, and, as output, the gradients of the logits.
 struct CrossEntropyGradients {
     Array loss, normalizer, logits;
 };

@@ -1,4 +1,4 @@
-// Dropout of an array: a block of numbers is a task.
+// Dropout of an array: a task computes a block of elements.
 #include "drivers.h"
 #include "kernel_table.h"
 #include "parallel.h"

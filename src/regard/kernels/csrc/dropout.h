@@ -1,9 +1,9 @@
-// Dropout of an array: output_i = token_i / (1 - p) where coin i keeps it, and 0 where it does not, whatever the token
+// Dropout of an array: output_i = token_i / (1 - p) if element i is kept, and 0 if it is dropped, whatever the token
 // is.
 //
-// Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting", section 10. A block of
-// numbers has coins of its own, so that a number's coin depends on the seed and its index alone. The gradient is the
-// same function of the output's gradient.
+// Srivastava et al. 2014, "Dropout: a simple way to prevent neural networks from overfitting", section 10. Random
+// numbers are drawn per block of elements, so that the mask of an element depends on the seed and its index only. The
+// gradient is the same function of the output's gradient.
 #pragma once
 
 #include "kernel_table.h"

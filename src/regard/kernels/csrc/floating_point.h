@@ -1,8 +1,8 @@
-// How a thread rounds: to nearest, with subnormal numbers, and without traps.
+// The floating-point environment of a thread: round to nearest, with subnormal numbers, and without traps.
 //
-// A processor keeps this for each thread. A thread inherits it from the one that started it, and
-// torch.set_flush_denormal and C's fesetround change it for one thread alone, so that what a task gives would depend on
-// who computes it. Each thread is brought to the default while it works for us, and back afterwards.
+// The environment is per thread. A thread inherits it from the one that started it, and torch.set_flush_denormal and
+// C's fesetround change it for one thread only, so that the result of a task would depend on the thread that computes
+// it. So each thread switches to the default while it runs tasks, and back afterwards.
 #pragma once
 
 #include <stdint.h>

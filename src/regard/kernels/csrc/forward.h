@@ -1,15 +1,15 @@
-// Forward: one tile of 64 queries of one head, all its keys.
+// Forward pass: one tile of 64 queries of one head, with all its keys.
 //
 //     s_ij = scale q_i . k_j + bias_ij                    where the mask allows, else -infinity
 //     m    = max over the keys so far,   l = sum exp(s - m),   o = sum exp(s - m) v
 //     output_i = o / l,   lse_i = ln l + m                Milakov and Gimelshein 2018; Dao et al. 2022, algorithm 1
 //
-// Where weights are rounded to be multiplied (Bfloat16), o is divided by the sum of the rounded ones: what all values
-// have in common comes out as it is, and the gradients that follow from o have no error in proportion to it.
+// If weights are rounded before the product (Bfloat16), o is divided by the sum of the rounded weights: a component
+// that all values share is reproduced exactly, and gradients computed from o have no error in proportion to it.
 //
-// Keys are taken in groups of a few tiles (the tiles need not be neighbours: empty ones are simply not in the list).
-// Within a group, six queries at a time: scores, their largest, the weights, the weighted values; so that scores and
-// weights of a strip stay in the first cache and the keys and values of a group in the second.
+// Keys are processed in groups of a few tiles (not necessarily adjacent: empty ones are not in the list). Within a
+// group, for six queries at a time: scores, their maximum, the weights, the weighted values; so that scores and weights
+// of a strip stay in the L1 cache and the keys and values of a group in L2.
 #pragma once
 
 #include "scratch_layout.h"

@@ -1,9 +1,9 @@
-// The register tile: rows x vectors of sums held in registers while a depth of products runs by.
+// GEMM microkernel: a register tile of rows x vectors of sums, accumulated over `depth` products.
 //
 //     sum[r][v] += a[r * row + k * step] * b[k * width + v]          for k in 0 .. depth
 //
 // Each step loads `vectors` vectors of b and broadcasts `rows` units of a, for rows * vectors multiply-adds. With 6 x 4
-// and two multiply-adds a cycle of latency 4, both units are always busy: 24 sums / 2 = 12 cycles > 4.
+// sums and two multiply-adds per cycle with latency 4, both units are always busy: 24 sums / 2 = 12 cycles > 4.
 #pragma once
 
 #include "compute_types.h"

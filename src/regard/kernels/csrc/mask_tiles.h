@@ -1,7 +1,8 @@
-// From a mask to tiles: which tiles of 64 queries x 64 keys hold anything, and what a partial one allows.
+// Tiles of a mask: which tiles of 64 queries x 64 keys are not empty, and the bits of partial ones.
 //
 // A tile is empty (never visited), full (no test inside) or partial (64 words: bit j of word i says whether query i of
-// the tile may see key j of the tile). Keys beyond the last one count as forbidden, so the last tile is often partial.
+// the tile may attend to key j of the tile). Keys beyond the last one count as forbidden, so the last tile is often
+// partial.
 #pragma once
 
 #include "simd.h"
@@ -113,7 +114,7 @@ struct KeyTile {
     bool is_partial;
 };
 
-// The tiles of keys that a tile of queries may see, in rising order, a few at a time.
+// Iterates over the key tiles that a tile of queries may attend to, in ascending order, a few at a time.
 class KeyTileIterator {
   public:
     KeyTileIterator(const MaskView& view, int64_t query_tile) : view_(view), query_tile_(query_tile) {
@@ -158,7 +159,7 @@ class KeyTileIterator {
     int64_t query_tile_, next_, past_, entry_ = 0, entry_stop_ = 0;
 };
 
-// Where in the tile map a (query tile, key tile) stands: its bitmap, -1 for full, -2 for empty. Binary search in the row.
+// Looks up a (query tile, key tile) in the tile map: its bitmap, -1 for full, -2 for empty. Binary search in the row.
 REGARD_INLINE int32_t find_bitmap(const MaskView& view, int64_t query_tile, int64_t key_tile) {
     if (!view.row_start) return -1;
     int64_t first = view.row_start[query_tile], stop = view.row_start[query_tile + 1];

@@ -1,14 +1,14 @@
-// What turns the scores of a row into weights: the largest score m and the logarithm of the sum (the softmax normalizer
-// of Milakov and Gimelshein 2018).
+// The softmax normalizer of a row of scores: the largest score m and the logarithm of the sum (Milakov and Gimelshein
+// 2018).
 //
 //     w_ij = 2^((s_ij - m_i) c - log2 l_i),    l_i = sum_j 2^((s_ij - m_i) c)
 //
-// The forward pass leaves both for the backward pass. Added up to lse = m + ln l they would be one rounded number: of
-// scores of a billion, rounding leaves nothing of ln l. Kept apart, the difference of two large numbers is taken first,
-// of the forward pass's own bits, and is exact where it matters; so a constant added to a row's scores changes nothing.
+// The forward pass stores both for the backward pass. Their sum lse = m + ln l would be rounded: with scores of a
+// billion, ln l would be lost. With separate numbers, the difference of two large numbers comes first, from the same
+// bits as in the forward pass, and is exact where it matters; so adding a constant to a row's scores changes nothing.
 //
 //     normalizer[0]   m: of products q . k, or of scores, with a bias or if additive; c is the rest
-//     normalizer[1]   log2 l; -infinity for a row that sees nothing, NaN for one whose result is NaN
+//     normalizer[1]   log2 l; -infinity for a row without allowed keys, NaN for one whose result is NaN
 #pragma once
 
 #include <math.h>

@@ -1,7 +1,7 @@
-// Observe: keys and values are packed once, then a task is a tile of queries; with what keys received, once more a few
-// tiles of keys; with asked rows, one row.
+// Observe: keys and values are packed once, then a task is a tile of queries; for the received weights, in a second
+// pass, a few tiles of keys; for requested rows, one row.
 //
-// A key's sum runs over the queries in order, whoever owns it, so how keys are cut into tasks does not change a bit.
+// The sum of a key runs over the queries in order in any task, so splitting keys into tasks does not change a bit.
 #include "cpu.h"
 #include "drivers.h"
 #include "kernel_table.h"

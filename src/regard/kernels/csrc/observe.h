@@ -1,15 +1,15 @@
-// Observe: forward, and what its weights say of themselves.
+// Observe: the forward pass with statistics of its weights.
 //
 //     w_ij        exp(s_ij - lse_i)
 //     entropy_i   -sum_j w_ij ln w_ij = ln l - (sum_j 2^x_ij x_ij) ln 2 / l        x = (s - m) log2 e,  l = sum 2^x
-//     top_i       the keys of the largest w_ij, of equal ones the lower key first
+//     top_i       the keys of the largest w_ij; among equal weights the lower key first
 //     received_j  sum_i w_ij
 //     rows        w_ij of some queries i
 //
-// Entropy and top come from the strips of scores of the forward pass, whose sums move with the largest score so far
-// (Milakov and Gimelshein 2018): one more multiply-add and one compare a score. What a key receives is known only after
-// every query's sum is: a second pass computes the scores again. What it needs of a query is its *normal*: m and 1 / l,
-// which is NaN for a query whose result is NaN, so that it marks every key that the query may see.
+// Entropy and top come from the strips of scores of the forward pass, whose sums are rescaled with the running maximum
+// (Milakov and Gimelshein 2018): one more multiply-add and one compare per score. The received weights need the sum of
+// every query first, so a second pass computes the scores again. It needs the *normal* of a query: m and 1 / l, which
+// is NaN for a query whose result is NaN, so that every key that the query may attend to receives NaN.
 #pragma once
 
 #include <type_traits>

@@ -1,6 +1,6 @@
-// Two interfaces start a team: GCC's, which every runtime on Linux has, libomp and libiomp5 included, and that of LLVM
-// and Intel, which is the only one on macOS and Windows. Documented in GCC's libgomp manual ("Implementing PARALLEL
-// construct") and in LLVM's openmp/runtime/src/kmp.h.
+// A team of threads is started through one of two interfaces: GCC's, which every runtime on Linux has (also libomp and
+// libiomp5), and that of LLVM and Intel, the only one on macOS and Windows. They are documented in GCC's libgomp manual
+// ("Implementing PARALLEL construct") and in LLVM's openmp/runtime/src/kmp.h.
 #include "openmp_runtime.h"
 
 #include <stdint.h>

@@ -1,8 +1,8 @@
 // The OpenMP runtime that torch computes with, found among the libraries of the process and called through pointers.
 //
-// The module links no runtime: which one torch brings, under which name and in which folder, differs between its wheels
-// (libgomp.so.1, libgomp-a34b3233.so.1, libomp.dylib, libiomp5md.dll), and a second runtime would be a second pool of
-// threads beside torch's. It is looked for once, at the first question, so torch must be imported by then.
+// The module links no runtime: the name and folder of torch's runtime differ between its wheels (libgomp.so.1,
+// libgomp-a34b3233.so.1, libomp.dylib, libiomp5md.dll), and a second runtime would be a second pool of threads beside
+// torch's. It is looked up once, at the first use, so torch must be imported by then.
 #pragma once
 
 #include <string>

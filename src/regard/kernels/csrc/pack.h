@@ -1,7 +1,7 @@
-// Tokens in the layout of the kernels (see PackedKeys in tile_kernels.h).
+// Packing of tokens into the layout of the kernels (see PackedKeys in kernel_table.h).
 //
-// A token that holds a NaN or Inf is packed as zeros and its bit is set: 0 * NaN is NaN, so it must never be multiplied,
-// not even with a weight of 0. Who may see it is found out from the bits.
+// A token with NaN or Inf is packed as zeros and its bit is set: 0 * NaN is NaN, so it must never be multiplied, not
+// even with a weight of 0. The bits decide which queries may attend to such a token.
 #pragma once
 
 #include "mask_tiles.h"

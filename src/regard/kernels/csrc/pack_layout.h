@@ -1,4 +1,4 @@
-// Where packed keys and values lie: sizes, and the packing of all tiles. Baseline code, for the drivers.
+// Memory layout of packed keys and values: sizes, and the packing of all tiles. Baseline code, for the drivers.
 #pragma once
 
 #include "tile_kernels.h"

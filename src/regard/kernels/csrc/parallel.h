@@ -1,8 +1,8 @@
-// Tasks on threads, and memory to work in.
+// Parallel tasks, and scratch memory.
 //
-// The threads are OpenMP's, from the runtime that torch has loaded already, so that both share one pool. Which thread
-// gets which task is left to chance; a result must depend on the task alone. So all of them round alike, whatever the
-// thread did before (see floating_point.h).
+// The threads are OpenMP's, from the runtime that torch has already loaded, so that both share one pool. Tasks are
+// assigned to threads dynamically; a result must depend on the task only. So all threads use the same floating-point
+// environment, whatever they did before (see floating_point.h).
 #pragma once
 
 #include <stddef.h>
@@ -18,8 +18,8 @@ namespace detail {
 void parallel_for(int64_t tasks, int threads, void (*run)(void* context, int64_t task, int thread), void* context);
 }
 
-// work(task, thread) for each task of 0 .. tasks - 1, thread in 0 .. threads - 1, the next task to whoever is free.
-// ``work`` must not throw. Inside another parallel region one thread does it all.
+// Calls work(task, thread) for each task of 0 .. tasks - 1, with thread in 0 .. threads - 1; a free thread takes the
+// next task. ``work`` must not throw. Inside another parallel region one thread runs all tasks.
 template <class Work>
 void parallel_for(int64_t tasks, int threads, Work&& work) {
     using Plain = std::remove_reference_t<Work>;
@@ -27,8 +27,8 @@ void parallel_for(int64_t tasks, int threads, Work&& work) {
     detail::parallel_for(tasks, threads, run, const_cast<std::remove_const_t<Plain>*>(std::addressof(work)));
 }
 
-// Memory for one call, aligned to 64 bytes, its content arbitrary. Small blocks are kept for the next call: fresh memory
-// costs a page fault each 4 KiB. Throws std::bad_alloc, also where the product of the sizes is no size at all.
+// Scratch memory for one call, aligned to 64 bytes, uninitialized. Small blocks are cached for the next call: new
+// memory costs a page fault per 4 KiB. Throws std::bad_alloc, also if the product of the sizes overflows.
 class Scratch {
 public:
     Scratch() = default;

@@ -1,4 +1,4 @@
-// One call of attention, as the kernels see it: plain structures, no ownership.
+// One call of attention, as the input of kernels: plain structures without ownership.
 //
 //     query   (batch, heads, queries, head_dim)
 //     key     (batch, key_heads, keys, head_dim)        heads is a multiple of key_heads
@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// What files of several instruction sets contain must never become a function of its own: the linker would keep one of
+// Functions that are compiled for several instruction sets must always be inlined: else the linker would keep one of
 // them, perhaps one that this processor cannot run. The build checks that (see symbols.cmake).
 #define REGARD_INLINE inline __attribute__((always_inline))
 
@@ -22,7 +22,7 @@ namespace regard {
 
 enum class Dtype : int32_t { float32, float64, bfloat16, float16, boolean, int32, int64, absent };
 
-// Four dimensions, always: smaller arrays have leading sizes of 1 and strides of 0.
+// Always four dimensions: smaller arrays have leading sizes of 1 and strides of 0.
 struct Array {
     void* data = nullptr;
     Dtype dtype = Dtype::absent;
@@ -46,7 +46,7 @@ REGARD_INLINE int64_t ceil_div(int64_t count, int64_t by) { return (count + by -
 inline constexpr double log2_e = 1.4426950408889634;
 inline constexpr double ln_2 = 0.6931471805599453;
 
-// Who may attend to whom: every part that is there must allow it.
+// The mask: query i may attend to key j if every part that is present allows it.
 struct Mask {
     // The band: query i may see key j only if i + low <= j <= i + high.
     int64_t low = unbounded_low, high = unbounded_high;

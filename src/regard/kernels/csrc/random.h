@@ -1,4 +1,5 @@
-// Dropout's coins: a pure function of (seed, batch and head, query, key), so that the backward pass tosses them again.
+// Random numbers of dropout: a pure function of (seed, batch and head, query, key), so that the backward pass can draw
+// the same ones again.
 //
 // Each row has two 32-bit keys from splitmix64 (Steele, Lea and Flood 2014); each number is the key's index through two
 // rounds of multiply and xor-shift (Wellons 2018) with a row key before each. Integers only: the same on every machine.

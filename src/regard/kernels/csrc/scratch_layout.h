@@ -1,4 +1,4 @@
-// Parts of one block of scratch memory, each on a line of its own.
+// Divides one block of scratch memory into parts, each starting on its own cache line.
 #pragma once
 
 #include <stddef.h>
@@ -9,7 +9,7 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// Without a block it hands out null, and only counts: how a kernel tells its driver what it needs.
+// Without a block it returns null and only counts, which is how a kernel reports to its driver how much it needs.
 struct ScratchLayout {
     char* block;
     size_t used_bytes = 0;

@@ -1,10 +1,10 @@
-// Which of the instruction sets that run here is in use: the one that REGARD_ISA names, or else the last that runs and is
+// Selection of the instruction set in use: the one that REGARD_ISA names, or else the last one that runs here and is
 // not slower than the one before it.
 //
-// One set can be slower than the one before it: pairs of bfloat16 take AMD's Zen 5 as long as single products, but a core
-// of Intel's Xeon of 2023 four times as long, so that widening them first is faster. A processor does not say so, and is
-// measured, once in a process. The two lie far from the bound (2 products in the time of 1; 1 in the time of 2), so that
-// the choice does not depend on what else runs.
+// An instruction set can be slower than the one before it: a product of bfloat16 pairs takes as long as a single
+// product on AMD's Zen 5, but four times as long on a core of Intel's Xeon of 2023, where widening first is faster. No
+// feature flag says so, so it is measured once per process. Both are far from the bound (2 products in the time of 1; 1
+// in the time of 2), so that the choice does not depend on other load.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>

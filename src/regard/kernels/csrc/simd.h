@@ -4,7 +4,7 @@
 //     vec<T>            as many T as a register holds: 64 bytes with AVX-512, 32 with AVX2, else 16
 //     lanes<T>          how many that is
 //
-// GNU vector extensions give the plain arithmetic; where an instruction matters there is an intrinsic beside it.
+// GNU vector extensions provide the plain arithmetic; intrinsics are used if a specific instruction matters.
 #pragma once
 
 #include <stddef.h>

@@ -1,6 +1,6 @@
-# Fails unless every symbol that OBJECTS share with others is of the namespace NAMESPACE: its mangled name holds that
-# name, after its length. What has another name could be in an object of another instruction set as well, and the linker
-# keeps one of the two, perhaps one that the processor cannot run.
+# Fails unless every external symbol of OBJECTS is in the namespace NAMESPACE: its mangled name contains that name,
+# after its length. Any other symbol could also be in an object of another instruction set, and the linker keeps one of
+# the two, perhaps one that the processor cannot run.
 #
 #     cmake -DNM=nm -DNAMESPACE=avx2 -DOBJECTS=kernels.cpp.o -P symbols.cmake
 execute_process(

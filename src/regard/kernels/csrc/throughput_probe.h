@@ -1,5 +1,5 @@
-// The register tile by itself, on numbers in the first cache: how fast an instruction set multiplies (see
-// select_isa.cpp).
+// Throughput probe: the GEMM microkernel alone, on numbers in the L1 cache, to measure how fast an instruction set
+// multiplies (see select_isa.cpp).
 #pragma once
 
 #include "gemm_microkernel.h"
