@@ -96,8 +96,8 @@ template <class A>
 struct ScoreVector {
     typedef typename A::number number;
 
-    number* values;   // 0 if one of its numbers is NaN or Inf: then every row that sees anything is NaN
-    number* scaled_values;  // times a power of two that brings the largest to 1 .. 2: c neither overflows nor vanishes
+    number* values;   // 0 if one of its numbers is NaN or Inf: then every row with an allowed key is NaN
+    number* scaled_values;  // times a power of two that brings the largest to 1 .. 2, so that c neither overflows nor vanishes
     number unit;     // a score is `unit` times the sum over `scaled_values`
 
     void carve(ScratchLayout& c, const Problem& p) {
@@ -181,7 +181,7 @@ REGARD_INLINE void for_score_panels(int64_t first, int64_t stop, Body body) {
         if (stop - first == 1) body(first, Constant<1>{});
 }
 
-// What scores of one strip of queries and one tile of keys are made from.
+// The operands of the scores of one strip of queries and one tile of keys.
 template <class A>
 struct Scores {
     typedef typename A::number number;

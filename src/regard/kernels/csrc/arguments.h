@@ -41,40 +41,38 @@ struct Options {
 class Call {
 public:
     using Shape = std::initializer_list<int64_t>;
-    enum class None { reject, accept };  // None gives an absent array
+    enum class None { reject, accept };  // accepted, None becomes an absent array
 
     explicit Call(const Options& options);
 
-    // The problem of query, key and value. Additive attention's inner size stands for head_dim, and nothing is bounded.
-    void read_problem(nanobind::handle query, nanobind::handle key, nanobind::handle value,
-                      int64_t largest = max_head_dim);
-    // The problem of a query whose keys lie in pages.
+    // Reads query, key and value into the problem. For additive attention head_dim is its inner size, without a limit.
+    void read_problem(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest = max_head_dim);
+    // Reads a query and paged keys and values into the problem.
     Pages read_paged_problem(nanobind::handle query, nanobind::handle key_pages, nanobind::handle value_pages,
                      nanobind::handle page_table, nanobind::handle lengths);
 
-    // Dropout of a contiguous array into another one, with the options' dropout and seed.
+    // Reads the arguments of dropout of a contiguous array into another one, with the options' dropout and seed.
     DropoutArguments read_dropout(nanobind::handle tokens, nanobind::handle output);
-    // Cross-entropy of contiguous logits (rows, classes) with int64 targets (rows).
-    CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing,
-                                             int64_t ignored);
+    // Reads the arguments of cross-entropy of contiguous logits (rows, classes) with int64 targets (rows).
+    CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing, int64_t ignored);
 
-    // Any array.
+    // Reads an array of any shape and dtype.
     Array take(nanobind::handle object, const char* name, None none = None::reject);
-    // An array of that shape, leading sizes of 1 left out or not, and that dtype.
+    // Reads an array of the given shape, whose leading sizes of 1 may be left out, and dtype.
     Array read(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::reject);
-    // A copy of an array as for `read`, its elements side by side.
+    // Reads an array as `read` does, and copies it to contiguous memory.
     Array read_copy(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
-    // A copy of an int64 array of one dimension, each of it in 0 .. stop - 1.
+    // Copies an int64 array of one dimension, whose elements must be in 0 .. stop - 1.
     Array read_indices(nanobind::handle object, const char* name, int64_t stop, None none = None::reject);
-    // Raises if the array is there and what it needs is not.
+    // Raises if `array` is present and `needed` is absent.
     static void require_pair(const Array& array, const char* name, const Array& needed, const char* name_of_needed);
-    // An array as for `read`, to be written: no element may lie at another's place.
+    // Reads an array as `read` does, to be written: its elements must not overlap.
     Array write(nanobind::handle object, const char* name, Shape shape, Dtype dtype, None none = None::reject);
-    // The same two, side by side in memory.
+    // As `read` and `write`, for arrays that must be contiguous.
     Array read_contiguous(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
     Array write_contiguous(nanobind::handle object, const char* name, Shape shape, Dtype dtype);
 
-    // float64 for float64, else float32: what sums and statistics are held in.
+    // The dtype of sums and statistics: float64 for float64, else float32.
     Dtype accumulation_dtype() const { return problem.query.dtype == Dtype::float64 ? Dtype::float64 : Dtype::float32; }
     Dtype dtype() const { return problem.query.dtype; }
     int threads() const { return options_.threads; }

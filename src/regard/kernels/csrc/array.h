@@ -25,12 +25,12 @@ class BorrowedArrays {
 public:
     enum class Access { read, write };
 
-    // The object's array, absent for None. Up to four dimensions, in the CPU's memory.
-    // Raises TypeError for what is no array or has an unknown dtype, ValueError for what cannot be reached as it is.
+    // Returns the array of an object, absent for None. Up to four dimensions, in the CPU's memory.
+    // Raises TypeError for objects that are not arrays or have an unknown dtype, ValueError for inaccessible memory.
     Array take(nanobind::handle object, const char* name, Access use = Access::read);
 
     enum class Broadcast { keep, expand };
-    // The same numbers in memory that nobody else writes to, side by side. An axis of stride 0 is kept or expanded.
+    // Copies an array to contiguous memory of its own. An axis of stride 0 is kept or expanded.
     Array copy(const Array& array, Broadcast broadcast);
 
 private:

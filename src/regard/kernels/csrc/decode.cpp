@@ -29,9 +29,9 @@ int64_t item_bytes(Dtype dtype) {
 constexpr int64_t min_chunk_tiles = 8;  // key tiles
 constexpr int64_t max_cached_rows = 512;  // rows times key tiles, so that their scores stay in the second cache
 
-// Key tiles in a chunk of a sequence. Memory is read from one end of a chunk's keys to the other, then its values; each
-// turn waits for it. So chunks are long, once there are enough for a few dozen cores. What else there is in the batch
-// does not count: a sequence has the same bits in any company.
+// Number of key tiles in a chunk of a sequence. A chunk streams its keys from memory, then its values; each switch
+// waits for memory. So chunks are long, once there are enough for a few dozen cores. Other sequences of the batch do
+// not influence the number, so a sequence has the same bits in any batch.
 int64_t tiles_in_chunk(const Problem& p, int64_t keys) {
     const int64_t tiles = ceil_div(keys, tile), rows = std::max<int64_t>(p.group() * p.queries, 1);
     const int64_t most = std::clamp(max_cached_rows / rows, min_chunk_tiles, max_chunk_tiles);
@@ -86,8 +86,8 @@ Array slice_queries(Array array, int axis, int64_t first) {
 
 }  // namespace
 
-// Chunks are joined by final scores, which overflow where the other form, which takes the largest off before it scales,
-// does not. So a scale that nobody uses goes there.
+// Chunks are merged by scaled scores, which may overflow where the other kernel does not, since it subtracts the
+// maximum before it scales. So larger scales, which have no practical use, go to that kernel.
 constexpr double largest_scale = 0x1p32;
 
 // Packing reads and writes every key once more, and then multiplies faster: by the queries of a head, that is, since each

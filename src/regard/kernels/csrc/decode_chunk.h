@@ -20,7 +20,7 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// What a chunk leaves. Outputs are in the order of units (decode_rows.h).
+// Partial results of a chunk. Outputs are in the order of units (decode_rows.h).
 template <class T>
 struct PartialSoftmax {
     typedef typename Unit<T>::number number;
@@ -51,12 +51,12 @@ struct Decode {
     static constexpr int degree = sizeof(number) == 8 ? 12 : 6;
     static constexpr number infinity = (number)HUGE_VAL;
 
-    // A tile that some row may see, or the part of it that lies in one page.
+    // A tile that some row may attend to, or the part of it that is in one page.
     struct Tile {
         int64_t index, from, stop;  // keys from .. stop - 1 of it, whole vectors, hold all that is seen
         const T *key, *value;       // where its key 0 would be, if they are StridedRows
         uint64_t visible_keys;
-        const uint64_t* bits;  // what each row may see
+        const uint64_t* bits;  // the keys that each row may attend to
         bool same_for_rows;             // for all of them
     };
     static constexpr int64_t min_page_keys = 16;  // keys, of pages that tiles are divided into
@@ -151,7 +151,7 @@ struct Decode {
             if (broken_rows >> r & 1) partials.sums[r] = (number)NAN;
     }
 
-    // Queries as factors; those that hold a NaN or Inf as zeros, with their bit set.
+    // Stores queries as factors; those with NaN or Inf as zeros, with their bit set.
     void read_queries() {
         const Array& q = p.query;
         for (int64_t r = 0; r < rows; ++r) {
@@ -171,7 +171,7 @@ struct Decode {
 
     REGARD_INLINE int64_t head_of(int64_t row) const { return key_head * p.group() + row / p.queries; }
 
-    // Fills `tiles` with those that any row may see.
+    // Fills `tiles` with those that any row may attend to.
     void read_tile(int64_t stop_tile) {
         int64_t first, past;
         MaskView(p, batch, key_head * p.group()).key_tile_range(0, &first, &past);
@@ -246,9 +246,9 @@ struct Decode {
     }
 
     // ---- NaN and Inf ----
-    // A key that holds one has a score that is NaN or infinite, whatever the query holds, and a value makes the outputs
-    // so, whatever its weight. Where all queries see the same keys that is noticed afterwards, and breaks them all. Else
-    // such a key breaks the queries that may see it, and is left out for the others.
+    // A key with NaN or Inf has a score that is NaN or infinite for any query, and such a value makes the outputs NaN
+    // or infinite for any weight. If all queries attend to the same keys, this is detected afterwards, and sets all of
+    // them to NaN. Else such a key sets the queries that may attend to it to NaN, and is skipped for the others.
 
     REGARD_INLINE bool is_checked_later(const Rows<T>& side, const Tile& of) const {
         return of.same_for_rows && !side.copies;
@@ -322,9 +322,10 @@ struct Decode {
         partials.sums[r] = sum_lanes<number>(sum);
     }
 
-    // ---- joining ----
+    // ---- merging ----
 
-    // Output and lse of the rows of one (batch, key head), from what its `count` chunks partials; overwrites that.
+    // Computes output and lse of the rows of one (batch, key head) from the partial results of its `count` chunks, and
+    // overwrites these.
     static void join(const Problem& p, char* chunks, int64_t count, int64_t batch, int64_t key_head,
                      const ForwardResults& results) {
         const int64_t each = (int64_t)(PartialSoftmax<T>::bytes(p) / sizeof(number));
@@ -359,7 +360,7 @@ struct Decode {
         const double log_sum = results.lse || results.normalizer ? log((double)sum) : 0;
         if (const Array& lse = results.lse)
             ((number*)lse.data)[lse.at(0, batch, head, query)] = (number)((double)base + log_sum);
-        // For the backward pass to know which rows take part, and no more: see Backward::normalize_queries.
+        // The backward pass uses this only to decide which rows take part: see Backward::normalize_queries.
         if (results.normalizer)
             Normalizer<number>{base, (number)(log_sum * log2_e)}.write(results.normalizer, batch, head, query);
         number inverse = empty ? 0 : 1 / sum;  // NaN for a broken row

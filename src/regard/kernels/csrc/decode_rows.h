@@ -124,7 +124,7 @@ REGARD_INLINE void store_factors(typename Unit<T>::bits x, typename Unit<T>::fac
     }
 }
 
-// Where number k of a row stands among the widened ones.
+// Position of number k of a row among the widened ones.
 template <class T>
 REGARD_INLINE int64_t unit_position(int64_t k) {
     constexpr int unit_size = Unit<T>::unit_size, parts = Unit<T>::parts;
@@ -138,7 +138,7 @@ REGARD_INLINE int64_t pad_to_units(int64_t width) {
     return (width + Unit<T>::unit_size - 1) / Unit<T>::unit_size * Unit<T>::unit_size;
 }
 
-// Whether a row holds a NaN or Inf: a number with the largest exponent.
+// Whether a row contains NaN or Inf: a number with the largest exponent.
 template <class T>
 REGARD_INLINE bool is_nonfinite_row(const T* row, int64_t width) {
     typedef typename Unit<T>::bits bits;
@@ -161,8 +161,8 @@ REGARD_INLINE bool is_nonfinite_row(const T* row, int64_t width) {
 
 inline constexpr int64_t prefetch_bytes = 4096;  // bytes
 
-// Row j lies j steps after the first. Where rows lie side by side, and go on for a while, what is some way further on is
-// fetched while a row is used; elsewhere that costs more than it brings.
+// Row j starts j steps after the first. If rows are contiguous and there are many, memory further on is prefetched
+// while a row is used; otherwise prefetching costs more than it gains.
 template <class T, bool is_contiguous>
 struct StridedRows {
     typedef T storage;

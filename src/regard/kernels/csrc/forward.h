@@ -23,8 +23,8 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// What looks on while a tile of queries is computed. This one sees nothing and costs nothing; see StatisticsHook in
-// observe.h.
+// Hook that is called while a tile of queries is computed. This one does nothing and costs nothing; see StatisticsHook
+// in observe.h.
 struct NoHook {
     struct Row {
         template <class V>
@@ -55,7 +55,7 @@ struct Forward {
     const PackedKeys& keys;
     int64_t batch, head, first_query, rows, depth, query_stride, value_stride;
     number factor;     // of a product: |scale|
-    bool premultiply;  // scores are made final before the largest is taken: with a bias, or a scale of 0; or are additive
+    bool premultiply;  // scores are scaled before their maximum is taken: with a bias, a scale of 0, or additive scores
     number times;      // of the difference of two scores, in the exponent
     BiasRows<number> bias;
     uint32_t threshold;
@@ -134,7 +134,7 @@ struct Forward {
         }
     }
 
-    // The queries as units; those that hold a NaN or Inf as zeros, with their bit set.
+    // Stores the queries as units; those with NaN or Inf as zeros, with their bit set.
     uint64_t read_queries() {
         int64_t stride = A::per_unit * query_stride;
         storage* to = (storage*)query;
@@ -144,7 +144,7 @@ struct Forward {
         return bad;
     }
 
-    // Rows that may see a token with a NaN or Inf, or hold one and may see anything.
+    // Rows that may attend to a token with NaN or Inf, or contain one and have any allowed key.
     REGARD_INLINE void mark_broken(const KeyTile& t, const uint64_t* allowed, uint64_t bad_queries) {
         uint64_t bad_keys = keys.bad[t.index];
         if (!bad_keys && !bad_queries) return;
@@ -156,7 +156,7 @@ struct Forward {
 
     template <int n>
     REGARD_INLINE void process_strip(int64_t first, const KeyTile* tiles, int count) {
-        int32_t from[group], stop[group];  // the vectors of each tile that any row of the strip may see
+        int32_t from[group], stop[group];  // the vectors of each tile that any row of the strip may attend to
         vec<number> highest[n];
         for (int r = 0; r < n; ++r) highest[r] = broadcast(-infinity);
         for (int t = 0; t < count; ++t) {
@@ -294,7 +294,7 @@ struct Forward {
         });
     }
 
-    // From the largest score of a row and ln of its sum, which is -infinity for a row that sees nothing.
+    // From the largest score of a row and ln of its sum, which is -infinity for a row without allowed keys.
     REGARD_INLINE void write_normalizer(const ForwardResults& results, int64_t query, number m, double log_sum) const {
         if (const Array& lse = results.lse) {
             double largest_score = m == -infinity ? 0 : (double)m * (premultiply ? 1 : fabs(p.scale));

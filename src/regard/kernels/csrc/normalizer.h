@@ -31,7 +31,7 @@ struct Normalizer {
         Number* at = (Number*)to.data + to.at(batch, head, query, 0);
         at[0] = largest, at[to.stride[3]] = log_sum;
     }
-    // Whether the row takes part in the backward pass: it sees something, and its result is finite.
+    // Whether the row takes part in the backward pass: it has an allowed key, and its result is finite.
     REGARD_INLINE bool is_active() const { return log_sum - log_sum == 0; }
 };
 

@@ -62,9 +62,9 @@ struct TopScores {
         for (int64_t i = 0; i < tile; ++i) limit[i] = top ? -infinity : infinity;
     }
 
-    // Scores of a query and a group of tiles, vectors from .. stop of each. From the last key to the first: where scores
-    // rise with the key, as with a bias for near keys, only the first few are then put in. Within the group an equal
-    // score goes before what is there, since its key is the lower one; after it, behind.
+    // Inserts scores of a query and a group of tiles, vectors from .. stop of each. It goes from the last key to the
+    // first: if scores increase with the key, as with a bias for near keys, only the first few are inserted. Within the
+    // group an equal score is inserted before the existing one, since its key is lower; across groups, after it.
     REGARD_INLINE void see(int64_t query, const Number* score, const KeyTile* tiles, int count, const int32_t* from,
                            const int32_t* stop) {
         bool any = false;
@@ -93,7 +93,7 @@ struct TopScores {
     }
 };
 
-// What looks on at the forward pass of one tile of queries, and writes its statistics.
+// Hook of the forward pass of one tile of queries, which writes its statistics.
 template <class A>
 struct StatisticsHook {
     typedef typename A::number Number;
@@ -198,7 +198,7 @@ struct Observe {
         forward.finish(into.results);
     }
 
-    // ---- second pass: a few tiles of keys, and what they receive ----
+    // ---- second pass: the received weights of a few tiles of keys ----
 
     static constexpr int received_tiles = 8;
 
@@ -294,7 +294,7 @@ struct Observe {
         return c.used_bytes + Scores::scratch(p);
     }
 
-    // The index-th of the asked rows.
+    // The index-th of the requested rows.
     static void row(const Problem& p, const PackedKeys& keys, int64_t batch, int64_t head, int64_t index,
                     const ObserveOutputs& into, char* scratch) {
         const Array &rows = into.statistics.rows, &to = into.statistics.rows_weights;

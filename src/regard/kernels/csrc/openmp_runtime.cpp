@@ -63,7 +63,7 @@ std::string library_path(void* symbol) {
     return dladdr(symbol, &info) != 0 && info.dli_fname != nullptr ? info.dli_fname : "OpenMP";
 }
 
-// The loaded library whose file name begins so; empty if there is none.
+// The loaded library whose file name begins with a prefix; empty if there is none.
 #if defined(__APPLE__)
 std::string find_loaded_library(const char* prefix) {
     for (uint32_t image = 0; image < _dyld_image_count(); ++image) {
@@ -150,9 +150,9 @@ Runtime find_runtime() {
     return torch == nullptr ? Runtime{} : bind_runtime(torch);
 }
 #else
-// Searched as the dynamic linker searched when it bound torch's own calls: on Linux first what is visible to every
-// library (libraries that were preloaded, and those of libtorch_global_deps.so), then what torch_cpu depends on; on
-// macOS the latter alone.
+// Searches in the order in which the dynamic linker bound torch's own calls: on Linux first the globally visible
+// libraries (preloaded ones, and those of libtorch_global_deps.so), then the dependencies of torch_cpu; on macOS only
+// the latter.
 Runtime find_runtime() {
 #if !defined(__APPLE__)
     Runtime visible = bind_runtime(RTLD_DEFAULT);

@@ -17,7 +17,7 @@ const std::string& file();
 bool in_parallel();
 
 // Calls run(context, thread) on a team of ``threads``, thread in 0 .. threads - 1, and returns when all are done.
-// The runtime may give fewer threads than asked for; without one, the caller is the team.
+// The runtime may provide fewer threads than requested; without a runtime, the caller is the team.
 void run_team(int threads, void (*run)(void* context, int thread), void* context);
 
 }  // namespace openmp

@@ -19,9 +19,9 @@ struct ColumnsUpTo<0, column...> {
     typedef Columns<column...> type;
 };
 
-// ---- reading rows of an array; a token with a NaN or Inf is told apart ----
+// ---- reading rows of an array, and detecting tokens with NaN or Inf ----
 
-// One vector, widened. What was nonfinite in it is noted: `nonfinite` becomes NaN where a number is NaN or Inf.
+// Copies one vector, widened. `nonfinite` becomes NaN in lanes where a number is NaN or Inf.
 template <class T, class Number>
 REGARD_INLINE void copy_vector(const T* from, Number* to, vec<Number>* nonfinite) {
     vec<Number> x = load_wide(from);
@@ -29,7 +29,7 @@ REGARD_INLINE void copy_vector(const T* from, Number* to, vec<Number>* nonfinite
     *nonfinite += x * 0;
 }
 
-// bfloat16 stays as it is: `nonfinite` is not 0 in lanes where all bits of an exponent were set.
+// Copies bfloat16 unchanged. `nonfinite` becomes nonzero in lanes where all exponent bits are set.
 REGARD_INLINE void copy_vector(const bfloat16* from, bfloat16* to, vec<uint16_t>* nonfinite) {
     const vec<uint16_t> exponent = broadcast<uint16_t>(0x7f80);
     vec<uint16_t> x = load((const uint16_t*)from);
@@ -99,8 +99,8 @@ REGARD_INLINE NonfiniteFlags copy_whole_rows(const T* from, int64_t row_step, in
     return nonfinite[0];
 }
 
-// `count` rows, `row_step` apart, as rows `stride` apart. The bit of each that holds a NaN or Inf: asked once for all of
-// them, and only if there is one, row by row.
+// Copies `count` rows, `row_step` apart, to rows `stride` apart. Returns the bits of the rows with NaN or Inf: checked
+// for all rows at once, and row by row only if there is any.
 template <class T, class Stored>
 REGARD_INLINE uint64_t read_rows(const T* from, int64_t row_step, int64_t step, int64_t count, int64_t width,
                                  Stored* to, int64_t stride) {
@@ -123,7 +123,7 @@ REGARD_INLINE uint64_t read_rows(const T* from, int64_t row_step, int64_t step, 
     return bad;
 }
 
-// The same of an array from an element on, whatever its dtype: which one it is is asked here, so that the kernels need
+// The same for an array of any dtype, starting at an element: the dtype is dispatched here, so that the kernels need
 // not be compiled for each. Rows from count up to `height` are 0.
 template <class Stored>
 __attribute__((noinline)) uint64_t read_rows(const Array& from, int64_t at, int64_t count, int64_t height,
@@ -144,7 +144,7 @@ __attribute__((noinline)) uint64_t read_rows(const Array& from, int64_t at, int6
         }
 }
 
-// One row of an array from an element on. True if it holds a NaN or Inf.
+// Copies one row of an array, starting at an element. Returns whether it contains NaN or Inf.
 template <class Stored>
 REGARD_INLINE bool read_row(const Array& from, int64_t at, int64_t width, Stored* to, int64_t stride) {
     return read_rows(from, at, 1, 1, width, to, stride) != 0;
@@ -334,7 +334,7 @@ struct PackKeys {
         return min_of((count + lanes<unit> - 1) / lanes<unit> * lanes<unit>, tile);
     }
 
-    // Keys and values as they are stored; those that hold a NaN or Inf, in either, as zeros in both.
+    // Copies keys and values in the storage type; a token with NaN or Inf in key or value becomes zeros in both.
     static REGARD_INLINE uint64_t read(const Problem& p, int64_t batch, int64_t key_head, int64_t first, int64_t count,
                                        storage* key_rows, storage* value_rows) {
         int64_t key_stride = number_stride(p.head_dim), value_stride = number_stride(p.value_dim);
@@ -350,9 +350,8 @@ struct PackKeys {
         return bad;
     }
 
-    // Rows to columns of units: what is multiplied to scores. Stored pairs of numbers are units as they lie.
-    static REGARD_INLINE void write_columns(const storage* rows, int64_t stride, int64_t height, int64_t width,
-                                            unit* to) {
+    // Transposes rows to columns of units, for the product of scores. Adjacent pairs of stored numbers already are units.
+    static REGARD_INLINE void write_columns(const storage* rows, int64_t stride, int64_t height, int64_t width, unit* to) {
         transpose((const unit*)rows, stride / A::per_unit, height, count_units<A>(width), to);
     }
 

@@ -42,8 +42,8 @@ inline void pack_heads(const Problem& p, const TileKernels& k, const PackedSizes
     });
 }
 
-// Long sequences: (batch, key head)s are taken in rounds, so that what a round needs is memory that is kept for the next.
-// Fresh memory costs a page fault each 4 KiB, which for a window takes longer than its arithmetic. body(first, count).
+// Long sequences: (batch, key head)s are processed in rounds, so that a round can reuse the memory of the one before.
+// New memory costs a page fault per 4 KiB, which for a window takes longer than its arithmetic. body(first, count).
 inline constexpr int64_t round_bytes = (int64_t)32 << 20;
 inline int64_t heads_per_round(int64_t all, size_t bytes_of_one, int64_t least) {
     int64_t fit = round_bytes / (int64_t)max_bytes(bytes_of_one, 1);
@@ -56,9 +56,9 @@ void for_rounds(int64_t all, int64_t round_heads, Body body) {
         body(first, all - first < round_heads ? all - first : round_heads);
 }
 
-// Short sequences: each (batch, key head) is computed whole, by one thread. Heads are usually stored side by side (batch,
-// length, heads, head_dim), so rows of one head lie far apart, and the memory is slow to bring them. So some heads of one
-// text are a *set*, whose rows are asked for all together, in the order they lie, while the set before is computed.
+// Short sequences: each (batch, key head) is computed by one thread. Heads are usually interleaved (batch, length,
+// heads, head_dim), so rows of one head are far apart in memory, and slow to load. So some heads of one text form a
+// *set*, whose rows are prefetched together, in memory order, while the previous set is computed.
 class HeadSets {
   public:
     HeadSets(const Problem& p, int threads) : p_(p) {
@@ -69,8 +69,7 @@ class HeadSets {
         sets_ = p.batch * parts_;
         in_task_ = sets_ / wanted < 1 ? 1 : sets_ / wanted;
     }
-    // For each (batch, key head) of each task: compute(batch, key_head, thread). `of_keys` and `of_queries` are what it
-    // reads.
+    // Calls compute(batch, key_head, thread) for each (batch, key head) of each task. It reads `of_keys`, `of_queries`.
     template <class Compute>
     void run(int threads, std::initializer_list<const Array*> of_keys, std::initializer_list<const Array*> of_queries,
              Compute compute) const {

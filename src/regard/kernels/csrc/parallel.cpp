@@ -41,7 +41,7 @@ void* allocate(size_t bytes) {
 }
 void release(void* data) { ::operator delete(data, std::align_val_t{alignment}); }
 
-// Blocks that nobody uses now, at most 64 MiB of them.
+// Cache of unused blocks, at most 64 MiB in total.
 class Pool {
 public:
     // A block of at least ``bytes`` and at most twice that, or null.
@@ -122,7 +122,7 @@ struct Region {
     // The team is not cut down to the number of tasks: OpenMP would end the spare threads and start them again later.
     void run_parallel() { openmp::run_team(threads, &take_tasks, this); }
 
-    // What each thread of a team does: the next task, as long as there is one.
+    // Run by each thread of a team: takes the next task until none is left.
     static void take_tasks(void* region, int thread) {
         const DefaultFloatingPoint arithmetic;
         Region& all = *static_cast<Region*>(region);
@@ -168,9 +168,9 @@ private:
     Region* pending_region_ = nullptr;
 };
 
-// fork leaves a child one thread, the one that called it, and OpenMP remembers the team that this thread had in the
-// parent: it would wait for it for ever. Any other thread of the child is new to OpenMP, and may have a team of its
-// own. So the forking thread has a deputy, started when it first needs one.
+// After fork a child has one thread, the one that called fork, and OpenMP still has the team of this thread in the
+// parent: the child would wait for that team forever. Any other thread of the child is new to OpenMP, and can have its
+// own team. So the forking thread starts a substitute thread when it first needs a team.
 thread_local bool in_forked_child = false;
 thread_local RegionThread* region_thread = nullptr;
 

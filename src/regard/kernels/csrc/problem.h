@@ -48,9 +48,9 @@ inline constexpr double ln_2 = 0.6931471805599453;
 
 // The mask: query i may attend to key j if every part that is present allows it.
 struct Mask {
-    // The band: query i may see key j only if i + low <= j <= i + high.
+    // The band: query i may attend to key j only if i + low <= j <= i + high.
     int64_t low = unbounded_low, high = unbounded_high;
-    // The interval: entry b of the batch may see key j only if start[b] <= j < stop[b]. Null: unbounded.
+    // The interval: entry b of the batch may attend to key j only if start[b] <= j < stop[b]. Null: unbounded.
     const int64_t* start = nullptr;
     const int64_t* stop = nullptr;
     // The tile map: see regard/masks/tiles.py. Null row_start: absent. Sizes 1 stand for all batches or heads.
