@@ -456,7 +456,7 @@ MESSAGES = {
         "float64",
         "",
     ),
-    "empty cache": (lambda: KeyValueCache.empty().key, ShapeError, "empty", "filled", "no tokens", "length"),
+    "empty cache": (lambda: KeyValueCache.empty().key, ShapeError, "empty", "extended", "no tokens", "length"),
     "norm": (lambda: encoder_block(8, 2, 16, norm="layer"), OptionError, "norm 'layer'", "post, pre", "", ""),
     "activation": (lambda: FeedForward(8, 16, activation="swigl"), OptionError, "'swigl'", "gelu_tanh", "", "'swiglu'"),
     "no memory": (

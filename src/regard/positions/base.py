@@ -41,7 +41,7 @@ class PairBias(nn.Module, ABC):
     def check(self, query: Tensor, value: Tensor) -> None:
         """Raise ShapeError unless the bias fits a query (batch, heads, queries, head_dim) and a value (.., value_dim).
 
-        A value_dim of 0 requests no output, and always fits.
+        A value_dim of 0 requests no output, and is not checked.
         """
         del query, value
 

@@ -45,7 +45,7 @@ def test_a_state_goes_on_in_its_dtype():
 @pytest.mark.parametrize("options", [{"heads": 3}, {"dropout": 0.2}, {1: 3}])
 @pytest.mark.usefixtures("without_shape_checks")
 def test_options_that_the_layer_gives_itself(options):
-    with pytest.raises(OptionError, match="mechanism_options holds"):
+    with pytest.raises(OptionError, match="mechanism_options contains"):
         regard.MultiHeadAttention(8, 2, dropout=0.1, mechanism_options=options)
 
 

@@ -68,7 +68,8 @@ def run_guarded(request: Request, kernel: Kernel) -> Float[Tensor, "batch heads 
     )
     if not bool(reached.any()):
         return output
-    # Compute all rows even if few are affected: a product's last bits depend on its number of rows.
+    # Compute all rows even if few are affected: a product's last bits depend on its number of rows, and must not depend
+    # on hidden tokens.
     exact = reference_attention.compute_output(
         reference_attention.make_dot_product_problem(request), dropout=request.dropout, dtype=output.dtype
     )

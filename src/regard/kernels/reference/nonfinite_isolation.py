@@ -34,7 +34,7 @@ class IsolatedTokens:
     def bad_rows(
         self, allowed: Bool[Tensor, "#batch #heads #rows #keys"] | None, rows: Tensor
     ) -> Bool[Tensor, "batch heads rows"]:
-        """True for queries of ``rows`` with any allowed key that are not finite or may attend to a non-finite token."""
+        """True for queries of ``rows`` that have an allowed key, and are or may attend to a non-finite token."""
         bad_query, bad_key = self.bad_query[:, :, rows], self.bad_key[:, :, None, :]
         if allowed is None:
             return bad_query | bad_key.any(-1)
