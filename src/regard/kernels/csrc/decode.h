@@ -8,7 +8,7 @@ namespace regard {
 // Whether `decode` computes this faster than packing keys and values first.
 bool is_decode_suitable(const Problem& problem);
 
-// What `forward` gives. No dropout.
+// Computes the results of `forward`. Does not support dropout.
 void decode(const Problem& problem, const ForwardResults& results, int threads);
 
 }  // namespace regard
