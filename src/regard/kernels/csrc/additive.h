@@ -97,7 +97,7 @@ struct ScoreVector {
     typedef typename A::number number;
 
     number* values;   // 0 if one of its numbers is NaN or Inf: then every row with an allowed key is NaN
-    number* scaled_values;  // times a power of two that brings the largest to 1 .. 2, so that c neither overflows nor vanishes
+    number* scaled_values;  // times a power of two that brings the largest to 1 .. 2: c neither overflows nor vanishes
     number unit;     // a score is `unit` times the sum over `scaled_values`
 
     void carve(ScratchLayout& c, const Problem& p) {

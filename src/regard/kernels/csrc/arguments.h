@@ -46,7 +46,8 @@ public:
     explicit Call(const Options& options);
 
     // Reads query, key and value into the problem. For additive attention head_dim is its inner size, without a limit.
-    void read_problem(nanobind::handle query, nanobind::handle key, nanobind::handle value, int64_t largest = max_head_dim);
+    void read_problem(nanobind::handle query, nanobind::handle key, nanobind::handle value,
+                      int64_t largest = max_head_dim);
     // Reads a query and paged keys and values into the problem.
     Pages read_paged_problem(nanobind::handle query, nanobind::handle key_pages, nanobind::handle value_pages,
                      nanobind::handle page_table, nanobind::handle lengths);
@@ -54,7 +55,8 @@ public:
     // Reads the arguments of dropout of a contiguous array into another one, with the options' dropout and seed.
     DropoutArguments read_dropout(nanobind::handle tokens, nanobind::handle output);
     // Reads the arguments of cross-entropy of contiguous logits (rows, classes) with int64 targets (rows).
-    CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing, int64_t ignored);
+    CrossEntropyArguments read_cross_entropy(nanobind::handle logits, nanobind::handle targets, double smoothing,
+                                             int64_t ignored);
 
     // Reads an array of any shape and dtype.
     Array take(nanobind::handle object, const char* name, None none = None::reject);

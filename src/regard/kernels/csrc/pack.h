@@ -351,7 +351,8 @@ struct PackKeys {
     }
 
     // Transposes rows to columns of units, for the product of scores. Adjacent pairs of stored numbers already are units.
-    static REGARD_INLINE void write_columns(const storage* rows, int64_t stride, int64_t height, int64_t width, unit* to) {
+    static REGARD_INLINE void write_columns(const storage* rows, int64_t stride, int64_t height, int64_t width,
+                                            unit* to) {
         transpose((const unit*)rows, stride / A::per_unit, height, count_units<A>(width), to);
     }
 
