@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from regard.cli import embed, evaluate, export, train, translate, view
 from regard.cli import list as list_verb
 from regard.cli.broken_pipe import exit_quietly
-from regard.cli.verb import hide_flag_types
+from regard.cli.verb import name_types
 from regard.errors import OutputError, RefusedError, RegardError, write_error
 
 
@@ -29,7 +29,7 @@ class VerbGroup(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         """Return the options that precede the verb."""
         parameters = super().get_params(ctx)
-        hide_flag_types(parameters)
+        name_types(parameters)
         return parameters
 
     def invoke(self, ctx: Any) -> Any:

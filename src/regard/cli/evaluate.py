@@ -150,7 +150,10 @@ def translate(
     form: Annotated[
         str,
         typer.Option(
-            "--format", help="Output format: text or json.", autocompletion=choice_completer(("text", "json"))
+            "--format",
+            metavar="FORMAT",
+            help="Output format: text or json.",
+            autocompletion=choice_completer(("text", "json")),
         ),
     ] = "text",
     device: Device = None,

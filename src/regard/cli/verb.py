@@ -1,4 +1,4 @@
-"""``Verb``, the class of all commands: it refuses a second ``--data`` and stray words, and hides the type of flags.
+"""``Verb``, the class of all commands: it refuses a second ``--data`` and stray words, and names types plainly.
 
 Given ``--data a.txt --data b.txt``, a verb that reads one file would silently ignore the first. For other options the
 last value wins, as is usual: a shell alias may set a ``--model`` that the user overrides.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from regard.errors import OptionError
+
+_METAVARS = {int: "N", float: "NUMBER", str: "TEXT"}
 
 
 @final
@@ -21,12 +23,12 @@ class Verb(TyperCommand):
         super().__init__(*arguments, **options)
         self._has_arguments = any(one.param_type_name == "argument" for one in self.params)
         self.allow_extra_args = not self._has_arguments  # refused in ``parse_args``, with a better message
-        hide_flag_types(self.params)
+        name_types(self.params)
 
     def get_help_option(self, ctx: Any) -> Any:
-        """Return the ``--help`` option, with its type hidden."""
+        """Return the ``--help`` option, without a type."""
         option = super().get_help_option(ctx)
-        hide_flag_types([option])
+        name_types([option])
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -67,12 +69,19 @@ class TaskGroup(TyperGroup):
     def get_params(self, ctx: Any) -> Any:
         """Return the options that precede the task."""
         parameters = super().get_params(ctx)
-        hide_flag_types(parameters)
+        name_types(parameters)
         return parameters
 
 
-def hide_flag_types(parameters: list[Any]) -> None:
-    """Hide the type of flags in the help: ``--overwrite`` takes no value, so "<bool>" beside it misleads."""
+def name_types(parameters: list[Any]) -> None:
+    """Write the types of parameters in the help as a reader would, and not as Python does.
+
+    ``--overwrite`` takes no value, so "<bool>" beside it would mislead; an argument's name says what it is.
+    """
     for one in parameters:
         if getattr(one, "is_flag", False):
             one.metavar = ""
+        elif isinstance(one, TyperArgument):
+            one.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
+        elif one.metavar is None:
+            one.metavar = _METAVARS.get(one.type_descriptor.annotation)
