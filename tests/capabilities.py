@@ -1,4 +1,4 @@
-"""What a mechanism of the catalogue takes, for tests that run over all of them."""
+"""Masks that each mechanism of the catalogue supports, for tests that run over all mechanisms."""
 
 from regard import masks
 from regard.masks import Mask
@@ -6,5 +6,5 @@ from regard.mechanisms import Mechanism
 
 
 def causal_or_none(mechanism: Mechanism) -> Mask | None:
-    """A causal mask, or none where the mechanism has no causal form."""
+    """Return a causal mask, or None if the mechanism has no causal form."""
     return None if mechanism.refuses_mask(masks.causal()) else masks.causal()

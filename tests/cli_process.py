@@ -1,9 +1,10 @@
-"""The ``regard`` command as tests start it: in a process of its own, on one thread and in UTF-8.
+"""Start the ``regard`` command for tests: in its own process, on one thread and in UTF-8.
 
-A start takes more than a second, nearly all of it to import torch. So one process imports it for all tests, and most
-of them run their commands in forks of that one. Streams, signals, limits, exit code and end are those of any process.
-What only a start shows takes one of its own: what is imported, and variables that are read then. So does what has to
-come out the same in several processes, since forks hash alike.
+Starting takes more than a second, nearly all of it to import torch. So one process imports torch for all tests, and
+most tests run their commands in forks of it. A fork has the streams, signals, limits and exit code of an ordinary
+process.
+A test needs a freshly started process (``START_COMMAND``) if it checks what is imported or uses environment variables
+that are read at start, or if several processes must give equal results, since all forks have the same hash seed.
 """
 
 import atexit
@@ -18,14 +19,14 @@ START_COMMAND = [sys.executable, "-c", "from regard.cli.app import main; main()"
 
 
 def fork_command(program: str = "regard", *, warnings: str = "default") -> list[str]:
-    """A command that starts as ``START_COMMAND`` does, or a Python program from standard input; ``warnings`` is -W."""
+    """Return a command line like ``START_COMMAND``, or ``python -``, that runs in a fork; ``warnings`` is -W."""
     client = Path(__file__).with_name("fork_client.py")
     return [sys.executable, "-I", "-S", "-W", warnings, str(client), _start_fork_server(), program]
 
 
 @cache
 def _start_fork_server() -> str:
-    """The address of the process that forks. It ends with this one."""
+    """Start the fork server and return its socket address. It ends with this process."""
     server = Path(__file__).with_name("fork_server.py")
     process = subprocess.Popen(
         [sys.executable, str(server)],
@@ -33,7 +34,7 @@ def _start_fork_server() -> str:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # what interrupts the tests is not for it
+        start_new_session=True,  # an interrupt of the tests must not reach it
     )
     atexit.register(process.communicate)
     assert process.stdout is not None

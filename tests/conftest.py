@@ -1,4 +1,4 @@
-"""What the whole suite shares: each test's start, calls without the shape checks, and the table of what was proved."""
+"""Fixtures of the whole suite: random state, calls without shape checks, and the table of proved claims."""
 
 import inspect
 import re
@@ -13,18 +13,18 @@ import jaxtyping
 import pytest
 import torch
 
-# regard is imported late here: whatever is imported before pytest is configured goes without shape checks.
+# regard is imported late here: modules that are imported before pytest is configured get no shape checks.
 
 
 _jaxtyped = jaxtyping.jaxtyped
 
 
 def _jaxtyped_if_shaped(function_or_class: Any = None, **options: Any) -> Any:
-    """Shape checks for functions of modules and classes that state shapes.
+    """Apply jaxtyping's checks to functions of modules and classes whose annotations contain shapes.
 
-    A function inside a function would be compiled anew for its checks in every call, which takes longer than the tests.
-    One without shapes has nothing that mypy does not check; in a training step of a small model there are 400 calls
-    of such functions, whose checks took two fifths of its time.
+    Nested functions are skipped: their checks would be compiled again in every call, which takes longer than the tests.
+    Functions without shapes are skipped too, since mypy checks all that they annotate: a training step of a small model
+    calls 400 of them, and their checks took two fifths of its time.
     """
     if function_or_class is None:
         inside_a_function = sys._getframe(1).f_code.co_flags & inspect.CO_OPTIMIZED
@@ -35,7 +35,7 @@ def _jaxtyped_if_shaped(function_or_class: Any = None, **options: Any) -> Any:
 
 
 def _has_shape_annotation(function: Any) -> bool:
-    """Whether an annotation names a shape, as in Float[Tensor, "batch length"], or an alias of one."""
+    """Whether an annotation contains a shape, as in Float[Tensor, "batch length"], or an alias of one."""
     names = {name for text in function.__annotations__.values() for name in re.findall(r"\w+", str(text))}
     values = (function.__globals__.get(name) for name in names)
     return any(
@@ -45,14 +45,14 @@ def _has_shape_annotation(function: Any) -> bool:
 
 
 jaxtyping.jaxtyped = _jaxtyped_if_shaped
-# Hypothesis' usual limits on time fail where a machine is slow or busy.
+# Hypothesis' default time limits fail on a slow or busy machine.
 hypothesis.settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.register_profile("by day", hypothesis.settings.get_profile("any machine"), max_examples=25)
 hypothesis.settings.load_profile("any machine")
 torch.set_num_threads(1)  # the tests' tensors are tiny, and pytest's workers share the cores
-# As in the background of a shell. Tests interrupt what they start.
+# Background jobs of a shell ignore SIGINT, but tests interrupt the processes that they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -67,12 +67,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def reset_random_state() -> None:
-    """The same random numbers and one thread for a test, whatever ran before it.
+    """Seed the random number generators and use one thread, independently of earlier tests.
 
-    A translator of CTranslate2 sets the number of threads of the whole process. With two in each of pytest's workers,
-    which then wait for one another, everything after it took 5 to 10 times as long.
+    A CTranslate2 translator sets the number of threads of the whole process. With two threads in each pytest worker,
+    the workers wait for one another, and all later tests took 5 to 10 times as long.
     """
-    torch.default_generator.manual_seed(20_17)  # torch.manual_seed writes down the stack, for devices not yet in use
+    torch.default_generator.manual_seed(20_17)  # torch.manual_seed records the stack, for uninitialized devices
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(20_17)
     torch.set_num_threads(1)
@@ -80,14 +80,14 @@ def reset_random_state() -> None:
 
 @pytest.fixture
 def without_shape_checks() -> Iterator[None]:
-    """Without the suite's shape checks, which would catch a wrong argument before the package's own message does."""
+    """Disable the suite's shape checks, which would catch a wrong argument before the package raises its own error."""
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
 class ProofRecorder:
-    """Which claims were proved in this run. Lives where reports arrive, so also above parallel workers."""
+    """Collects the claims that were proved in this run, from all parallel workers."""
 
     def __init__(self, path: str) -> None:
         self.path, self.proved = Path(path), set()
@@ -114,7 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "not slow" in config.option.markexpr:
         hypothesis.settings.load_profile(
             "by day"
-        )  # what a test says itself is for tests/hypothesis_examples.py to lower
+        )  # tests/hypothesis_examples.py lowers a test's own number
     path = config.getoption("--write-table")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(ProofRecorder(path), "proof_recorder")
@@ -124,7 +124,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def record_proof(record_property):
-    """Call with a claim at the end of the test that proved it; a test of a sample proves nothing."""
+    """Return a function that records a claim as proved, to be called at the end of its test; samples prove nothing."""
 
     def note(claim: tuple[str, ...], *, everything: bool = True) -> None:
         if everything:

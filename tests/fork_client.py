@@ -1,9 +1,9 @@
-"""Asks the process of ``fork_server`` for a command, and stands for it: streams, signals, limits, exit code.
+"""Client of ``fork_server``: runs a command in a fork and forwards streams, signals, limits and exit code.
 
     python -I -S [-W error] tests/fork_client.py ADDRESS regard list
     python -I -S tests/fork_client.py ADDRESS python - < program.py
 
-It is for starting fast, so it imports little.
+It imports little, in order to start fast.
 """
 
 import json
@@ -22,7 +22,7 @@ def is_open(stream):
     return True
 
 
-streams = [stream for stream in range(3) if is_open(stream)]  # before the socket gets the number of a closed one
+streams = [stream for stream in range(3) if is_open(stream)]  # before the socket takes a closed stream's number
 address, *arguments = sys.argv[1:]
 limits = {name: resource.getrlimit(getattr(resource, name)) for name in ("RLIMIT_AS", "RLIMIT_FSIZE")}
 request = [arguments, os.getcwd(), dict(os.environ), limits, sys.warnoptions, streams]  # noqa: PTH109 - pathlib is slow

@@ -1,8 +1,8 @@
-"""One process that has imported regard, and forks whenever a client asks for a command: see ``command``.
+"""A process that has imported regard, and forks for each command that a client requests (see ``cli_process``).
 
-It makes a socket, prints its address and serves it until standard input ends. A fork becomes what its client is
-(``fork_client``): it takes over streams, folder, environment, limits and warnings, runs the command, and ends as any
-process of Python does. multiprocessing's server of forks serves processes of Python alone, not those of a shell.
+It creates a socket, prints its address and serves it until standard input ends. A fork takes over the streams, working
+directory, environment, limits and warning filters of its client (``fork_client``), runs the command, and ends like any
+Python process. multiprocessing's fork server only serves Python processes, not those that a shell starts.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 STARTUP_VARIABLES = ("PYTHON", "OMP_")
-"""Variables with such names are read when a process starts, so a fork cannot have others."""
+"""Prefixes of variables that are read when a process starts, so a fork cannot change them."""
 
 PRELOADED_MODULES = ("regard.cli.app", "regard.search", "regard.translation", "regard.view.page")
 PRELOADED_FOR_TRAINING = ("accelerate", "regard.train.loop", "sacrebleu", "torch._dynamo", "torch.utils.tensorboard")
 
 exit_codes: list[int | None] = []
-"""That of a fork, once it is known."""
+"""The exit code of this fork, once it is known."""
 
 
 def exit_now() -> None:
-    """End at once where nothing is left to say: Python would take apart all that was imported, and so copy it first."""
+    """Flush and exit at once: Python's shutdown would write to, and so copy, the memory of all imported modules."""
     with suppress(OSError, AttributeError):
         if exit_codes:
             sys.stdout.flush()
@@ -45,13 +45,13 @@ def exit_now() -> None:
 
 
 def preload_modules(arguments: list[str]) -> None:
-    """Import what commands do, also what they import when they come to need it. All forks that follow have it too."""
+    """Import the modules that commands use, including those that they import late; all later forks share them."""
     for name in (*PRELOADED_MODULES, *(PRELOADED_FOR_TRAINING if "train" in arguments else ())):
         importlib.import_module(name)
 
 
 class Request(NamedTuple):
-    """What a client asks for. ``streams`` are the numbers of its open streams, ``files`` are they themselves."""
+    """A client's request. ``streams`` are the numbers of its open streams, ``files`` their descriptors here."""
 
     arguments: list[str]
     folder: str
@@ -62,7 +62,7 @@ class Request(NamedTuple):
     files: list[int]
 
     def take_over(self) -> None:
-        """Make this process what the client is."""
+        """Take over the client's environment, working directory, streams, limits and warning filters."""
         here, there = (
             {name: value for name, value in one.items() if name.startswith(STARTUP_VARIABLES)}
             for one in (os.environ, self.environment)
@@ -85,7 +85,7 @@ class Request(NamedTuple):
             sys.exit(f"a fork of a process that began with {here} cannot have {there}")
 
     def run(self) -> None:
-        """The command, or a program from standard input."""
+        """Run the command, or a program from standard input."""
         sys.argv = self.arguments
         if self.arguments[0] == "regard":
             from regard.cli.app import main
@@ -98,7 +98,7 @@ class Request(NamedTuple):
 
 
 def _standard_streams() -> Iterator[Any]:
-    """Standard input, output and error as Python makes them when it starts in UTF-8; None for one that is closed."""
+    """Yield standard input, output and error as Python opens them in UTF-8 mode; None for a closed one."""
     for stream, mode in ((0, "r"), (1, "w"), (2, "w")):
         try:
             file = open(stream, f"{mode}b", closefd=False)  # noqa: SIM115
@@ -112,7 +112,7 @@ def _standard_streams() -> Iterator[Any]:
 
 
 class Server:
-    """Sends each client the number of its fork, and its exit code in the end."""
+    """Sends each client the process id of its fork, and at the end the fork's exit code."""
 
     def __init__(self) -> None:
         self.folder = tempfile.mkdtemp(prefix="regard-forks-")
@@ -126,7 +126,7 @@ class Server:
         print(self.listener.getsockname(), flush=True)
 
     def serve(self) -> Request:
-        """Serve until standard input ends, which ends this process. Returns in forks alone: what each is to do."""
+        """Serve until standard input ends, and then exit. Returns only in forks: the request that the fork must run."""
         while True:
             for key, _ in self.selector.select():
                 if key.fileobj is sys.stdin:
@@ -142,18 +142,18 @@ class Server:
                     self.send_exit_code(key.data)
                 elif key.data in self.clients:
                     self.selector.unregister(key.fileobj)
-                    os.kill(key.data, signal.SIGKILL)  # as its client was, which says nothing otherwise
+                    os.kill(key.data, signal.SIGKILL)  # its client was killed: clients send nothing else
 
     def fork(self) -> Request | None:
-        """What the next client asks for, in the fork that is to do it; in this process None."""
+        """Fork for the next client. Return its request in the fork, and None in this process."""
         client, _ = self.listener.accept()
         message, files, _, _ = socket.recv_fds(client, 2**20, 3)
-        if not message:  # killed before it could ask
+        if not message:  # the client was killed before it sent a request
             client.close()
             return None
         arguments, *rest = json.loads(message)
         preload_modules(arguments)
-        gc.freeze()  # or a fork's first collection would copy all there is
+        gc.freeze()  # otherwise a fork's first garbage collection would copy all memory
         child = os.fork()
         if child == 0:
             for one in (self.listener, self.selector, client, *self.clients.values()):
@@ -168,22 +168,22 @@ class Server:
         return None
 
     def send_exit_code(self, child: int) -> None:
-        """Of a fork that has ended, to its client."""
+        """Send the exit code of a fork that has ended to its client."""
         _, status = os.waitpid(child, 0)
         self.send_number(child, os.waitstatus_to_exitcode(status))
         client = self.clients.pop(child)
-        with suppress(KeyError):  # it was killed
+        with suppress(KeyError):  # the client was killed
             self.selector.unregister(client)
         client.close()
 
     def send_number(self, child: int, number: int) -> None:
-        """Send a number to the client of a fork, if it is there still."""
+        """Send a number to the client of a fork, if the client still exists."""
         with suppress(OSError):
             self.clients[child].send(b"%d" % number)
 
 
 if __name__ == "__main__":
-    atexit.register(exit_now)  # before any other, so that it is called after all others
+    atexit.register(exit_now)  # registered first, so that it runs last
     preload_modules([])
     request = Server().serve()
     request.take_over()

@@ -1,4 +1,4 @@
-"""Values that nobody means, and every public call that might be given them: what ``unit/test_garbage.py`` crosses."""
+"""Invalid values and all public calls, which ``unit/test_garbage.py`` combines."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from regard.view import read, read_pair, write_page
 
 def _without_warnings(make: Callable[[], Any]) -> Callable[[], Any]:
     def made() -> Any:
-        with warnings.catch_warnings():  # prototypes of torch say that they are
+        with warnings.catch_warnings():  # torch warns of its prototype features
             warnings.simplefilter("ignore")
             return make()
 
@@ -164,23 +164,23 @@ GARBAGE: dict[str, Callable[[], Any]] = {
 
 @dataclass(frozen=True)
 class PublicCall:
-    """A public call: ``make`` gives valid arguments by name, fresh each time."""
+    """A public call: ``make`` returns valid arguments by name, new ones each time."""
 
     name: str
     call: Callable[..., Any]
     make: Callable[[], dict[str, Any]]
     skipped: frozenset[str] = field(default_factory=frozenset)
-    """Arguments that are no part of the promise, or for which any value is valid."""
+    """Arguments that are not checked, or for which any value is valid."""
 
     def cases(self) -> Iterator[tuple[str, str]]:
-        """Each argument with each value."""
+        """Yield each argument with each invalid value."""
         for argument in self.make():
             if argument not in self.skipped:
                 for value in GARBAGE:
                     yield argument, value
 
     def run(self, argument: str, value: str) -> Any:
-        """The call with that value in the place of that argument."""
+        """Call with one argument replaced by that value."""
         with torch.random.fork_rng():
             return self.call(**(self.make() | {argument: GARBAGE[value]()}))
 
@@ -283,7 +283,7 @@ def start_state(model: EncoderDecoder) -> Any:
 
 
 def _catalogue() -> Iterator[PublicCall]:
-    """Each mechanism: constructor, forward, observe, weights, and a step; and rows for more of them."""
+    """Yield the calls of each mechanism: constructor, forward, observe, weights and a step; and catalogue rows."""
     row = {
         "name": "dot_product",
         "mechanism": DotProduct,
@@ -665,7 +665,7 @@ def _positions() -> Iterator[PublicCall]:
 
 
 def check_printable(mask: Any) -> Any:
-    """The mask, which can be printed and is equal to itself."""
+    """Return the mask after checking its repr and that it equals itself."""
     assert repr(mask)
     assert mask == mask
     return mask
@@ -704,7 +704,7 @@ def _training() -> Iterator[PublicCall]:
 
 
 class LinearTask(Task):
-    """One step of a linear layer."""
+    """Run one training step of a linear layer."""
 
     def prepare(self, context: RunContext) -> None:
         self.model = torch.nn.Linear(1, 1)
@@ -769,7 +769,7 @@ def _views() -> Iterator[PublicCall]:
 
 
 def targets() -> list[PublicCall]:
-    """Every public call."""
+    """Return every public call."""
     return [
         PublicCall("attention", regard.attention, attention_arguments(dropout=0.0, impl="auto")),
         *(

@@ -1,4 +1,4 @@
-"""Threads that take turns after every step of the interpreter: what two can do to each other, they do."""
+"""Threads that switch after every bytecode instruction, so that races between them become visible."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def run_interleaved(function: Callable[[int], None], count: int, *, files: tuple[str, ...]) -> None:
-    """Call ``function`` with 0 to ``count - 1`` in a thread each. In ``files`` another thread goes on at every step."""
+    """Call ``function`` with 0 to ``count - 1``, each in a thread; code of ``files`` yields at every instruction."""
     stepped = set()
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:

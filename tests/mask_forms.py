@@ -1,4 +1,4 @@
-"""A mask of each form in which kernels take one, for any sizes: none, bands, intervals, cells, tiles."""
+"""Masks of any size in each form that kernels accept: none, bands, intervals, cells, tiles."""
 
 import numpy as np
 import torch
@@ -10,7 +10,7 @@ BATCH = 2
 
 
 def random_cells(queries: int, keys: int) -> Tensor:
-    """Three pairs of ten, bool (BATCH, 1, queries, keys)."""
+    """Random bools (BATCH, 1, queries, keys), True for 3 in 10."""
     return torch.from_numpy(np.random.default_rng([queries, keys]).random((BATCH, 1, queries, keys)) < 0.3)
 
 

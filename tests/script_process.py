@@ -1,7 +1,8 @@
-"""Scripts in processes of their own, each forked from one that has imported torch: most of the time that a start takes.
+"""Run scripts in separate processes, forked from one that has imported torch, which takes most of a start.
 
-That process does nothing else. So a script finds no threads of torch's, nothing of regard imported and no kernels
-chosen. Its environment is its own, but for what is read when torch is loaded, such as OMP_NUM_THREADS.
+That process does nothing else. So in a script torch has started no threads, regard is not imported and no kernels are
+selected. A script has its own environment, except for variables that torch reads when it loads, such as
+OMP_NUM_THREADS.
 """
 
 import multiprocessing
@@ -14,15 +15,15 @@ from pathlib import Path
 
 _CONTEXT = multiprocessing.get_context("forkserver" if sys.platform == "linux" else "spawn")
 if sys.platform == "linux":
-    _CONTEXT.set_forkserver_preload(["torch", "torch.fx.experimental.symbolic_shapes"])  # which backward passes import
+    _CONTEXT.set_forkserver_preload(["torch", "torch.fx.experimental.symbolic_shapes"])  # imported by backward passes
 
 
 def run_script(
     script: str, *, environment: Mapping[str, str] = os.environ, timeout: float = 300.0
 ) -> subprocess.CompletedProcess[str]:
-    """The exit status and what was written, as from ``subprocess.run([sys.executable, "-c", script])``.
+    """Return the exit status and output, as ``subprocess.run([sys.executable, "-c", script])`` does.
 
-    The script finds modules where the tests do. Raises subprocess.TimeoutExpired after ``timeout`` seconds.
+    The script has the tests' module path. Raises subprocess.TimeoutExpired after ``timeout`` seconds.
     """
     with tempfile.TemporaryDirectory() as folder:
         stdout, stderr = Path(folder, "stdout"), Path(folder, "stderr")

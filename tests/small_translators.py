@@ -1,4 +1,4 @@
-"""Translators small enough to be made in a test: random weights, and subwords that were really learnt."""
+"""Translators small enough to build in a test: random weights, and trained subwords."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ WIDTH, HEADS, LAYERS = 20, 5, 3
 
 
 def transformer(*, length: int = 1024, **options) -> Translator:
-    """A Transformer whose weights are all random, those of norms and biases too."""
+    """Build a Transformer translator with random weights, including norms and biases."""
     numbers = {"width": WIDTH, "layers": LAYERS, "decoder_layers": 2, "heads": HEADS, "inner": 13, "dropout": 0.0}
     torch.manual_seed(5)
     model = Transformer(
@@ -31,7 +31,7 @@ def transformer(*, length: int = 1024, **options) -> Translator:
 
 
 def recurrent(attention: str, **options) -> Translator:
-    """A recurrent model with random weights."""
+    """Build a recurrent translator with random weights."""
     torch.manual_seed(7)
     numbers = {"width": 10, "hidden": 14, "attention": attention, "window": 2}
     model = Recurrent(RecurrentConfig(vocabulary=JOINT_SUBWORDS.vocabulary, **{**numbers, **options})).eval()
@@ -43,7 +43,7 @@ def recurrent(attention: str, **options) -> Translator:
 
 
 def write_pairs(path: Path) -> None:
-    """A table of two words and two words, 42 rows of 6."""
+    """Write a TSV file of 42 pairs of two words each: 6 different pairs, 7 times."""
     words = {"hund": "dog", "katze": "cat", "haus": "house"}
     rows = [(one, other) for one in words for other in words if one != other] * 7
     lines = [f"{one} {other}\t{words[one]} {words[other]}\n" for one, other in rows]

@@ -1,4 +1,4 @@
-"""A model that is a table: what follows which beginning of which source, and a count of what it was asked."""
+"""A model that looks up its logits by source and target prefix, and counts the rows of each call."""
 
 from dataclasses import dataclass
 
@@ -26,7 +26,7 @@ class TableState:
 
 
 class TableModel(EncoderDecoder):
-    """``next_logits(source, target)`` gives (vocabulary,), ``attention_weights(source, target)`` (source tokens,)."""
+    """``next_logits(source, target)`` returns (vocabulary,), ``attention_weights(source, target)`` (source tokens,)."""
 
     def __init__(self, next_logits, vocabulary, *, attention_weights=None):
         super().__init__()
@@ -69,7 +69,7 @@ class TableModel(EncoderDecoder):
 
 
 def random_table(vocabulary, seed, spread=2.0):
-    """Logits that look random, for any beginning of any source, and the same ones each time."""
+    """Return a function of source and target prefix to random logits (vocabulary,), the same in every call."""
 
     def following(source, target):
         return np.random.default_rng([seed, *source, 99, *target]).normal(scale=spread, size=vocabulary)
@@ -83,5 +83,5 @@ def log_softmax(logits):
 
 
 def bind_source(following, source):
-    """What an oracle asks: log-probabilities that follow a target of this source."""
+    """Return the function that oracles need: target prefix to log-probabilities of the next token, for this source."""
     return lambda target: log_softmax(following(source, target))

@@ -1,4 +1,4 @@
-"""The command as a process, and a model small enough for a shell test to load in no time."""
+"""Fixtures of the shell tests: the command as a process, and a model that loads fast."""
 
 import os
 from functools import cache
@@ -10,12 +10,12 @@ import typer.testing
 
 from cli_process import START_COMMAND, fork_command
 
-# regard is imported late here: whatever is imported before pytest is configured goes without shape checks.
+# regard is imported late here: modules that are imported before pytest is configured get no shape checks.
 
 
 @pytest.fixture(autouse=True, scope="session")
 def cache_typer_commands():
-    """Typer's runner makes the commands of ``app`` anew for each call, which takes longer than most calls do."""
+    """Cache the commands of ``app``: Typer's runner rebuilds them for each call, which takes longer than most calls."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", cache(typer.main.get_command))
         yield
@@ -23,7 +23,7 @@ def cache_typer_commands():
 
 @pytest.fixture(autouse=True)
 def restore_variables(monkeypatch):
-    """A run that goes on sets these for its process, which here is that of all tests."""
+    """Restore the variables that a resumed run sets in its process, since all tests share this process."""
     for name in ("REGARD_ISA", "REGARD_LINEAR"):
         before = os.environ.get(name)
         monkeypatch.setenv(name, "")
@@ -35,7 +35,7 @@ def restore_variables(monkeypatch):
 
 @pytest.fixture(params=["fork", pytest.param("start", marks=pytest.mark.slow)])
 def regard_command(request):
-    """Begins the command: a fork by day, and by night a start of its own, whose imports may not warn either."""
+    """Return the command that starts regard: in a fork, or (slow) in a new process, whose imports may not warn."""
     return (
         fork_command(warnings="error")
         if request.param == "fork"
@@ -45,7 +45,7 @@ def regard_command(request):
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory):
-    """A folder with a random model that reads letters, 31 tokens at most."""
+    """Path of a folder with a random model whose tokens are letters; at most 31 tokens."""
     from regard.models import Bert, BertConfig
     from regard.text import Tokenizer
 

@@ -1,5 +1,5 @@
-"""The five promises, tried on every mechanism of the catalogue x mask x implementation x dtype.
+"""The five promises, tested for every mechanism of the catalogue x mask x implementation x dtype.
 
-``trials`` has the sizes and the masks, each mask with an oracle of its own; ``oracle_of`` the oracle of each
-mechanism; ``claims`` the list of what is claimed, from which the tests are made and ``promise_table`` is written.
+``mask_cases`` has the sizes and the masks, each mask with its own oracle; ``mechanism_oracles`` the oracle of each
+mechanism; ``claims`` the list of claims, from which the tests and the page of ``promise_table`` are generated.
 """

@@ -1,6 +1,6 @@
-"""One call of a mechanism, forward and backward, on tensors that are made from a seed.
+"""One call of a mechanism, forward and backward, on random tensors from a fixed seed.
 
-All numbers are multiples of 1/16 below 8, which every dtype holds exactly: so the dtypes share one oracle.
+All numbers are multiples of 1/16 below 8, which every dtype represents exactly, so all dtypes share one oracle.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ def device_of(claim: Claim) -> str:
 
 
 def build_mechanism(claim: Claim, at: Layout) -> regard.mechanisms.Mechanism:
-    """The mechanism of a claim, in its dtype."""
+    """Build the mechanism of a claim, in its dtype."""
     torch.manual_seed(3)
     options = dict(ORACLES[claim.mechanism].options) | ({} if claim.impl == "its own" else {"impl": claim.impl})
     made = regard.mechanism(claim.mechanism, heads=at.heads, head_dim=at.head_dim, **options)
@@ -31,7 +31,7 @@ def build_mechanism(claim: Claim, at: Layout) -> regard.mechanisms.Mechanism:
 
 
 def make_tensors(claim: Claim, at: Layout, *, bias: bool = False) -> NamedTensors:
-    """query, key, value, and if asked a bias that broadcasts over the batch, where the mechanism takes one."""
+    """Return query, key, value and, if ``bias`` and the mechanism accepts one, a bias (1, heads, queries, keys)."""
     generator = torch.Generator().manual_seed(17)
     shapes = {
         "query": (at.batch, at.heads, at.queries, at.head_dim),
@@ -44,7 +44,7 @@ def make_tensors(claim: Claim, at: Layout, *, bias: bool = False) -> NamedTensor
 
 
 def make_grad_output(claim: Claim, at: Layout) -> Tensor:
-    """The gradient of the output."""
+    """Return a random gradient of the output (batch, heads, queries, value_dim)."""
     generator = torch.Generator().manual_seed(19)
     return _randn(claim, generator, at.batch, at.heads, at.queries, at.value_dim)
 
@@ -58,14 +58,14 @@ def _round_to_sixteenths(tensor: Tensor) -> Tensor:
 
 
 class CallResult(NamedTuple):
-    """The output, and the gradients by name: inputs, bias if there was one, parameters."""
+    """The output, and the gradients by name: inputs, bias if given, parameters."""
 
     output: Tensor
     gradients: NamedTensors
 
 
 def run_with_gradients(mechanism, given: NamedTensors, mask, upstream: Tensor) -> CallResult:
-    """Forward and backward once, on fresh leaves."""
+    """Run forward and backward once, on new leaf tensors."""
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in given.items()}
     parameters = dict(mechanism.named_parameters())
     output = mechanism(leaves["query"], leaves["key"], leaves["value"], mask, bias=leaves.get("bias"))

@@ -1,4 +1,4 @@
-"""What a mechanism has no form for: then it refuses in its own words, and there is no promise to be tried."""
+"""Check that a mechanism refuses a mask that it does not support, with a reason; such a mask is not tested further."""
 
 import re
 
@@ -11,7 +11,7 @@ from regard.kernels.request import Request
 
 
 def is_refused(mechanism, given: NamedTensors, trial: MaskCase, at: Layout) -> bool:
-    """Whether the mechanism refuses a mask; if so, that a call raises RefusedError with the reason and what to do."""
+    """Whether the mechanism refuses a mask. If so, assert that a call raises RefusedError with the reason."""
     mask = trial.mask(at)
     query, key, value = given["query"], given["key"], given["value"]
     reason = mechanism.refuses(Request(query, key, value, mask, given.get("bias"), mechanism.scale))

@@ -1,8 +1,8 @@
-"""What a claim is tried on: every mask at every layout by night, and a sample of them in every run.
+"""Test cases of a claim: every mask at every layout in the full suite, and a sample of them in every run.
 
-A sample takes each mask at one layout, or a part of the masks, and one of the rounds of a promise that has several;
-other claims take others: so what a change breaks for all claims, or for one mask, layout or dtype, is met in every run.
-``make test-all`` tries everything.
+A sample has each mask at one layout, or a part of the masks, and one round of a promise that has several. Samples
+differ between claims, so every run detects a change that breaks all claims, or one mask, layout or dtype.
+``make test-all`` runs all cases.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase
 
 
 class Group(NamedTuple):
-    """A layout, and the masks that are tried at it. ``number`` is the layout's place among all of them."""
+    """A layout, and the masks that are tested at it. ``number`` is the layout's index in LAYOUTS."""
 
     number: int
     at: Layout
@@ -23,9 +23,9 @@ class Group(NamedTuple):
 
 
 class ClaimCase(NamedTuple):
-    """A claim and what it is tried on; the claim is proved where that is ``everything``.
+    """A claim and its cases; ``everything``: the cases are complete, so passing them proves the claim.
 
-    ``number`` is the claim's place among those of its promise.
+    ``number`` is the claim's index among the claims of its promise.
     """
 
     claim: Claim
@@ -34,12 +34,12 @@ class ClaimCase(NamedTuple):
     everything: bool
 
     def rounds(self, count: int) -> Sequence[int]:
-        """The rounds to be made of this many: all, or in a sample one."""
+        """Return the rounds to run: all ``count``, or one of them in a sample."""
         return range(count) if self.everything else (self.number % count,)
 
 
 def parametrize_cases(promise: str, layouts: Sequence[Layout] = LAYOUTS) -> Any:
-    """Run the test for each claim of a promise: on a sample of masks and layouts, and, marked slow, on all."""
+    """Parametrize a test over a promise's claims: with a sample of masks and layouts, and, marked slow, with all."""
     found = []
     for number, claim in enumerate(claim for claim in ALL_CLAIMS if claim.promise == promise):
         marks = [pytest.mark.gpu] if claim.impl == "flex" else []
@@ -56,7 +56,7 @@ def _all_groups(layouts: Sequence[Layout]) -> tuple[Group, ...]:
 
 
 def sample_groups(claim: Claim, number: int, layouts: Sequence[Layout]) -> tuple[Group, ...]:
-    """In float32 each mask at one layout; in other dtypes a third of the masks. ``number`` turns both around."""
+    """Select each mask at one layout in float32, and a third of the masks in other dtypes; ``number`` rotates both."""
     every = len(layouts) * (1 if claim.dtype == "float32" else 3)
     firsts = (-(place + number) % every for place in range(len(layouts)))
     return tuple(

@@ -1,4 +1,4 @@
-"""What is claimed: one line for each promise x mechanism x implementation x dtype. Each is one test."""
+"""The claims: one for each promise x mechanism x implementation x dtype. Each is one test."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ PROMISES = ("hidden", "empty rows", "refusals", "determinism", "agreement", "sta
 
 
 class Claim(NamedTuple):
-    """One promise of one mechanism; ``impl`` is "its own" where the mechanism has no choice of one."""
+    """One promise of one mechanism; ``impl`` is "its own" if the mechanism has no choice of implementation."""
 
     promise: str
     mechanism: str
@@ -22,7 +22,7 @@ class Claim(NamedTuple):
 
 
 def implementations(entry: Any) -> Sequence[str]:
-    """The implementations a mechanism can be asked for here; FlexAttention needs a GPU."""
+    """Return the implementations of a mechanism that run on this machine; FlexAttention needs a GPU."""
     if not entry.mechanism.implementations:
         return ("its own",)
     here = ("reference", "native", "sdpa", "auto", *(("flex",) if torch.cuda.is_available() else ()))
@@ -35,8 +35,8 @@ def _list_claims() -> list[Claim]:
         for entry in regard.catalogue():
             for impl in implementations(entry):
                 if promise == "statistics" and impl in ("sdpa", "flex"):
-                    continue  # they refuse to observe: see the refusals
-                for dtype in DTYPES if promise != "refusals" else ("float32",):  # which look at no number
+                    continue  # they refuse ``observe``, see the promise "refusals"
+                for dtype in DTYPES if promise != "refusals" else ("float32",):  # independent of the dtype
                     if impl == "flex" and dtype == "float64":
                         continue  # refused
                     found.append(Claim(promise, entry.name, impl, dtype))
@@ -45,14 +45,14 @@ def _list_claims() -> list[Claim]:
 
 ALL_CLAIMS = _list_claims()
 PORTABLE_CLAIMS = [claim for claim in ALL_CLAIMS if claim.impl != "flex"]
-"""Those of any machine, which the committed table holds."""
+"""The claims that any machine can test; the committed table contains them."""
 
 
 CATALOGUE_ROWS = {row.name: row for row in regard.catalogue()}
 
 
 def parametrize_claims(promise: str) -> Any:
-    """Run the test once for each claim of a promise."""
+    """Parametrize a test over the claims of a promise."""
     return pytest.mark.parametrize(
         "claim",
         [

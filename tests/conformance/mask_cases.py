@@ -1,6 +1,6 @@
-"""The sizes and the masks that every promise is tried on.
+"""The sizes and the masks that every promise is tested with.
 
-Sizes are primes, so that a swapped axis cannot hide, except where heads share keys. Each mask comes with the same mask
+Sizes are primes, so that a swapped axis is detected, except where heads share keys. Each mask comes with the same mask
 from ``oracles.masks``, a double loop over queries and keys.
 """
 
@@ -39,7 +39,7 @@ LAYOUTS = (
 
 
 class MaskCase(NamedTuple):
-    """A mask, and what it should be: bool, broadcastable to (batch, heads, queries, keys)."""
+    """A mask, and its expected value ``allowed``: bool, broadcastable to (batch, heads, queries, keys)."""
 
     name: str
     mask: Callable[[Layout], masks.Mask | None]
@@ -47,7 +47,7 @@ class MaskCase(NamedTuple):
 
 
 def _random_bools(*shape: int, chance: float = 0.5) -> np.ndarray:
-    """The same random bools for the same shape."""
+    """Random bools, the same ones for the same shape and chance."""
     return np.random.default_rng([*shape, int(100 * chance)]).random(shape) < chance
 
 
@@ -97,7 +97,7 @@ def _same_document(at: Layout) -> np.ndarray:
 
 
 def _packed_documents(at: Layout) -> np.ndarray:
-    """Documents of the keys, queries being the last of them; where there are more queries they have their own."""
+    """Pairs in one document; queries have the ids of the last keys, or their own if they outnumber the keys."""
     return (
         oracle.documents(_document_ids(at).tolist(), at.queries, at.keys)
         if at.queries <= at.keys
@@ -121,12 +121,12 @@ def _global_flags(at: Layout) -> np.ndarray:
 
 
 def _dense_blocks(at: Layout, mask: masks.Mask) -> np.ndarray:
-    """What was drawn is not for an oracle to know; that each row has so many blocks is a property of its own."""
+    """Return the mask's own cells: an oracle cannot know the random draw; property tests check the blocks per row."""
     return mask.dense(at.queries, at.keys).numpy()
 
 
 def _random_keep(*shape: str, chance: float = 0.5) -> Callable[[Layout], np.ndarray]:
-    """Random bools; a name of a size, or "1" where it is the same for all."""
+    """Random bools whose shape is given by names of sizes of the layout, or "1" for a broadcast dimension."""
     return lambda at: _random_bools(*(1 if name == "1" else getattr(at, name) for name in shape), chance=chance)
 
 
@@ -257,5 +257,5 @@ MASK_CASES = (
 
 @cache
 def expand_allowed(trial: MaskCase, at: Layout) -> np.ndarray:
-    """What the oracle allows, in full; read-only."""
+    """The oracle's mask (batch, heads, queries, keys), read-only."""
     return np.broadcast_to(trial.allowed(at), (at.batch, at.heads, at.queries, at.keys))

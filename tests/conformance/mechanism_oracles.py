@@ -1,8 +1,8 @@
-"""The oracle of each mechanism, under its name in the catalogue. A new row needs one here; the rest follows.
+"""The oracle of each mechanism, by its name in the catalogue. A new catalogue row only needs an entry here.
 
-An oracle is the forward equation alone: (query, key, value, allowed, parameters) in float64, parameters by their names
-in the module, to the output. Gradients are derivatives of it by complex steps (``oracles.complex_step``), so nothing is
-derived by hand. ``options`` are what the mechanism is built with here, where its own are too large.
+An oracle is only the forward equation: it maps (query, key, value, allowed, parameters) in float64 to the output;
+parameters have their names in the module. Gradients are derivatives of it by complex steps (``oracles.complex_step``),
+so nothing is derived by hand. ``options`` are the mechanism's options in these tests, where the defaults are too large.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ Arrays = Mapping[str, np.ndarray]
 
 
 class Oracle(NamedTuple):
-    """``forward(query, key, value, allowed, parameters)``, and the options of the mechanism that it is of."""
+    """``forward(query, key, value, allowed, parameters)``, and the options of the mechanism that it checks."""
 
     forward: Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Arrays], np.ndarray]
     options: Mapping[str, Any] = {}
@@ -76,7 +76,7 @@ ORACLES: dict[str, Oracle] = {
 def directional_derivative(
     name: str, given: Arrays, allowed: np.ndarray, upstream: np.ndarray, of: str, along: np.ndarray
 ) -> float:
-    """How fast sum(output * upstream) grows when an input or parameter moves: its gradient times the direction."""
+    """Derivative of sum(output * upstream) when ``of`` moves along ``along``: its gradient times that direction."""
 
     def weighted(moved: Arrays) -> np.ndarray:
         return ORACLES[name].forward(moved["query"], moved["key"], moved["value"], allowed, moved) * upstream

@@ -1,4 +1,4 @@
-"""The conformance page, rendered from the claims: ``pytest tests/conformance --write-table docs/conformance.md``."""
+"""Render the conformance page from the claims: ``pytest tests/conformance --write-table docs/conformance.md``."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -1,19 +1,19 @@
 """Promise 5: every implementation agrees with an oracle in float64, forward and backward.
 
-How close follows from the dtypes. Let eps be the dtype's epsilon, and wide the epsilon of the dtype that sums are taken
-in: float32 for half precision, the dtype itself otherwise. A number that passes through sums of L terms in all
-(head_dim for the score, keys for the softmax, value_dim, keys or queries for a gradient) is off by at most
-about L * wide of the largest term, and by eps / 2 more each time it is rounded to the dtype itself. So
+The tolerance is derived from the dtypes. Let eps be the dtype's epsilon, and wide the epsilon of the dtype of the sums:
+float32 for half precision, the dtype itself otherwise. A number that is computed by sums of L terms in total
+(head_dim for the score, keys for the softmax, value_dim, keys or queries for a gradient) has an error of at most
+about L * wide of the largest term, and eps / 2 more each time it is rounded to the dtype itself. So
 
     |ours - oracle| <= bound * largest,      bound = L * wide + roundings * eps / 2,      largest = max(1, max |oracle|)
 
 Gradients are compared along directions of random signs, since the oracle states the forward equation alone: the slope
 of the oracle is sum_n sign_n gradient_n. The errors of N numbers, each within the bound and with a random sign, add
-up to at most 6 sqrt(N) times the bound, but for one case in 10^7 (Hoeffding's inequality).
+up to at most 6 sqrt(N) times the bound, except in one case in 10^7 (Hoeffding's inequality).
 
-Roundings are 1 for "reference" and for additive scores (half precision is computed in float32, and rounded at the
-end), and for the fused kernels of the dot product and for what is built on them 8: the weights, their gradient and each
-partial result are rounded on the way.
+The number of roundings is 1 for "reference" and for additive scores (half precision is computed in float32 and rounded
+at the end), and 8 for the fused dot-product kernels and mechanisms that are built on them: the weights, their gradient
+and each partial result are rounded.
 """
 
 import numpy as np
@@ -28,14 +28,14 @@ from conformance.mask_cases import LAYOUTS, MASK_CASES, Layout, MaskCase, expand
 from conformance.mechanism_oracles import ORACLES, directional_derivative
 
 DIRECTIONS = 4
-"""Of each input and parameter, in a case that tries everything; a sample takes the first."""
+"""Directions for each input and parameter in a complete case; a sample uses only the first."""
 
 _outputs: dict[tuple, np.ndarray] = {}
 _slopes: dict[tuple, float] = {}
 
 
 def tolerance(claim: Claim, at: Layout, dtype: torch.dtype) -> float:
-    """What is allowed, relative to the largest number of the result."""
+    """Return the allowed error, relative to the largest number of the result."""
     terms = 2 * at.head_dim + at.keys * at.queries * at.group + at.value_dim
     wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
     fused = claim.impl in ("native", "sdpa", "flex", "auto") or claim.mechanism in ("luong_dot", "luong_general")
@@ -48,12 +48,12 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def random_signs(shape: tuple[int, ...], number: int) -> np.ndarray:
-    """Random signs."""
+    """Random array of -1 and 1, seeded by ``number`` and the shape."""
     return np.random.default_rng([number, *shape]).choice([-1.0, 1.0], shape)
 
 
 class OracleResult:
-    """What the oracle of a mechanism gives; the same for all its implementations and dtypes, and so kept."""
+    """Result of a mechanism's oracle; cached, since all implementations and dtypes share it."""
 
     def __init__(
         self, name: str, at: Layout, trial: MaskCase, given: dict[str, np.ndarray], upstream: np.ndarray
@@ -68,7 +68,7 @@ class OracleResult:
         return _outputs[self.cache_key]
 
     def slope(self, of: str, number: int) -> float:
-        """Of one input or parameter, along one direction."""
+        """Directional derivative for one input or parameter, along direction ``number``."""
         place = (*self.cache_key, of, number)
         if place not in _slopes:
             along = random_signs(self.given[of].shape, number)
@@ -104,7 +104,7 @@ def test_agrees_with_the_oracle(case: ClaimCase, without_shape_checks, record_pr
     "claim", [claim for claim in PORTABLE_CLAIMS if claim[0] == "agreement" and claim.dtype == "float32"]
 )
 def test_shapes_are_as_annotated(claim: Claim) -> None:
-    """The promises are tried as users call, without the suite's shape checks, which take their time; here with them."""
+    """Other tests of promises disable the suite's shape checks, which are slow; this one keeps them enabled."""
     for at, trials in zip(LAYOUTS, (MASK_CASES[::3], MASK_CASES[1::3], MASK_CASES[2::3]), strict=True):
         mechanism, given = build_mechanism(claim, at), make_tensors(claim, at, bias=True)
         for trial in trials:

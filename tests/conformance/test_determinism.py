@@ -1,6 +1,6 @@
 """Promise 4: the same inputs give the same bits, forward and backward, every time.
 
-In "native" also with any number of threads; the other implementations leave the order of sums to torch.
+In "native" with any number of threads; in the other implementations torch chooses the order of sums.
 """
 
 from collections.abc import Iterator

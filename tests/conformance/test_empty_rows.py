@@ -1,4 +1,4 @@
-"""Promise 2: a query that may attend to nothing gives exactly 0 and gradients of 0, never NaN and never an average."""
+"""Promise 2: a query with no visible keys gives exactly 0 and gradients of 0, never NaN and never an average."""
 
 import numpy as np
 import torch

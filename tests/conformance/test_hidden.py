@@ -1,9 +1,9 @@
-"""Promise 1: what the mask forbids has no influence, whatever it holds: no bit of the output, no bit of a gradient.
+"""Promise 1: values behind the mask have no influence: they change no bit of the output or of any gradient.
 
-A few rows are looked at, one in each text and group of heads that share keys: the gradient comes from them alone.
-Then all that the mask hides from them is overwritten, in keys, values and bias, and so are the other queries.
-Nothing that the rows have to do with may change by one bit, and what was overwritten has a gradient of exactly 0.
-Each mask meets each kind of number, spread over the layouts and rounds.
+The test chooses a few rows, one per batch entry and group of heads that share keys; only they have an output gradient.
+Then it overwrites everything that the mask hides from them, in keys, values and bias, and all other queries.
+No bit of the chosen rows' results may change, and the gradient of each overwritten number is exactly 0.
+Each mask is tested with each kind of number, spread over the layouts and rounds.
 """
 
 import numpy as np
@@ -31,7 +31,7 @@ def poison_value(kind: str, dtype: torch.dtype) -> float:
 
 
 def choose_rows(at: Layout, turn: int) -> np.ndarray:
-    """(batch, heads, queries): True for one row of one head in each text and group of heads."""
+    """(batch, heads, queries): True for one row of one head in each batch entry and group of heads."""
     rows = np.zeros((at.batch, at.heads, at.queries), dtype=bool)
     for batch in range(at.batch):
         for group in range(at.key_heads):
@@ -41,13 +41,13 @@ def choose_rows(at: Layout, turn: int) -> np.ndarray:
 
 
 def hidden_keys(at: Layout, rows: np.ndarray, allowed: np.ndarray) -> np.ndarray:
-    """(batch, key heads, keys): True where no chosen row may see the key."""
+    """(batch, key heads, keys): True if no chosen row may see the key."""
     seen = (allowed & rows[..., None]).any(2)
     return ~seen.reshape(at.batch, at.key_heads, at.group, at.keys).any(2)
 
 
 def overwrite(given: NamedTensors, marks: NamedTensors, number: float) -> NamedTensors:
-    """The tensors with ``number`` where marked; signs alternate, so that sums of huge numbers may cancel to NaN."""
+    """Set marked elements to ``number`` with alternating signs, so that sums of huge numbers may cancel to NaN."""
     changed = {}
     for name, tensor in given.items():
         signs = torch.ones_like(tensor)
@@ -72,7 +72,7 @@ def assert_untouched(
 
 @parametrize_cases("hidden")
 def test_what_is_hidden_has_no_influence(case: ClaimCase, without_shape_checks, record_proof) -> None:
-    # FlexAttention multiplies weights of 0 with values, and is promised for numbers that cannot overflow.
+    # FlexAttention multiplies weights of 0 with values, so its promise is limited to numbers that cannot overflow.
     claim = case.claim
     for number, at, trials in case.groups:
         mechanism = build_mechanism(claim, at)
@@ -85,7 +85,7 @@ def test_what_is_hidden_has_no_influence(case: ClaimCase, without_shape_checks, 
                 rows = choose_rows(at, turn)
                 hidden = torch.from_numpy(hidden_keys(at, rows, allowed))[..., None]
                 marks = {"query": torch.from_numpy(~rows)[..., None], "key": hidden, "value": hidden}
-                if mask is None:  # which forbids nothing: a query is then no business of the mask
+                if mask is None:  # nothing is hidden, so queries are not overwritten
                     marks["query"] = torch.zeros_like(marks["query"])
                 if "bias" in given:
                     marks["bias"] = torch.from_numpy(~allowed.any(0, keepdims=True))

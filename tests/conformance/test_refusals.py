@@ -1,4 +1,4 @@
-"""Promise 3: what cannot be computed exactly is refused with the reason, and never approximated in silence."""
+"""Promise 3: a call that cannot be computed exactly is refused with the reason, never silently approximated."""
 
 import pytest
 import torch

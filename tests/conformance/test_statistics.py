@@ -1,8 +1,8 @@
-"""``observe``: the output and every statistic against the oracle, in tiles so small that each call has many.
+"""``observe``: the output and every statistic against the oracle, with tiles so small that each call has many.
 
-Promised beside the five: what observe reports is exact. Tolerances are those of promise 5 for sums in float32
-(float64 in float64); the statistics are never rounded to half precision. Equal weights may come in any order, so the
-keys of the largest weights are checked by the weights they have.
+In addition to the five promises: the statistics of observe are exact. Tolerances are those of promise 5 for sums in
+float32 (float64 in float64); the statistics are never rounded to half precision. Equal weights may come in any order,
+so the keys of the largest weights are checked by their weights.
 """
 
 from collections.abc import Callable
@@ -27,14 +27,14 @@ _cached: dict[tuple, Any] = {}
 
 
 def compute_once(place: tuple, compute: Callable[[], Any]) -> Any:
-    """What an oracle gives: the same for all implementations and dtypes of a mechanism."""
+    """Compute an oracle's result once, for all implementations and dtypes of a mechanism."""
     if place not in _cached:
         _cached[place] = compute()
     return _cached[place]
 
 
 def oracle_weights(claim: Claim, inputs, allowed, parameters, at: Layout) -> np.ndarray:
-    """The weights by the oracle of the mechanism's output: those that values of one 1 each read off."""
+    """Weights (batch, heads, queries, keys), from the oracle's output for one-hot values."""
     key_heads = at.key_heads
     ones = np.broadcast_to(np.eye(at.keys), (at.batch, key_heads, at.keys, at.keys))
     return ORACLES[claim.mechanism].forward(inputs["query"], inputs["key"], ones, allowed, parameters)
@@ -51,7 +51,7 @@ def test_statistics_are_those_of_the_oracle(case: ClaimCase, without_shape_check
     for _, at, trials in case.groups:
         mechanism, given = build_mechanism(claim, at), make_tensors(claim, at)
         size = 8 if claim.dtype == "float64" else 4
-        # three queries a tile, so that a tile's edge falls inside and the last one is cut short
+        # three queries per tile, so that there are several tiles and the last one is partial
         monkeypatch.setattr(reference_observe, "_TILE_BYTES", 3 * at.batch * at.heads * at.keys * size)
         parameters = {name: to_numpy(tensor) for name, tensor in mechanism.named_parameters()}
         inputs = {name: to_numpy(tensor) for name, tensor in given.items()}

@@ -1,4 +1,4 @@
-"""The page in the docs holds the claims that the tests are made from: no more, no fewer."""
+"""The conformance page in the docs contains exactly the claims that the tests are generated from."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""The pages of the documentation, and the blocks of code on them.
+"""The pages of the documentation and their blocks of code.
 
-```python    run, one namespace a page; what it prints is what its `# ->` comments say, line by line
-```sh        run by bash, one folder a page; a ```text block right below is what it prints
-```console   for a reader's own machine: set-up, not run
+```python    run, one namespace per page; its `# ->` comments are the expected output, line by line
+```sh        run by bash, one folder per page; a ```text block right below is its expected output
+```console   set-up for a reader's own machine, not run
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 @dataclass(frozen=True)
 class CodeBlock:
-    """A fenced block: its language, its text, the line of the page it starts at, and the text block right below."""
+    """A fenced block: its language, text, first line on the page, and the text block right below, if any."""
 
     language: str
     text: str
@@ -29,7 +29,7 @@ class CodeBlock:
 
     @property
     def expected_lines(self) -> list[str]:
-        """What the comments of a Python block say that it prints."""
+        """The expected output of a Python block, from its `# ->` comments."""
         return re.findall(r"# -> ?(.*)$", self.text, re.MULTILINE)
 
 

@@ -1,4 +1,4 @@
-"""Layers, positions, caches and what is recorded, on a device of their own: the same numbers as on the CPU."""
+"""Layers, positions, caches and recordings on the fake device: the same numbers as on the CPU."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_attention_and_its_gradients(name, tokens):
         assert_same(other, one)
 
 
-@pytest.mark.parametrize("name", [name for name in POSITIONS if name != "dynamic"])  # which turns keys by the length
+@pytest.mark.parametrize("name", [name for name in POSITIONS if name != "dynamic"])  # it depends on the length
 def test_a_cache(name, tokens):
     here = regard.MultiHeadAttention(WIDTH, HEADS, position=POSITIONS[name]()).eval()
     there, cache, parts = copy.deepcopy(here).to(DEVICE), KeyValueCache.empty(), []

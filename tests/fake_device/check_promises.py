@@ -1,4 +1,4 @@
-"""The promises of the catalogue on a device of their own, where no kernels of regard's are; each mask at one layout."""
+"""The promises of the catalogue on the fake device, for which regard has no kernels; each mask at one layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``regard train translate`` on a device of its own: the losses of a run on the CPU, and a run that was cut off."""
+"""``regard train translate`` on the fake device: the losses of a run on the CPU, and an interrupted run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Translators on a device of their own: every search and all alignments are those of the CPU."""
+"""Translators on the fake device: every search and all alignments equal those on the CPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SEARCHES = [
 
 
 def make_on_both_devices(name):
-    """The same translator twice."""
+    """Build the same translator on the CPU and on the fake device."""
     made = [MAKERS[name]() for _ in range(2)]
     made[1].model.to(DEVICE)
     assert all(isinstance(weight, DeviceTensor) for weight in made[1].model.parameters())

@@ -1,8 +1,8 @@
-"""A device that is not there: tensors that say they lie on it, and are computed by the CPU.
+"""A fake device: its tensors report that device, and the CPU computes them.
 
-As on a GPU, a tensor that lies there does not go together with one that lies on the CPU, but for numbers without a
-dimension, for indices, and to be copied. So code that forgets to bring a tensor to its model's device fails here as it
-fails there. To import this module makes the device, for the whole process: torch calls it by the name ``fake_device``.
+As on a GPU, a tensor on the device cannot be combined with one on the CPU, except for 0-dimensional tensors, indices
+and copies. So code that forgets to move a tensor to its model's device fails here as it fails on a GPU. Importing this
+module registers the device for the whole process, with torch's name ``fake_device``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 
 class _BackendModule(backend_registration._DummyBackendModule):
-    """What torch asks of ``torch.fake_device``; random numbers are the CPU's."""
+    """The functions that torch requires of ``torch.fake_device``; random numbers are those of the CPU."""
 
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16]
@@ -39,11 +39,11 @@ _MIXED_DEVICE_OPERATIONS = (
     _aten._index_put_impl_.default,
     _aten._pack_padded_sequence.default,
 )
-"""What takes indices, or lengths, from the CPU for a tensor of any device."""
+"""Operations that accept indices or lengths on the CPU for a tensor on any device."""
 
 
 class DeviceTensor(torch.Tensor):
-    """A tensor of the device; ``here`` is where it really is."""
+    """A tensor on the fake device; ``here`` is the CPU tensor with its data."""
 
     cpu_tensor: torch.Tensor
 
@@ -69,21 +69,21 @@ class DeviceTensor(torch.Tensor):
 
 
 def _run_on_cpu(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The operation, by the CPU; its tensors are there, unless it was asked to bring them here."""
+    """Run the operation on the CPU; its results are on the fake device, unless ``device`` asks for the CPU."""
     if function not in _COPY_OPERATIONS:
         _check_same_device(function, args, kwargs)
     wanted = torch.device(kwargs["device"]) if kwargs.get("device") is not None else DEVICE
     asked = kwargs | ({"device": torch.device("cpu")} if kwargs.get("device") is not None else {})
     computed = _FUSED_CELLS.get(function, function)(*tree_map(_to_cpu, args), **tree_map(_to_cpu, asked))
     if function is _aten._pack_padded_sequence.default:
-        return _to_device(computed[0]), computed[1]  # how many rows go on with each step is for the CPU to know
+        return _to_device(computed[0]), computed[1]  # the batch sizes of the steps stay on the CPU
     if function._schema.is_mutable and args and isinstance(args[0], torch.Tensor):
         return args[0]
     return tree_map(_to_device, computed) if wanted.type == DEVICE.type else computed
 
 
 def _check_same_device(function: Any, args: Any, kwargs: dict[str, Any]) -> None:
-    """Raise RuntimeError for tensors of two devices."""
+    """Raise RuntimeError if tensors are on different devices."""
     if function in _MIXED_DEVICE_OPERATIONS and isinstance(args[0], DeviceTensor):
         return
     tensors = [one for one in tree_flatten((args, kwargs))[0] if isinstance(one, torch.Tensor) and one.dim()]
@@ -100,7 +100,7 @@ def _to_device(one: Any) -> Any:
 
 
 def _gru_cell(inputs: Any, states: Any, state: Any, input_bias: Any = None, state_bias: Any = None) -> tuple[Any, Any]:
-    """(h', what the backward pass needs), of the products with the weights."""
+    """Return (h', workspace of the backward pass), from the products with the weights."""
     reset, update, new = (inputs if input_bias is None else inputs + input_bias).chunk(3, -1)
     reset_state, update_state, new_state = (states if state_bias is None else states + state_bias).chunk(3, -1)
     reset, update = torch.sigmoid(reset + reset_state), torch.sigmoid(update + update_state)
@@ -109,7 +109,7 @@ def _gru_cell(inputs: Any, states: Any, state: Any, input_bias: Any = None, stat
 
 
 def _gru_cell_backward(gradient: Any, kept: Any, has_bias: bool) -> tuple[Any, ...]:
-    """The gradients of the products, of h, and of the biases."""
+    """Return the gradients of the products, of h, and of the biases."""
     reset, update, new, state, new_state = kept.chunk(5, -1)
     of_new = gradient * (1 - update) * (1 - new * new)
     of_update = gradient * (state - new) * update * (1 - update)
@@ -121,7 +121,7 @@ def _gru_cell_backward(gradient: Any, kept: Any, has_bias: bool) -> tuple[Any, .
 
 
 def _lstm_cell(inputs: Any, states: Any, cell: Any, input_bias: Any = None, state_bias: Any = None) -> tuple[Any, ...]:
-    """(h', c', what a backward pass would need: nothing here), of the products with the weights."""
+    """Return (h', c', an empty workspace, since there is no backward pass here), from the products with the weights."""
     sums = inputs + states + (0 if input_bias is None else input_bias) + (0 if state_bias is None else state_bias)
     let_in, forget, drawn, let_out = sums.chunk(4, -1)
     kept = torch.sigmoid(forget) * cell + torch.sigmoid(let_in) * torch.tanh(drawn)
@@ -133,18 +133,18 @@ _FUSED_CELLS = {
     _aten._thnn_fused_gru_cell_backward.default: _gru_cell_backward,
     _aten._thnn_fused_lstm_cell.default: _lstm_cell,
 }
-"""What torch asks of every device but the CPU, and has nothing for on the CPU."""
+"""Operations that torch calls on every device except the CPU, and has no CPU kernel for."""
 
 
 def _factory_operations() -> Iterator[tuple[str, Any]]:
-    """The operations that make tensors out of none."""
+    """Yield the operations that create tensors without taking any."""
     for name in torch._C._dispatch_get_all_op_names():
         if not name.startswith("aten::"):
             continue
         packet, _, overload = name.removeprefix("aten::").partition(".")
         try:
             operation = getattr(getattr(_aten, packet), overload or "default")
-        except (AttributeError, RuntimeError):  # of other languages only
+        except (AttributeError, RuntimeError):  # operations for other languages than Python
             continue
         given = operation._schema.arguments
         makes = any("Tensor" in str(one.type) for one in operation._schema.returns)
@@ -157,9 +157,9 @@ def _make_factory(operation: Any) -> Any:
 
 
 def _keep_weights_tied(apply: Any) -> Any:
-    """nn.Module._apply; weights that are tied would come apart on their way to another class, were they not swapped.
+    """Wrap nn.Module._apply to swap parameters, since tied weights would be untied when their tensor class changes.
 
-    To swap them everywhere is more than torch's own recurrent layers can do.
+    Swapping is enabled only during the call, since torch's recurrent layers do not support it elsewhere.
     """
 
     def applied(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:

@@ -1,4 +1,4 @@
-"""Code that runs on any device, run on one that is not there; in a process of its own, which then has such a device."""
+"""Run device-independent code on a fake device, in a separate process, because the fake device is process-wide."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHECKS = Path(__file__).parent
     ],
 )
 def test_fake_device(check):
-    """Without plugins and the suite's shape checks, which take time and say nothing of devices."""
+    """Runs without plugins and shape checks, which take time and do not concern devices."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers"]
     command.append(str(CHECKS / f"{check}.py"))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}

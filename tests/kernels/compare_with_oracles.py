@@ -1,4 +1,4 @@
-"""Each operation of the kernels against the oracles in float64, in the instruction set that REGARD_ISA names.
+"""Compare each kernel operation with the oracles in float64, in the instruction set that REGARD_ISA names.
 
 Run by test_isas.py in a process of its own, since the set is chosen once: ``python every_operation.py``. Prints the
 set and what is off, and leaves with 1 if anything is.

@@ -1,4 +1,4 @@
-"""What the tests of the kernels share."""
+"""Fixtures of the kernel tests."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from regard.kernels import extension
 
 @pytest.fixture
 def poison_scratch_memory() -> Iterator[None]:
-    """Scratch memory full of NaN: what is read before it is written shows."""
+    """Fill scratch memory with NaN, so that a read before the first write changes the result."""
     extension.native.poison(True)
     yield
     extension.native.poison(False)

@@ -1,7 +1,7 @@
-"""torch's contract of an operator, checked by torch.library.opcheck, for arguments of several kinds.
+"""torch's contract for operators, checked by torch.library.opcheck with several kinds of arguments.
 
-Schema, registration for autograd and shapes are checked for every kind. Tracing with sizes of any number takes a
-hundred times as long: by day for a few kinds, and for all of them by night.
+Schema, autograd registration and shapes are checked for every kind. Tracing with dynamic sizes takes a hundred times as
+long: for the kinds of ``by_day`` it is in the default run, and for the others it is marked slow.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ TRACING_CHECK = "test_aot_dispatch_dynamic"
 
 
 def parametrize_opcheck(kinds: Iterable[str], *, by_day: Iterable[str]) -> Any:
-    """Run the test with ``name``, each of the kinds, and ``utilities``, which are the ``test_utils`` of opcheck."""
+    """Parametrize a test over ``name`` (each of the kinds) and ``utilities`` (the ``test_utils`` of opcheck)."""
     quick = [pytest.param(kind, QUICK_CHECKS, id=kind) for kind in kinds]
     tracing = [
         pytest.param(kind, TRACING_CHECK, id=f"{kind}, traced", marks=[] if kind in set(by_day) else pytest.mark.slow)

@@ -1,8 +1,8 @@
-"""torch.compile over impl "native": the graph stays whole, and the numbers the same. Attention and additive attention.
+"""torch.compile with impl "native": the graph is whole and the numbers are equal. Attention and additive attention.
 
-Run by test_operators.py in a process of its own: ``python compiled.py some|fixed|any|other|inductor``. "fixed" and
-"any" are sizes that the graph is made for, "some" is the part of "fixed" in which each kind of mask and of bias is met;
-these go forward and backward, bit for bit. Prints what failed and leaves with 1.
+test_operators.py runs ``main`` with some|fixed|any|other|inductor in a separate process. "fixed" and "any" are the
+sizes that the graph is compiled for; "some" is the part of "fixed" that has each kind of mask and bias; these compare
+forward and backward bit for bit. Prints the failures and exits with 1.
 """
 
 import sys
@@ -47,7 +47,7 @@ additive_mechanisms = {
 }
 t5, alibi = positions.T5Buckets(HEADS, buckets=8, max_distance=5), positions.ALiBi(HEADS)
 
-# What is compiled, and the tensors it is given beside query, key and value: a mask made inside is made from those.
+# The compiled functions, and their tensors besides query, key and value, from which masks are made inside the graph.
 CASES: dict[str, tuple[Callable[..., torch.Tensor], list[torch.Tensor]]] = {
     "nothing": (lambda *q: attend(*q), []),
     "auto": (lambda *q: regard.attention(*q, mask=masks.causal()), []),
@@ -110,7 +110,7 @@ def check_inductor(name: str) -> None:
 
 
 def check_inductor_trains() -> None:
-    """A layer with a mask of tiles and rotary positions, forward and backward."""
+    """Check a layer with a mask in tiles and rotary positions, forward and backward."""
     attention = regard.mechanism("dot_product", heads=HEADS, head_dim=4, impl="native")
     layer = regard.MultiHeadAttention(4 * HEADS, HEADS, mechanism=attention, position=positions.Rotary(4))
     tokens, mask = torch.randn(BATCH, KEYS, 4 * HEADS), masks.window(2, 1) | masks.global_tokens([0])
@@ -148,7 +148,7 @@ def check_changing_scale() -> None:
 
 
 def check_lengths_of_any_size() -> None:
-    """What a mask keeps of eager calls between neither shows nor makes torch compile again."""
+    """Check that what a mask caches in eager calls neither changes results nor causes a recompilation."""
     graphs = CompileCounterWithBackend("eager")
     mask = masks.random_blocks(1, block=3, seed=5) & masks.padding([60]) | masks.global_tokens([0])
     compiled = torch.compile(lambda query: attend(query, query, query, mask=mask), fullgraph=True, backend=graphs)
@@ -181,7 +181,7 @@ def check_cross_entropy() -> None:
 
 
 class Layer(torch.nn.Module):
-    """One call of attention."""
+    """Check one call of attention."""
 
     def __init__(self, impl: str) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ def check_whole_graphs() -> None:
 
 
 def check_sdpa() -> None:
-    """It looks at numbers: refused in words where the graph must be whole; elsewhere torch goes on behind the graph."""
+    """A call that depends on data is refused if the graph must be whole; otherwise torch breaks the graph."""
     tensors = [tensor.detach() for tensor in random_query_key_value()]
     for way in WAYS:
         with pytest.raises((Unsupported, RefusedError), match="reads tensor values on a CPU"):

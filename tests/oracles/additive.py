@@ -1,7 +1,7 @@
 """Additive attention (Bahdanau 2015, section 3.1 and appendix A.1.2), once per head.
 
     score(query, key) = v . tanh(W_query query + W_key key)
-    weights = softmax(scores)      over the keys that are allowed; there is no scale
+    weights = softmax(scores)      over the allowed keys; there is no scale
     output  = weights value
 
 Shapes: query (batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...); query_weight and
@@ -17,7 +17,7 @@ from oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
 
 
 class Gradients(NamedTuple):
-    """One gradient for each input, each of its input's shape."""
+    """The gradient of each input, with the input's shape."""
 
     query: np.ndarray
     key: np.ndarray
@@ -36,7 +36,7 @@ def attention(
     score_vector: np.ndarray,
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The output and the weights."""
+    """Return the output and the weights."""
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     scores = np.full(visible.shape, -np.inf, dtype=np.result_type(query, key, query_weight, key_weight, score_vector))
     for batch, head, row, seen in rows(visible):
@@ -57,12 +57,12 @@ def backward(
     upstream: np.ndarray,
     allowed: np.ndarray | None = None,
 ) -> Gradients:
-    """Gradients of sum(output * upstream), with upstream of the output's shape.
+    """Return the gradients of sum(output * upstream); upstream has the output's shape.
 
     With a = W_query q + W_key k and T = tanh(a), from S = v . T:
 
         dv = dS T                  da = dS v (1 - T^2)
-        dW_query = da q^T          dq = W_query^T da          and so for the key
+        dW_query = da q^T          dq = W_query^T da          likewise for the key
     """
     _, weights = attention(query, key, value, query_weight, key_weight, score_vector, allowed)
     visible = visible_keys(allowed, weights.shape)

@@ -1,7 +1,7 @@
 """Scaled dot-product attention (Vaswani 2017, section 3.2.1, equation 1), its statistics and its gradients.
 
     scores  = scale * query key^T + bias          scale is 1 / sqrt(head_dim) unless given
-    weights = softmax(scores)                     over the keys that are allowed
+    weights = softmax(scores)                     over the allowed keys
     output  = weights value
 
 Shapes: query (batch, heads, queries, head_dim); key (batch, key heads, keys, head_dim); value (batch, key
@@ -18,7 +18,7 @@ from oracles.softmax import key_head, rows, softmax, visible_keys, weighted_sum
 
 
 class Gradients(NamedTuple):
-    """One gradient for each input, each of its input's shape; bias is None where there was none."""
+    """The gradient of each input, with the input's shape; None for a bias that was not given."""
 
     query: np.ndarray
     key: np.ndarray
@@ -27,16 +27,16 @@ class Gradients(NamedTuple):
 
 
 class Observation(NamedTuple):
-    """What a call saw. Logarithms are natural, entropy is in nats."""
+    """Output and statistics of a call. Logarithms are natural, entropy is in nats."""
 
     output: np.ndarray  # (batch, heads, queries, value_dim)
     weights: np.ndarray  # (batch, heads, queries, keys)
     lse: np.ndarray  # (batch, heads, queries): log of the sum of exp(scores), -inf for an empty row
     entropy: np.ndarray  # (batch, heads, queries): -sum of weight log(weight), 0 for an empty row
     received: np.ndarray  # (batch, heads, keys): each key's weight, summed over queries
-    top_keys: np.ndarray  # (batch, heads, queries, top): heaviest first, of equals the lower index; -1 for no more
+    top_keys: np.ndarray  # (batch, heads, queries, top): heaviest first, ties by lower index; -1: no more keys
     top_weights: np.ndarray  # (batch, heads, queries, top); 0 where there are no more keys
-    rows: np.ndarray  # (batch, heads, asked rows, keys)
+    rows: np.ndarray  # (batch, heads, requested rows, keys)
 
 
 def attention(
@@ -47,7 +47,7 @@ def attention(
     bias: np.ndarray | None = None,
     scale: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The output and the weights."""
+    """Return the output and the weights."""
     visible = _visible(query, key, allowed, bias)
     weights = softmax(_scores(query, key, visible, bias, scale), visible)
     return weighted_sum(weights, value, visible), weights
@@ -63,7 +63,7 @@ def observe(
     top: int = 8,
     asked_rows: tuple[int, ...] = (),
 ) -> Observation:
-    """The output and what can be said of the weights; top keys are among those that the query may see."""
+    """Return the output and the statistics of the weights; top keys are among the keys that the query may see."""
     visible = _visible(query, key, allowed, bias)
     scores = _scores(query, key, visible, bias, scale)
     weights = softmax(scores, visible)
@@ -74,7 +74,7 @@ def observe(
         lse[batch, head, row] = here.max() + np.log(np.exp(here - here.max()).sum())
         positive = weights[batch, head, row][weights[batch, head, row] > 0]
         entropy[batch, head, row] = -(positive * np.log(positive)).sum()
-        # A stable sort leaves equal weights in the order of their index.
+        # A stable sort keeps equal weights in the order of their index.
         heaviest = seen[np.argsort(-weights[batch, head, row, seen], kind="stable")][:top]
         top_keys[batch, head, row, : heaviest.size] = heaviest
         top_weights[batch, head, row, : heaviest.size] = weights[batch, head, row, heaviest]
@@ -99,7 +99,7 @@ def backward(
     bias: np.ndarray | None = None,
     scale: float | None = None,
 ) -> Gradients:
-    """Gradients of sum(output * upstream), with upstream of the output's shape.
+    """Return the gradients of sum(output * upstream); upstream has the output's shape.
 
     dS comes from the softmax. From S = scale * Q K^T + B:
 

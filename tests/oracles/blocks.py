@@ -1,4 +1,4 @@
-"""What stands around attention in a Transformer: norm, feed-forward, heads, and the encoder block of them.
+"""The other parts of a Transformer encoder: norm, feed-forward, heads, and the encoder block built from them.
 
     layer norm        Ba 2016, equation 4                 (x - mean) / sqrt(variance + epsilon) * gain + bias
     feed-forward      Vaswani 2017, equation 2            f(x W1 + b1) W2 + b2
@@ -7,7 +7,7 @@
     block, post-norm  Vaswani 2017, section 3.1           x = norm(x + sublayer(x))
     block, pre-norm   Xiong 2020, table 1                 x = x + sublayer(norm(x))
 
-Vectors are rows, x W: a weight is (in, out), the transpose of what torch's Linear holds. x is (batch, length,
+Vectors are rows, x W: a weight is (in, out), the transpose of the weight of torch's Linear. x is (batch, length,
 width).
 """
 
@@ -20,7 +20,7 @@ from oracles.attention import attention
 
 
 class Linear(NamedTuple):
-    """A weight (in, out) and a bias (out,), or none."""
+    """A weight (in, out), and a bias (out,) or None."""
 
     weight: np.ndarray
     bias: np.ndarray | None = None
@@ -49,7 +49,7 @@ class MultiHead(NamedTuple):
 
 
 class FeedForward(NamedTuple):
-    """The two layers, the activation's name, and the gate of gated ones, on which it then acts."""
+    """The two layers, the activation's name, and for gated layers the gate, to which the activation is then applied."""
 
     inner: Linear
     outer: Linear
@@ -58,7 +58,7 @@ class FeedForward(NamedTuple):
 
 
 def layer_norm(x: np.ndarray, norm: Norm) -> np.ndarray:
-    """Each vector brought to mean 0 and variance 1 (over width, not width - 1), then gain and bias."""
+    """Normalize each vector to mean 0 and variance 1 (over width, not width - 1), then apply gain and bias."""
     centred = x - x.mean(axis=-1, keepdims=True)
     variance = (centred**2).mean(axis=-1, keepdims=True)
     return centred / np.sqrt(variance + norm.epsilon) * norm.gain + norm.bias
@@ -96,7 +96,7 @@ ACTIVATIONS = {
 
 
 def feed_forward(x: np.ndarray, layer: FeedForward) -> np.ndarray:
-    """The same two layers for every position."""
+    """Apply the same two layers to every position."""
     activation = ACTIVATIONS[layer.activation]
     if layer.gate is None:
         return layer.outer(activation(layer.inner(x)))

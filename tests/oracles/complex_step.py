@@ -1,9 +1,9 @@
-"""Derivatives of any oracle, from its forward equation alone.
+"""Derivatives of any oracle, computed from its forward equation only.
 
     d/dt f(x + t u) at 0  =  Im f(x + i h u) / h + O(h^2)        (Squire and Trapp 1998)
 
-There is no difference of nearby numbers, so h = 1e-100 leaves no error but rounding. The function has to be analytic
-where it is taken, and written so that complex numbers pass through it: no absolute value, no comparison of them.
+No difference of close numbers is taken, so with h = 1e-100 the only error is rounding. The function must be analytic at
+the point, and must accept complex numbers: it may take no absolute value of them and may not compare them.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,6 +18,6 @@ Arrays = Mapping[str, np.ndarray]
 def slope(
     function: Callable[[dict[str, np.ndarray]], np.ndarray], point: Arrays, name: str, along: np.ndarray
 ) -> float:
-    """How fast the sum of a function of named arrays grows when one of them moves along a direction."""
+    """Directional derivative of the sum of a function of named arrays, when one of them moves along a direction."""
     moved = {**point, name: point[name] + 1j * STEP * along}
     return float(np.imag(function(moved)).sum() / STEP)

@@ -1,8 +1,8 @@
-"""Gradients by finite differences, for whatever has no gradient written by hand.
+"""Gradients by finite differences, for functions without a hand-written gradient.
 
     f'(x) = (f(x - 2h) - 8 f(x - h) + 8 f(x + h) - f(x + 2h)) / 12h + O(h^4)    (the five-point stencil)
 
-In float64 with h = 1e-3 and values near 1, about eleven digits are right.
+In float64 with h = 1e-3 and values near 1, about eleven digits are correct.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ def gradient(function: Callable[[np.ndarray], float], point: np.ndarray, step: f
 
 
 def gradients(function: Callable[..., float], *points: np.ndarray, step: float = 1e-3) -> list[np.ndarray]:
-    """The gradient in each argument of a scalar function of several arrays, the others held."""
+    """The gradient in each argument of a scalar function of several arrays, with the others constant."""
 
     def alone(index: int) -> Callable[[np.ndarray], float]:
         return lambda moved: function(*points[:index], moved, *points[index + 1 :])
@@ -37,9 +37,9 @@ def gradients(function: Callable[..., float], *points: np.ndarray, step: float =
 def slope(
     function: Callable[..., float], points: Sequence[np.ndarray], line: Sequence[np.ndarray], step: float = 1e-4
 ) -> float:
-    """The derivative along a line, which is the sum of each gradient times its part of the line.
+    """The directional derivative: the sum of each gradient times its part of the direction.
 
-    All numbers move at once, hence the smaller step.
+    All numbers move at once, so the step is smaller.
     """
 
     def moved(distance: float) -> list[np.ndarray]:
@@ -51,7 +51,7 @@ def slope(
 def assert_gradients_elementwise(
     function: Callable[..., float], points: Sequence[np.ndarray], ours: Sequence[np.ndarray], atol: float
 ) -> None:
-    """Each number of the gradients in each point is close to that of finite differences."""
+    """Assert that each number of the gradients is close to that of finite differences."""
     for one, other in zip(ours, gradients(function, *points), strict=True):
         np.testing.assert_allclose(one, other, atol=atol, strict=True)
 
@@ -59,10 +59,10 @@ def assert_gradients_elementwise(
 def assert_directional_derivatives(
     function: Callable[..., float], points: Sequence[np.ndarray], ours: Sequence[np.ndarray], atol: float
 ) -> None:
-    """The slopes along three random lines are close to those of finite differences.
+    """Assert that the derivatives along three random directions are close to those of finite differences.
 
-    Each number of each gradient takes part in each slope: one that is wrong is found, though not which, in a
-    hundredth of the time.
+    Each number of each gradient contributes to each of them, so a wrong one is detected, though not identified, in
+    a hundredth of the time.
     """
     assert [gradient.shape for gradient in ours] == [point.shape for point in points]
     random = np.random.default_rng(1736)

@@ -1,10 +1,10 @@
-"""Dropout's decisions, and what it makes of an array: Srivastava et al. 2014, "Dropout", section 10.
+"""Dropout decisions and the resulting array: Srivastava et al. 2014, "Dropout", section 10.
 
-Whether number i stays follows from the seed alone. In blocks of 16,384 numbers, with b the block and j the place in it:
+Whether number i is kept depends on the seed only. In blocks of 16,384 numbers, with block b and index j in the block:
 
     key = mix(mix(mix(seed) + 0) + b),                   mix: SplitMix64, Steele, Lea and Flood 2014
     r   = hash of j with the two halves of key,          two rounds of multiply and xor-shift, Wellons 2018
-    i stays if r >= floor(p 2^32)
+    i is kept if r >= floor(p 2^32)
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ BLOCK = 16384
 
 
 def mix(state: int) -> int:
-    """The number that a SplitMix64 generator in this state gives next."""
+    """The next number of a SplitMix64 generator in this state."""
     z = (state + 0x9E3779B97F4A7C15) % 2**64
     z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
@@ -21,7 +21,7 @@ def mix(state: int) -> int:
 
 
 def keep_mask(seed: int, count: int, probability: float) -> np.ndarray:
-    """Which of ``count`` numbers stay, (count,) bool."""
+    """Dropout mask: True for each of ``count`` numbers that is kept, (count,) bool."""
     kept = []
     for first in range(0, count, BLOCK):
         key = mix(mix(mix(seed) + 0) + first // BLOCK)

@@ -15,7 +15,7 @@ from oracles.softmax import key_head, rows, visible_keys, weighted_sum
 def attention(
     query: np.ndarray, key: np.ndarray, value: np.ndarray, allowed: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The output and the weights."""
+    """Return the output and the weights."""
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     weights = np.zeros(visible.shape, dtype=np.result_type(query, key))
     for batch, head, row, seen in rows(visible):
@@ -26,6 +26,6 @@ def attention(
 
 
 def features(x: np.ndarray) -> np.ndarray:
-    """elu(x) + 1, which is x + 1 above 0 and exp(x) below; of complex numbers by their real part."""
+    """elu(x) + 1: x + 1 above 0, exp(x) below; for complex numbers the real part decides."""
     below = np.real(x) <= 0
     return np.where(below, np.exp(np.where(below, x, 0)), x + 1)

@@ -2,7 +2,7 @@
 
     output[i] = softmax(q_i . (E K) / sqrt(head_dim)) (F V)
 
-E and F have a column for each key; the keys that no query may see are left out, and so are their columns. Shapes: query
+E and F have a column per key; keys that no query may see are omitted together with their columns. Shapes: query
 (batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...); key_projection and value_projection
 (projected, length), of which the first columns belong to the keys. The mask is the same for all queries.
 """
@@ -20,7 +20,7 @@ def attention(
     value_projection: np.ndarray,
     allowed: np.ndarray | None = None,
 ) -> np.ndarray:
-    """The output; there are no weights of keys in the paper."""
+    """Return the output; the paper defines no weights over keys."""
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     assert (visible == visible[:, :, :1]).all(), "a query sees other keys than its neighbour"
     dtype = np.result_type(query, key, value, key_projection, value_projection)

@@ -1,10 +1,10 @@
 """Predictive local attention (Luong 2015, section 3.2, equations 9 and 10), one query at a time.
 
-    p_i           = S sigmoid(v . tanh(W_p q_i))                      S: how many keys the query may see
+    p_i           = S sigmoid(v . tanh(W_p q_i))                      S: number of keys that the query may see
     weights[i, j] = softmax(q_i W k_j) exp(-(j - p_i)^2 / (2 (D / 2)^2))       over visible j, p_i - D <= j <= p_i + D
     output[i]     = sum over j of weights[i, j] value[j]
 
-The softmax is over those keys alone, and j counts from 0. Shapes: query (batch, heads, queries, head_dim); key and
+The softmax is over those keys only, and j counts from 0. Shapes: query (batch, heads, queries, head_dim); key and
 value (batch, key heads, keys, ...); weight and position_weight (heads, head_dim, head_dim); position_vector (heads,
 head_dim).
 """
@@ -24,7 +24,7 @@ def attention(
     window: int,
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The output and the weights."""
+    """Return the output and the weights."""
     visible = visible_keys(allowed, (*query.shape[:3], key.shape[2]))
     weights = np.zeros(visible.shape, dtype=np.result_type(query, key, weight, position_weight, position_vector))
     for batch, head, row, seen in rows(visible):

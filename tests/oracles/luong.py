@@ -4,7 +4,7 @@
     general  score(query, key) = query^T W key
     concat   score(query, key) = v . tanh(W [query; key])
 
-and then softmax over the allowed keys, and the weighted sum of the values. There is no scale.
+followed by softmax over the allowed keys and the weighted sum of the values. There is no scale.
 
 Shapes: query (batch, heads, queries, head_dim); key and value (batch, key heads, keys, ...). `general` has W
 (heads, head_dim, head_dim); `concat` has W (heads, hidden, 2 head_dim) and v (heads, hidden).
@@ -23,7 +23,7 @@ Score = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 def dot(
     query: np.ndarray, key: np.ndarray, value: np.ndarray, allowed: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The output and the weights."""
+    """Return the output and the weights."""
     return _attend(query, key, value, allowed, lambda head, this_query, keys: keys @ this_query)
 
 
@@ -34,7 +34,7 @@ def general(
     weight: np.ndarray,
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The output and the weights."""
+    """Return the output and the weights."""
 
     def score(head: int, this_query: np.ndarray, keys: np.ndarray) -> np.ndarray:
         return keys @ (this_query @ weight[head])
@@ -50,7 +50,7 @@ def concat(
     score_vector: np.ndarray,
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The output and the weights."""
+    """Return the output and the weights."""
 
     def score(head: int, this_query: np.ndarray, keys: np.ndarray) -> np.ndarray:
         joined = np.stack([np.concatenate([this_query, this_key]) for this_key in keys])

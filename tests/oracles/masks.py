@@ -1,11 +1,10 @@
-"""Who may attend to whom: every mask as a double loop over query i and key j. True means "may attend".
+"""Which query may attend to which key: every mask as a double loop over query i and key j. True: may attend.
 
-With fewer queries than keys the last query stands at the last key, so query i stands at position i + keys -
-queries. A query before the first key (there are more queries than keys) stands at a negative position, which
-is no token.
+The last query is aligned with the last key, so query i is at position i + keys - queries. If there are more queries
+than keys, the first queries have negative positions, where there is no token.
 
-Shapes: a mask that is the same for every batch item is (queries, keys), one that is not is (batch, 1,
-queries, keys). Both broadcast to (batch, heads, queries, keys), and NumPy's `& | ~` join them.
+Shapes: a mask that is the same for every batch item is (queries, keys), any other is (batch, 1, queries, keys).
+Both broadcast to (batch, heads, queries, keys), and NumPy's `& | ~` combine them.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -14,12 +13,12 @@ import numpy as np
 
 
 def causal(queries: int, keys: int) -> np.ndarray:
-    """A query sees its own position and those before it."""
+    """A query sees its own position and all positions before it."""
     return _each_pair(queries, keys, lambda position, key: key <= position)
 
 
 def window(left: int | None, right: int | None, queries: int, keys: int) -> np.ndarray:
-    """A query sees `left` positions before its own and `right` after it; None is without bound."""
+    """A query sees `left` positions before its own and `right` after it; None: unbounded."""
 
     def near(position: int, key: int) -> bool:
         return (left is None or -left <= key - position) and (right is None or key - position <= right)
@@ -28,7 +27,7 @@ def window(left: int | None, right: int | None, queries: int, keys: int) -> np.n
 
 
 def padding(lengths: Sequence[int], queries: int, keys: int) -> np.ndarray:
-    """Keys from `lengths[batch]` on are padding, and seen by nobody."""
+    """Keys from index `lengths[batch]` on are padding, and no query sees them."""
 
     def real(length: int) -> np.ndarray:
         return _each_pair(queries, keys, lambda position, key: key < length)
@@ -46,12 +45,12 @@ def documents(ids: Sequence[Sequence[int]], queries: int, keys: int) -> np.ndarr
 
 
 def global_tokens(positions: Collection[int], queries: int, keys: int) -> np.ndarray:
-    """A global token sees everything and is seen by everything (Beltagy 2020, section 3.1)."""
+    """A global token sees all tokens, and all tokens see it (Beltagy 2020, section 3.1)."""
     return _each_pair(queries, keys, lambda position, key: position in positions or key in positions)
 
 
 def keep(array: np.ndarray, queries: int, keys: int) -> np.ndarray:
-    """The array itself says who may attend; it broadcasts to (..., queries, keys)."""
+    """The array is the mask, True: may attend; it broadcasts to (..., queries, keys)."""
     array = np.asarray(array, dtype=bool)
     result = np.zeros((*array.shape[:-2], queries, keys), dtype=bool)
     for i in range(queries):
@@ -61,12 +60,12 @@ def keep(array: np.ndarray, queries: int, keys: int) -> np.ndarray:
 
 
 def blocked(array: np.ndarray, queries: int, keys: int) -> np.ndarray:
-    """The array says who may not attend: the other polarity of `keep`."""
+    """The array is True where a query may not attend: the inverse of `keep`."""
     return ~keep(array, queries, keys)
 
 
 def _each_pair(queries: int, keys: int, may_attend: Callable[[int, int], bool]) -> np.ndarray:
-    """(queries, keys): the rule asked for the position of each query and each key."""
+    """(queries, keys): evaluate the rule at the positions of each query and key."""
     result = np.zeros((queries, keys), dtype=bool)
     for i in range(queries):
         for j in range(keys):

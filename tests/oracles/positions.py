@@ -1,11 +1,11 @@
-"""Where tokens are: absolute and relative positions, as the papers write them (rotary ones in rotary.py).
+"""Position encodings: absolute and relative positions, as the papers write them (rotary ones in rotary.py).
 
     sinusoidal   Vaswani 2017, section 3.5      (length, width), added to the embeddings
     ALiBi        Press 2022, section 3          (heads, queries, keys), added to the scores
     Shaw         Shaw 2018, equations 3 and 4   terms added to keys and to values
     T5           Raffel 2020, section 2.1       (queries, keys): which learned scalar is added to the score
 
-With fewer queries than keys, query i stands at position i + keys - queries.
+With fewer queries than keys, query i is at position i + keys - queries.
 """
 
 import numpy as np
@@ -29,11 +29,11 @@ def distances(queries: int, keys: int) -> np.ndarray:
 
 
 def alibi_slopes(heads: int) -> np.ndarray:
-    """For 2^n heads the geometric sequence that starts at 2^(-8 / heads) and has that ratio: (heads,).
+    """Slopes (heads,): for 2^n heads the geometric sequence that starts at 2^(-8 / heads) and has that ratio.
 
-    For other numbers: those of the power of two below, then every other one of the sequence for twice that
-    power, from its first (the authors' code; the paper's appendix says that it works for any number of
-    heads).
+    For other numbers of heads: the slopes of the next lower power of two, followed by every second slope of
+    twice that power, from the first (the authors' code; the paper's appendix says that it works for any
+    number of heads).
     """
 
     def of_power_of_two(power: int) -> list[float]:
@@ -64,7 +64,7 @@ def shaw(
     value_table: np.ndarray | None = None,
     allowed: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The output and the weights; all heads share the tables (2k + 1, head_dim), and no queries are grouped.
+    """Return the output and the weights; all heads share the tables (2k + 1, head_dim); no grouped queries.
 
     Equation 4: e[i, j] = q[i] . (k[j] + aK[i, j]) / sqrt(head_dim).
     Equation 3: z[i] = sum over j of weight[i, j] (v[j] + aV[i, j]).
@@ -80,11 +80,11 @@ def shaw(
 
 
 def t5_bucket(distance: int, bidirectional: bool = True, buckets: int = 32, farthest: int = 128) -> int:
-    """The number of the learned scalar for one distance (key position minus query position).
+    """Bucket index, that is the index of the learned scalar, for one distance (key position minus query position).
 
-    Half the buckets are one distance each; the rest grow by equal factors up to `farthest`, and the last
-    holds all beyond. Bidirectional ones spend half of all on keys after the query. Integers decide the edges,
-    so no rounding does.
+    Half of the buckets hold one distance each; the others grow by equal factors up to `farthest`, and the last
+    one holds all larger distances. If bidirectional, half of all buckets are for keys after the query. The
+    edges are computed with integers, so they are not affected by rounding.
     """
     first = 0
     if bidirectional:

@@ -1,4 +1,4 @@
-"""The recurrent encoder-decoders of 2014 and 2015: one sentence, one step, one source position at a time.
+"""Recurrent encoder-decoders of 2014 and 2015, computed one sentence, step and source position at a time.
 
 Reading (Bahdanau 2015, section 3.2):       annotation_j = [forwards_j; backwards_j]
 Writing, with y an embedded token and h the last layer's state:
@@ -9,7 +9,8 @@ Writing, with y an embedded token and h the last layer's state:
     luong      h_0 = last, m_0 = 0     h_t = cell([y_(t-1); m_(t-1)], h_(t-1))  gives m_t = tanh(W_c [c_t; h_t])
                c_t likewise, a_t from h_t
 
-readout takes the larger of each pair of numbers of W [..] + b. Cells are as torch documents nn.GRU and nn.LSTM.
+readout is maxout: the larger of each pair of numbers of W [..] + b. Cells follow torch's documentation of nn.GRU and
+nn.LSTM.
 Weights are matrices (out, in); annotations (length, hidden).
 """
 
@@ -26,7 +27,7 @@ Weigh = Callable[[Vector, np.ndarray], Vector]
 
 
 class Cell(NamedTuple):
-    """Gates one below the other: reset, update, new for a GRU; input, forget, cell, output for an LSTM."""
+    """A cell with stacked gates: reset, update, new for a GRU; input, forget, cell, output for an LSTM."""
 
     of_input: np.ndarray
     of_state: np.ndarray
@@ -62,7 +63,7 @@ STEPS: dict[str, tuple[Step, int]] = {"gru": (gru, 1), "lstm": (lstm, 2)}
 
 
 def run_layers(step: Step, cells: list[Cell], x: Vector, states: list[State]) -> list[State]:
-    """One step of all layers: each reads the h of the one below."""
+    """Run one step of all layers: the input of each is the h of the layer below."""
     following = []
     for cell, state in zip(cells, states, strict=True):
         following.append(step(cell, x, state))
@@ -71,7 +72,7 @@ def run_layers(step: Step, cells: list[Cell], x: Vector, states: list[State]) ->
 
 
 def read(kind: str, layers: list[tuple[Cell, Cell]], words: np.ndarray) -> tuple[np.ndarray, list[State]]:
-    """Annotations (length, hidden), and each layer's last states, forwards and backwards side by side."""
+    """Return annotations (length, hidden), and each layer's last states, forward and backward concatenated."""
     step, parts = STEPS[kind]
     inputs, last = words, []
     for forwards, backwards in layers:
@@ -103,17 +104,17 @@ def additive(of_query: np.ndarray, of_key: np.ndarray, vector: Vector) -> Weigh:
 
 
 def dot(query: Vector, annotations: np.ndarray) -> Vector:
-    """Luong 2015, equation 8."""
+    """Score of Luong 2015, equation 8, under this name."""
     return softmax(np.array([query @ annotation for annotation in annotations]))
 
 
 def general(weight: np.ndarray) -> Weigh:
-    """Luong 2015, equation 8."""
+    """Score of Luong 2015, equation 8, under this name."""
     return lambda query, annotations: softmax(np.array([query @ weight @ annotation for annotation in annotations]))
 
 
 def concat(weight: np.ndarray, vector: Vector) -> Weigh:
-    """Luong 2015, equation 8."""
+    """Score of Luong 2015, equation 8, under this name."""
     return lambda query, annotations: softmax(
         np.array([vector @ np.tanh(weight @ np.concatenate([query, annotation])) for annotation in annotations])
     )
@@ -156,7 +157,7 @@ def maxout(numbers: Vector) -> Vector:
 def cho(
     kind: str, cells: list[Cell], beginning: list[Linear], readout: Linear, words: np.ndarray, last: list[State]
 ) -> np.ndarray:
-    """(target length, size): what each token of the target is read from."""
+    """Return the readout for each target token (target length, size)."""
     summary, states, written = last[-1][0], initial_states(beginning, last), []
     for word in words:
         states = run_layers(STEPS[kind][0], cells, np.concatenate([word, summary]), states)
@@ -174,7 +175,7 @@ def bahdanau(
     annotations: np.ndarray,
     last: list[State],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What each token of the target is read from, and its weights (target length, source length)."""
+    """Return the readout of each target token, (target length, size), and weights (target length, source length)."""
     states, written, weights = initial_states(beginning, last), [], []
     for word in words:
         weights.append(weigh(states[-1][0], annotations))
@@ -195,7 +196,7 @@ def luong(
     *,
     input_feeding: bool,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What each token of the target is read from, and its weights (target length, source length)."""
+    """Return the readout of each target token, (target length, size), and weights (target length, source length)."""
     states, written, weights = last, [], []
     mixed = np.zeros(annotations.shape[1])
     for word in words:

@@ -1,6 +1,6 @@
-"""Rotary positions (Su 2021, RoFormer, section 3.2.2) and the scalings that stretch them to long inputs.
+"""Rotary positions (Su 2021, RoFormer, section 3.2.2) and the scalings that extend them to long inputs.
 
-    pair i of the vector at position m is turned by the angle m theta[i],   theta[i] = base^(-2i / head_dim)
+    pair i of the vector at position m is rotated by the angle m theta[i],   theta[i] = base^(-2i / head_dim)
 
 The paper pairs neighbours, (x0, x1), (x2, x3), ...: layout "pairs" (equation 34). LLaMA and GPT-NeoX pair the
 first half with the second, (x0, x[d/2]), (x1, x[d/2 + 1]), ...: layout "halves". Frequencies are
@@ -22,7 +22,7 @@ def rotate(
     offset: int = 0,
     magnitude: float = 1.0,
 ) -> np.ndarray:
-    """Turn vectors (..., length, head_dim) of which the first stands at position `offset`; same shape."""
+    """Rotate vectors (..., length, head_dim) whose first is at position `offset`; same shape."""
     result = np.zeros(vectors.shape)
     half = vectors.shape[-1] // 2
     for row in range(vectors.shape[-2]):
@@ -43,16 +43,16 @@ def linear(head_dim: int, factor: float, base: float = 10_000.0) -> np.ndarray:
 def ntk(head_dim: int, factor: float, base: float = 10_000.0) -> np.ndarray:
     """NTK-aware scaling (Peng 2023, definition 1): the base becomes base * factor^(d / (d - 2)).
 
-    The fastest pair keeps its frequency and the slowest one's is divided by the factor.
+    The fastest pair keeps its frequency, and the frequency of the slowest pair is divided by the factor.
     """
     return frequencies(head_dim, base * factor ** (head_dim / (head_dim - 2)))
 
 
 def dynamic_ntk(head_dim: int, factor: float, trained_length: int, length: int, base: float = 10_000.0) -> np.ndarray:
-    """NTK-aware scaling by how far this input goes beyond the trained length (Peng 2023, section 3.3).
+    """NTK-aware scaling with a factor that depends on the input's length (Peng 2023, section 3.3).
 
-    The paper's factor is length / trained_length, which is `factor` 1 here; checkpoints may hold another, and
-    it enters as factor * length / trained_length - (factor - 1), which is 1 at the trained length.
+    The paper's factor is length / trained_length, which is `factor` 1 here; checkpoints may have another `factor`,
+    and then use factor * length / trained_length - (factor - 1), which is 1 at the trained length.
     """
     if length <= trained_length:
         return frequencies(head_dim, base)
@@ -67,7 +67,7 @@ def yarn(
     fast: float = 32.0,
     slow: float = 1.0,
 ) -> np.ndarray:
-    """YaRN as its authors' code has it, and so checkpoints: fast pairs kept, slow ones divided by the factor.
+    """YaRN as in its authors' code and in checkpoints: fast frequencies are kept, slow ones divided by the factor.
 
     A pair that makes `rotations` turns over the trained length L has the index
     d ln(L / (2 pi rotations)) / (2 ln base). From the index of `fast` turns, rounded down, to that of `slow`
@@ -78,7 +78,7 @@ def yarn(
         return head_dim * np.log(trained_length / (2 * np.pi * rotations)) / (2 * np.log(base))
 
     low, high = max(np.floor(index_of(fast)), 0), min(np.ceil(index_of(slow)), head_dim - 1)
-    width = max(high - low, 1e-3)  # a blend of no width is a step
+    width = max(high - low, 1e-3)  # a blend of width 0 is a step
     divided = np.array([min(max((i - low) / width, 0), 1) for i in range(head_dim // 2)])
     theta = frequencies(head_dim, base)
     return divided * theta / factor + (1 - divided) * theta
@@ -96,7 +96,7 @@ def yarn_of_the_paper(
 
     gamma(r) = 0 below `slow` turns, 1 above `fast`, (r - slow) / (fast - slow) between, with
     r = L theta / (2 pi); the frequency is (1 - gamma) theta / factor + gamma theta. Where nothing is blended
-    it equals `yarn`, but for the rounding.
+    it equals `yarn`, except for rounding.
     """
     theta = frequencies(head_dim, base)
     gamma = np.clip((trained_length * theta / (2 * np.pi) - slow) / (fast - slow), 0, 1)
@@ -104,7 +104,7 @@ def yarn_of_the_paper(
 
 
 def yarn_magnitude(factor: float) -> float:
-    """sqrt(1 / t) = 0.1 ln(factor) + 1, which multiplies query and key each (Peng 2023, section 3.4)."""
+    """sqrt(1 / t) = 0.1 ln(factor) + 1, by which query and key are both multiplied (Peng 2023, section 3.4)."""
     return 0.1 * np.log(max(factor, 1)) + 1
 
 
@@ -116,10 +116,10 @@ def llama3(
     low: float = 1.0,
     high: float = 4.0,
 ) -> np.ndarray:
-    """Llama 3.1's scaling, from the code released with it (Grattafiori 2024): by wavelength, 2 pi / theta.
+    """Llama 3.1's scaling by wavelength, 2 pi / theta, from its released code (Grattafiori 2024).
 
-    Pairs with more than `high` turns over the trained length are kept, those with fewer than `low` are
-    divided by the factor, and between them the blend is linear in the number of turns.
+    Frequencies with more than `high` turns over the trained length are kept, those with fewer than `low` turns
+    are divided by the factor, and between them the blend is linear in the number of turns.
     """
     result = []
     for theta in frequencies(head_dim, base):

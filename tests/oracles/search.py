@@ -1,10 +1,10 @@
-"""The search for a target, by looking at all of them, and by beams that say what is kept.
+"""Search for the best target: exhaustively, and by beam searches that state what they keep.
 
-    log P(y) = sum_t log P(y_t | y_1 .. y_t-1)          y ends with the end, or is cut after ``most`` tokens
-    score(y) = log P(y) / ((5 + |y|) / 6)^alpha         |y| counts the end
+    log P(y) = sum_t log P(y_t | y_1 .. y_t-1)          y ends with the end token, or is cut after ``most`` tokens
+    score(y) = log P(y) / ((5 + |y|) / 6)^alpha         |y| includes the end token
 
-Wu et al. 2016, equation 14, without coverage. ``following(ids)`` gives log P(. | ids), an array over the vocabulary.
-Targets are tuples of ids, the end left out; those that are finished come before those that were cut.
+Wu et al. 2016, equation 14, without coverage. ``following(ids)`` returns log P(. | ids), an array over the vocabulary.
+Targets are tuples of ids without the end token; finished targets come before cut ones.
 """
 
 import math
@@ -34,7 +34,7 @@ def sort_targets(targets: list[Target]) -> list[Target]:
 def exhaustive(
     following: NextLogProbabilities, end: int, never: Collection[int], most: int, alpha: float = 0.0
 ) -> list[Target]:
-    """Every target there is, the best first."""
+    """Return every possible target, the best first."""
     found = []
 
     def grow(ids: tuple[int, ...], total: float) -> None:
@@ -57,7 +57,7 @@ def exhaustive(
 def beam(
     following: NextLogProbabilities, end: int, never: Collection[int], most: int, width: int, alpha: float = 0.0
 ) -> list[Target]:
-    """All that a beam of ``width`` finishes, or has when it is cut, the best first. It never stops before ``most``."""
+    """Return all hypotheses of a beam of ``width``, finished or cut, the best first. It runs for ``most`` tokens."""
     live, found = [((), 0.0)], []
     for length in range(1, most + 1):
         grown = _extend(live, following, never)
@@ -77,9 +77,9 @@ def patient_beam(
     best: int,
     patience: float,
 ) -> list[Target]:
-    """The ``best`` of a beam that stops once ``patience`` * ``width`` have ended: Kasai et al. 2022.
+    """Return the ``best`` of a beam that stops once ``patience`` * ``width`` are finished (Kasai et al. 2022).
 
-    What cannot be among the ``best`` any more, however it ends, is given up.
+    A hypothesis that can no longer be among the ``best``, however it ends, is dropped.
     """
     live, found, ended = [((), 0.0)], [], 0
     for length in range(1, most + 1):

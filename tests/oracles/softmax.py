@@ -3,11 +3,11 @@
     weights[i, j] = exp(scores[i, j]) / sum over visible j' of exp(scores[i, j'])
     output[i]     = sum over visible j of weights[i, j] value[j]
 
-Only the keys that a query may see are ever read, so NaN or infinity at any other cannot matter. A query that
-may see nothing gets weights of 0 and an output of 0.
+Only the keys that a query may see are read, so NaN or infinity at other keys has no effect. A query with no
+visible keys gets weights of 0 and an output of 0.
 
 Shapes: scores, weights, visible (batch, heads, queries, keys); value (batch, key heads, keys, value_dim);
-output (batch, heads, queries, value_dim). Complex numbers pass through it, for ``oracles.complex_step``.
+output (batch, heads, queries, value_dim). Complex numbers are supported, for ``oracles.complex_step``.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ import numpy as np
 
 
 def visible_keys(allowed: np.ndarray | None, shape: tuple[int, ...]) -> np.ndarray:
-    """The mask in full; None allows everything."""
+    """Expand the mask to its full shape; None allows everything."""
     return np.ones(shape, dtype=bool) if allowed is None else np.broadcast_to(allowed, shape).astype(bool)
 
 
 def rows(visible: np.ndarray) -> Iterator[tuple[int, int, int, np.ndarray]]:
-    """Every query that sees something: its batch, head and index, and the indexes of the keys it sees."""
+    """Yield every query with visible keys: its batch, head and index, and the indexes of those keys."""
     for batch, head, query in np.ndindex(visible.shape[:3]):
         seen = np.flatnonzero(visible[batch, head, query])
         if seen.size:
@@ -29,7 +29,7 @@ def rows(visible: np.ndarray) -> Iterator[tuple[int, int, int, np.ndarray]]:
 
 
 def key_head(head: int, heads: int, key_heads: int) -> int:
-    """The key head that a query head reads; grouped neighbours share one (Ainslie 2023, section 2.2)."""
+    """The key head of a query head; adjacent query heads of a group share one (Ainslie 2023, section 2.2)."""
     return head // (heads // key_heads)
 
 
@@ -44,7 +44,7 @@ def softmax(scores: np.ndarray, visible: np.ndarray) -> np.ndarray:
 
 
 def weighted_sum(weights: np.ndarray, value: np.ndarray, visible: np.ndarray) -> np.ndarray:
-    """The mean of the visible values under the weights."""
+    """The weighted sum of the visible values."""
     output = np.zeros((*visible.shape[:3], value.shape[-1]), dtype=np.result_type(weights, value))
     for batch, head, query, seen in rows(visible):
         values = value[batch, key_head(head, visible.shape[1], value.shape[1]), seen]

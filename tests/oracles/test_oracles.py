@@ -1,4 +1,4 @@
-"""The oracles themselves, against hand-worked cases, closed forms, published numbers, finite differences."""
+"""The oracles against hand-worked cases, closed forms, published numbers and finite differences."""
 
 import ast
 import math
@@ -53,7 +53,7 @@ def test_oracles_import_only_numpy_and_one_another():
 
 class TestDropout:
     def test_the_generator_is_the_published_one(self):
-        """The first five numbers of SplitMix64 from the seed 1234567, as many implementations test themselves."""
+        """The first five numbers of SplitMix64 for seed 1234567, which many implementations use as a test."""
         expected = [
             6457827717110365317,
             3203168211198807973,

@@ -1,4 +1,4 @@
-"""The oracles against transformers, where a published model fixes what a formula means."""
+"""The oracles against transformers, for formulas whose meaning a published model defines."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""An open page, and readings made of random numbers to put on it."""
+"""An open page in the browser, and random readings to show on it."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from regard.view.reading import Reading, Tokens
 
 @dataclass
 class BrowserPage:
-    """An open page and all it said and asked for."""
+    """An open page, with the errors that it reported and the addresses that it requested."""
 
     page: Page
     path: Path
@@ -34,12 +34,12 @@ class BrowserPage:
         self.page.wait_for_selector("html[data-ready]")
 
     def close(self) -> None:
-        """Also checks that nothing complained and nothing else was requested."""
+        """Close the page, and assert that there were no errors and no requests for other addresses."""
         self.wait_until_painted()
         for event, listener in self.listeners.items():
             self.page.remove_listener(event, listener)
         self.page.goto("about:blank")
-        self.page.mouse.move(0, 0)  # or it would hover over something on the next page
+        self.page.mouse.move(0, 0)  # otherwise it would hover over an element of the next page
         assert self.errors == []
         assert {url.partition("#")[0] for url in self.requests} == {self.path.as_uri()}
 
@@ -47,21 +47,21 @@ class BrowserPage:
         return self.page.inner_text("#sentence")
 
     def current_url(self) -> str:
-        """Where the page says that it is; what playwright says of it (`Page.url`) comes after an event of its own."""
+        """The page's own ``location.href``; playwright's `Page.url` is updated later, by an event."""
         return str(self.page.evaluate("location.href"))
 
     def wait_until_painted(self) -> None:
-        # Of one head alone the grid is painted, but not shown.
+        # With one head the grid is painted, but not shown.
         self.page.wait_for_selector("#grid[data-painted]", timeout=60_000, state="attached")
 
     def emulate_theme(self, scheme: str) -> None:
-        """As where the system changes to light or dark colours."""
+        """Emulate a change of the system to light or dark colours."""
         self.page.emulate_media(color_scheme=scheme)
         self.wait_until(f"document.documentElement.dataset.theme === '{scheme}'")
         self.page.wait_for_timeout(300)  # until colours have changed
 
     def wait_until(self, condition: str) -> None:
-        """Waits for a condition; the page's own policy forbids the waiting that playwright does inside it."""
+        """Poll until a condition holds; the page's content security policy forbids playwright's waiting function."""
         for _ in range(200):
             if self.page.evaluate(condition):
                 return

