@@ -112,9 +112,7 @@ class ProofRecorder:
 
 def pytest_configure(config: pytest.Config) -> None:
     if "not slow" in config.option.markexpr:
-        hypothesis.settings.load_profile(
-            "by day"
-        )  # tests/hypothesis_examples.py lowers a test's own number
+        hypothesis.settings.load_profile("by day")  # tests/hypothesis_examples.py lowers a test's own number
     path = config.getoption("--write-table")
     if path and not hasattr(config, "workerinput"):
         config.pluginmanager.register(ProofRecorder(path), "proof_recorder")
