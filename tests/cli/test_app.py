@@ -1,4 +1,4 @@
-"""The ``regard`` command as a process: streams that are closed or full, messages, the version."""
+"""The ``regard`` command as a process: closed and full streams, messages, the version."""
 
 import os
 import shlex
@@ -18,7 +18,7 @@ from regard.models import load
 
 @pytest.fixture
 def shell(regard_command, tmp_path):
-    """Runs a line of shell, in which REGARD is the command; the exit code, output and messages."""
+    """Run a shell line in which REGARD is the command; return the exit code, output and messages."""
 
     def run(line):
         line = line.replace("REGARD", shlex.join(regard_command))
@@ -73,7 +73,7 @@ def test_memory_that_is_refused(shell, tmp_path):
 
 
 def test_version(tmp_path):
-    """Of the program that was installed, from a start of its own."""
+    """Tests the installed program, in a new process."""
     program = Path(sys.executable).with_name("regard")
     command = [sys.executable, "-W", "error", str(program), "--version"]
     done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""What a shell is offered when it asks how a line may go on."""
+"""Shell completions for incomplete command lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def complete(line):
-    """What bash is offered behind the last word of the line, or behind the space at its end."""
+    """Return bash's completions of the last word of the line, or of a new word if the line ends with a space."""
     words = line.split()
     asked = {
         "_REGARD_COMPLETE": "complete_bash",

@@ -1,4 +1,4 @@
-"""``regard embed`` in one process: inputs, formats, options, and every refusal."""
+"""``regard embed`` in one process: inputs, formats, options, and every error."""
 
 import gzip
 import json
@@ -31,7 +31,7 @@ LINES = ["one two", "", "three", "four five six", "猫", "seven"]
 
 @pytest.fixture
 def embed(tiny_model, tmp_path, monkeypatch):
-    """Runs the verb in an empty folder; errors come out as they are."""
+    """Return a function that runs the command in an empty folder, and raises its errors."""
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments, data=None):
@@ -360,12 +360,12 @@ class TestBadOutput:
 
 
 class Killed(BaseException):
-    """Stands for a kill: nothing catches it."""
+    """Simulates a kill: nothing catches it."""
 
 
 class TestResume:
     def stopped_at(self, embed, monkeypatch, moment, *options):
-        """Run, and die at the rename number ``moment``; whether it got there."""
+        """Run, and stop at rename number ``moment``. Return whether the run got that far."""
         count = 0
         replace = Path.replace
 
@@ -408,7 +408,7 @@ class TestResume:
 
     @pytest.fixture
     def interrupted(self, embed, monkeypatch, small_chunks):
-        """Two of three parts are done."""
+        """An interrupted run, in which two of three parts are complete."""
         assert self.stopped_at(embed, monkeypatch, 6, "--data", write(LINES), "-o", "out.npy")
         assert names() == ["in.txt", "out.npy.parts"]
         return embed

@@ -1,4 +1,4 @@
-"""``regard embed`` as a process: killed, interrupted, cut off from its reader, out of room; and its memory."""
+"""``regard embed`` as a process: killed, interrupted, with a closed pipe, on a full disk; and its memory."""
 
 import json
 import random
@@ -15,7 +15,7 @@ from cli_process import ENVIRONMENT, fork_command
 
 @pytest.fixture
 def embed(regard_command, tiny_model, tmp_path):
-    """Starts the command in an empty folder."""
+    """Return a function that starts the command in an empty folder."""
 
     def start(*arguments, **options):
         piped = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
@@ -27,7 +27,7 @@ def embed(regard_command, tiny_model, tmp_path):
 
 @pytest.fixture
 def many(tmp_path):
-    """A file of 5,000 short texts, that is ten chunks."""
+    """A file of 5,000 short texts, which are ten chunks."""
     chance = random.Random(13)
     words = ["the", "animal", "did", "not", "cross", "because", "tired"]
     lines = [" ".join(chance.choices(words, k=chance.randrange(5))) + "\n" for _ in range(5000)]
@@ -41,7 +41,7 @@ def finished(process):
 
 
 def wait_for_parts(folder, count, process):
-    """Until ``count`` parts are complete; whether the process still ran then."""
+    """Wait until ``count`` parts are complete. Return whether the process was still running then."""
     while process.poll() is None:
         if len(list(folder.glob("out.*.parts/*.json"))) > count:
             return True
@@ -142,7 +142,7 @@ for name in ("short", "long"):
 
 
 def test_memory_does_not_grow_with_the_input(tiny_model, many):
-    """Twenty times the texts in a tenth more memory, at most."""
+    """Twenty times as many texts take at most a tenth more memory."""
     lines = (many / "in.txt").read_text()
     (many / "short.txt").write_text(lines[: len(lines) // 10])
     (many / "long.txt").write_text(lines * 2)

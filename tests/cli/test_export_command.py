@@ -1,4 +1,4 @@
-"""``regard export``: what is written, and what is refused."""
+"""``regard export``: the files that it writes, and its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from small_translators import SOURCE, transformer
 
 @pytest.fixture
 def model(tmp_path, monkeypatch):
-    """The name of a folder with a model, and its norms before the sublayers."""
+    """The name of a folder with a pre-norm model."""
     monkeypatch.chdir(tmp_path)
     transformer(norm="pre", heads=4, width=24).model.save(tmp_path / "m")
     return "m"

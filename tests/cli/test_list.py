@@ -1,4 +1,4 @@
-"""``regard list``: the catalogue, for people and for programs."""
+"""``regard list``: the catalogue as text and as JSON."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Options of pairs in the shell: which column is the source, and which catalogue is meant."""
+"""Command-line options for sentence pairs: the source column, and the catalogue's language."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def chrf(*arguments):
-    """How near the German hypothesis is to the target of the pairs."""
+    """Return the chrF of the German hypothesis against the target of the pairs."""
     words = ["evaluate", "translate", "--hypotheses", "mine.de", "--format", "json", *arguments]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.exception
@@ -38,5 +38,5 @@ def test_a_heading_says_which_column_is_the_target(folder):
 def test_of_a_folder_of_catalogues_the_target_is_read(folder):
     for language, text in (("de", GERMAN.strip()), ("fr", "C'est comme \u00e7a.")):
         write(folder / "locale" / language / "LC_MESSAGES" / "a.po", f'msgid "It is so."\nmsgstr "{text}"\n')
-    # The other file is one that was left out, so the hypotheses are of the pairs alone.
+    # The other file was skipped, so the hypotheses belong to these pairs only.
     assert chrf("--data", "locale", "--target", "de") == 100

@@ -1,4 +1,4 @@
-"""``--dtype bfloat16`` where float32 is the faster: every verb that has the option says so."""
+"""``--dtype bfloat16`` where float32 is faster: every command with this option reports it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REASON = "a product in bfloat16 takes 5.00 of float32's time on this processor"
 
 @pytest.fixture
 def started(tmp_path, monkeypatch, tiny_model):
-    """What each verb says with a --dtype, on a processor where float32 is measured to be the faster, or not."""
+    """Return a function that runs a command with --dtype and a faked measurement, and returns its stderr."""
     monkeypatch.chdir(tmp_path)
 
     def start(verb, dtype, *, faster):
@@ -33,7 +33,7 @@ def started(tmp_path, monkeypatch, tiny_model):
 
 
 def verbs(command, name=""):
-    """Each verb or task that has --dtype."""
+    """Yield the name of each command or task that has --dtype."""
     for part, inner in getattr(command, "commands", {}).items():
         yield from verbs(inner, f"{name} {part}".strip())
     if any("--dtype" in one.opts for one in command.params):

@@ -1,4 +1,4 @@
-"""Texts from arguments, files and pipes: every verb that takes them treats the same mistake in the same way."""
+"""Texts from arguments, files and pipes: all commands that read texts report a mistake in the same way."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def refusal_message(*arguments):
-    """What the command was refused with, before a model was loaded: none of them is there."""
+    """Return the command's error message, which comes before a model is loaded: no model exists."""
     result = CliRunner().invoke(app, list(arguments))
     assert isinstance(result.exception, OptionError), result.output
     return str(result.exception)

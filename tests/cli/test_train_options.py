@@ -1,4 +1,4 @@
-"""``regard train`` and ``regard evaluate`` with bad options and bad data: what is said, and that nothing is left."""
+"""``regard train`` and ``regard evaluate`` with invalid options and data: the messages, and that no files remain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run(*arguments):
 
 
 def error_message(kind, *arguments):
-    """What is said of the one error of this kind that the arguments deserve."""
+    """Return the message of the error of this type that the arguments raise."""
     result = run(*arguments)
     assert isinstance(result.exception, kind), result.exception
     return str(result.exception)
@@ -106,7 +106,7 @@ def test_evaluate_says_how_two_files_are_given(folder):
 
 
 def test_evaluate_keeps_hypotheses_beside_their_sources(folder):
-    """A pair without a source is left out, and so is its translation."""
+    """A pair without a source is skipped together with its translation."""
     rows = [("eins", "one little thing"), ("", "nothing at all"), ("drei", "three little things")]
     (folder / "test.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in rows))
     (folder / "mine.en").write_text("one little thing\nwrong\nthree little things\n")
@@ -167,7 +167,7 @@ def test_options_of_evaluate_without_effect_are_refused(folder, arguments, words
 
 
 def test_evaluate_says_what_is_wrong_before_it_translates(folder, monkeypatch):
-    """What comes behind hours of translating is checked before them."""
+    """Steps that follow hours of translating are checked before it."""
     transformer().model.save(folder / "m")
     recurrent("none").model.save(folder / "blind")
     (folder / "test.tsv").write_text("Zwei Hunde\tTwo dogs\nHunde\tdogs\n")
@@ -216,7 +216,7 @@ def test_numbers_that_are_wrong_are_refused_before_data_is_read(folder, wrong):
 
 
 def test_a_run_goes_on_as_what_it_was_begun_as(folder):
-    """What the data or the version decided can be said outright, and cannot be changed."""
+    """Settings that the data or the version decided may be given explicitly, but not changed."""
     assert run(*TRAIN, "--dtype", "float32").exit_code == 0
     again = [*TRAIN[:-1], "3", "--dtype", "float32", "--resume"]
     result = run(*again, "--model", "tiny", "--warmup", "500", "--set", "layers=4")

@@ -1,4 +1,4 @@
-"""``regard train translate`` as processes: killed at random moments, out of room, two at once; and what it left."""
+"""``regard train translate`` as processes: killed at random times, on a full disk, two at once; and the results."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def metrics(folder: Path, kind: str = "train") -> list[dict]:
 
 
 def test_a_run_killed_at_random_moments_ends_at_the_same_weights(regard_command, data):
-    """kill -9 again and again; what --resume ends with is what an unbroken run ends with, to the bit."""
+    """After repeated kill -9, --resume ends with the same weights as an uninterrupted run, bit for bit."""
     whole = train(data, "whole", "--steps", 45, "--save-seconds", 0, start=regard_command)
     assert whole.returncode == 0, whole.stderr
     command = [*regard_command, "train", "translate", "--data", "pairs.tsv", "--out", "cut", *SMALL, "--steps", "45",
@@ -122,14 +122,14 @@ def test_ctrl_c_saves_and_says_how_to_go_on(regard_command, data):
 
 
 def train_with_torchrun(folder: Path, out: str, *arguments) -> str:
-    """What two processes of torchrun say."""
+    """Train with two torchrun processes, and return their output."""
     done = train(folder, out, *arguments, start=TORCHRUN)
     assert done.returncode == 0, done.stderr
     return done.stderr
 
 
 def train_with_forks(folder: Path, out: str, *arguments) -> str:
-    """What two forks say that have the variables and the store of torchrun."""
+    """Train in two forks with torchrun's variables and store, and return their output."""
     store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
               "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}  # fmt: skip
@@ -145,7 +145,7 @@ def train_with_forks(folder: Path, out: str, *arguments) -> str:
 
 @pytest.mark.parametrize("train_two", [train_with_forks, pytest.param(train_with_torchrun, marks=pytest.mark.slow)])
 def test_two_processes_learn_as_one_does(train_two, data):
-    """Gradients are summed over processes, so the loss is the same but for rounding."""
+    """Gradients are summed over processes, so the loss is the same except for rounding."""
     same = ["--set", "dropout=0", "--steps", 40, "--rate", 1e-3, "--average", 1]
     one = train(data, "one", *same, start=fork_command())
     assert one.returncode == 0, one.stderr
@@ -158,7 +158,7 @@ def test_two_processes_learn_as_one_does(train_two, data):
 
 @pytest.mark.slow
 def test_the_precision_is_chosen_once_and_goes_with_the_run(data):
-    """What a processor multiplies faster is measured; a run that goes on does not ask again: its bits depend on it."""
+    """The faster precision is measured once; a resumed run does not measure again, since its bits depend on it."""
     two = train(data, "two", "--steps", 2, "--dtype", "auto", start=TORCHRUN)
     assert two.returncode == 0, two.stderr
     assert two.stderr.count("multiplying in ") == 1
@@ -177,7 +177,7 @@ def test_the_precision_is_chosen_once_and_goes_with_the_run(data):
 
 @pytest.mark.slow
 def test_words_alone_are_compared_by_characters(data):
-    """BLEU counts runs of four words: of a word alone the best translation has 0 too."""
+    """BLEU counts 4-grams, so even the best translation of a single word has BLEU 0."""
     lines = [f"{one}\t{WORDS[one]}\n" for one in WORDS] + [
         f"{one} {two}\t{WORDS[one]} {WORDS[two]}\n" for one, two in zip(GERMAN, reversed(GERMAN), strict=True)
     ]
@@ -193,7 +193,7 @@ def test_words_alone_are_compared_by_characters(data):
 
 @pytest.mark.slow
 def test_weights_spread_over_two_processes(data):
-    """FSDP; and a run that goes on in one process."""
+    """FSDP, and a run that is resumed in one process."""
     (data / "fsdp.yaml").write_text(FSDP)
     same = ["--set", "dropout=0", "--rate", 1e-3, "--average", 1]
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "fsdp.yaml",
@@ -210,7 +210,7 @@ def test_weights_spread_over_two_processes(data):
 
 @pytest.mark.slow
 def test_a_full_disk_loses_only_the_steps_since_the_last_checkpoint(data):
-    """A limit on the size of files stands for a disk that is full: writing fails in the middle of a checkpoint."""
+    """A file size limit simulates a full disk: writing fails in the middle of a checkpoint."""
     assert train(data, "m", "--steps", 20).returncode == 0
     before = last_weights(data / "m.run")
     import resource
@@ -239,7 +239,7 @@ def test_forty_pairs_work_and_are_said_to_be_few(tmp_path):
 
 @pytest.mark.slow  # docs/translating.md, whose examples are run, goes the same way
 def test_what_was_trained_translates_files_in_order(data):
-    """Word for word, so a model of this size learns it: most of what it was not shown comes out right."""
+    """Translation is word for word, so a small model learns it: most unseen pairs are translated correctly."""
     done = train(data, "m", "--steps", 400, "--rate", 4e-3, "--set", "dropout=0.1", "--set", "width=64")
     assert done.returncode == 0, done.stderr
     unseen = pairs(53, seed=99)

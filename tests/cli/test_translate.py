@@ -1,4 +1,4 @@
-"""``regard translate``: options that fit each other, formats, and lines of JSON."""
+"""``regard translate``: consistent options, formats, and lines of JSON."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_what_a_placeholder_stands_for_breaks_no_line():
 
 
 class TestAFileThatIsWritten:
-    """With --out."""
+    """Output files, with --out."""
 
     def test_what_ends_early_leaves_what_it_wrote(self, folder):
         lines = ["Zwei Hunde laufen."] * 1024 + ["Der Hund." * 2000, "Der Hund."]  # a chunk is written, then one is bad

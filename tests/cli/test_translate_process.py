@@ -1,4 +1,4 @@
-"""``regard translate`` as a process that another one talks to."""
+"""``regard translate`` as a process that communicates with another process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_named_pipe_is_answered_too(regard_command, model, tmp_path):
 
 
 def test_a_line_without_an_end_is_refused_at_once(regard_command, model):
-    """Of 16 MiB and a byte: what follows is not read, or this would not end."""
+    """A line of 16 MiB and a byte: the rest is not read, otherwise the test would not end."""
     command = [*regard_command, "translate", "--model", str(model)]
     with subprocess.Popen(command, env=ENVIRONMENT, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None

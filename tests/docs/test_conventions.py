@@ -1,4 +1,4 @@
-"""The habits that CONTRIBUTING.md asks for and a machine can check."""
+"""Conventions of CONTRIBUTING.md that can be checked automatically."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from docs.pages import ROOT, page_name
 SOURCE = ROOT / "src" / "regard"
 MODULES = sorted(SOURCE.rglob("*.py"))
 
-# Each place may import from itself and from those before it.
+# Each area may import from itself and from the areas before it.
 IMPORT_ORDER = (
     "errors",
     "atomic_write",
@@ -65,7 +65,7 @@ def area_of_module(module: Path) -> str:
 
 
 def imported_areas(module: Path) -> set[str]:
-    """The places of regard that a module imports from, wherever in the file the import stands."""
+    """Return the areas of regard that a module imports from, anywhere in the file."""
     names: list[str] = []
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
@@ -91,7 +91,7 @@ def test_imports_run_one_way(module):
 
 
 def test_training_knows_no_task():
-    """What a task is about stays in its folder of tasks/; of text, training takes how files are written."""
+    """Code of a task stays in its folder of tasks/; from text, training imports only how files are written."""
     modules = sorted((SOURCE / "train").glob("*.py"))
     assert len(modules) > 10
     for module in modules:
@@ -136,7 +136,7 @@ def is_abstract(node: ast.ClassDef) -> bool:
 
 @pytest.mark.parametrize("module", [module for module in MODULES if module.name != "errors.py"], ids=page_name)
 def test_classes_are_abstract_or_final(module):
-    """Errors are neither: a library built on regard may have kinds of its own."""
+    """Errors are neither: a library built on regard may subclass them."""
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ClassDef):
             assert is_abstract(node) or "final" in {ast.unparse(one) for one in node.decorator_list}, node.name

@@ -1,4 +1,4 @@
-"""Every example runs and prints what the page says; every link, target and name on a page is there."""
+"""Every example runs and prints the output on the page; every link, target and name on a page exists."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from regard import layers, masks, models, positions, search, translation
 from regard.cli.app import app
 from regard.errors import RegardError
 
-RUN = [page for page in PAGES if page != READMES[1]]  # its code is that of the first, which a test proves
+RUN = [page for page in PAGES if page != READMES[1]]  # a test proves that its code is that of the first
 WITH_PYTHON = [page for page in RUN if blocks(page, "python")]
 WITH_SHELL = [page for page in RUN if blocks(page, "sh")]
 
 
 @pytest.fixture
 def threads() -> Iterator[None]:
-    """Those of torch stay as they were: CTranslate2, on the page of export, sets them too."""
+    """Restore torch's number of threads, which CTranslate2 sets too, on the export page."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -45,7 +45,7 @@ def threads() -> Iterator[None]:
 def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     by_name = sys.modules["regard.catalogue"]._BY_NAME
-    monkeypatch.setattr(sys.modules["regard.catalogue"], "_BY_NAME", dict(by_name))  # a page may register its own
+    monkeypatch.setattr(sys.modules["regard.catalogue"], "_BY_NAME", dict(by_name))  # a page may register one
     namespace = {"__name__": "__main__"}
     with torch.random.fork_rng():
         for block in blocks(page, "python"):
@@ -59,7 +59,7 @@ def test_python_examples_print_what_the_page_says(page, tmp_path, monkeypatch):
 
 @pytest.fixture(params=["fork", pytest.param("start", marks=pytest.mark.slow)])
 def programs(request, tmp_path_factory):
-    """Where a shell finds regard and python: by day forks, by night those that were installed."""
+    """Path on which the shell finds regard and python: forks, or in slow tests the installed programs."""
     installed = Path(sys.executable).parent
     if request.param == "start":
         return str(installed)
@@ -97,14 +97,14 @@ def test_shell_examples_print_what_the_page_says(page, programs, tmp_path):
 
 
 def _options(verb, words):
-    """The options of a verb; of one with a command for each task, those of the task."""
+    """Return the options of a command; if it has a subcommand for each task, those of the task."""
     if hasattr(verb, "commands") and words:
         verb = verb.commands[words[0]]
     return {option for parameter in verb.params for option in parameter.opts} | {"--help"}
 
 
 def _pattern(shown: str) -> str:
-    """The output as a pattern: a line of … alone stands for lines left out."""
+    """Convert expected output to a pattern: a line with only … matches any lines."""
     lines = [r"[^\0]*" if line.strip() == "…" else re.escape(line) for line in _lines(shown)]
     return r"\n".join(lines)
 
@@ -114,7 +114,7 @@ def _lines(text: str) -> list[str]:
 
 
 def test_one_page_after_the_other_can_be_followed_in_one_folder():
-    """No two pages write the same file: what exists is not replaced, so the second page's command would be refused."""
+    """No two pages write the same file: existing files are not replaced, so the second page's command would fail."""
     written: dict[str, str] = {}
     for page in RUN:
         code = "\n".join(block.text for language in ("sh", "console") for block in blocks(page, language))
@@ -196,7 +196,7 @@ def test_both_readmes_have_the_same_code():
 
 
 def _code(text: str) -> list[str]:
-    """Lines of code, without the comments that are translated; a `# ->` is output and stays."""
+    """Return the lines of code without comments, which are translated; `# ->` is output and kept."""
     return [re.sub(r"(^|\s+)# (?!->).*$", "", line) for line in text.splitlines()]
 
 

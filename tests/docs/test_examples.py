@@ -1,4 +1,4 @@
-"""The worked examples: each runs by itself, and its numbers are the known ones."""
+"""The worked examples: each runs on its own and computes the known numbers."""
 
 import importlib.util
 import os
@@ -39,7 +39,7 @@ def test_all_seven_are_there():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_runs_by_itself(name, tmp_path):
-    """From any folder, with warnings as errors, and nothing but text on standard output."""
+    """Each runs in any folder, with warnings as errors, and writes only text to standard output."""
     done = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / f"{name}.py")],
         cwd=tmp_path,
@@ -56,7 +56,7 @@ def test_runs_by_itself(name, tmp_path):
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_runs(name, tmp_path, monkeypatch, capfd):
-    """The same in this process, with the warnings of the suite as errors."""
+    """Each runs in this process, with warnings as errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [f"{name}.py"])
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
@@ -101,7 +101,7 @@ class TestSentenceToAttention:
         weights = example.weights_inside(attention, x)
         assert weights.shape == (1, 16, 5, 5)
         torch.testing.assert_close(weights.sum(-1), torch.ones(1, 16, 5))
-        # The layer is what its weights say: values mixed, heads joined, projected.
+        # The layer's output follows from its weights: weighted values, joined heads, projection.
         value = example.heads_of(attention.value_projection(x))
         joined = (weights @ value).transpose(1, 2).reshape(1, 5, 1536)
         torch.testing.assert_close(attention(x), attention.output_projection(joined))
@@ -109,7 +109,7 @@ class TestSentenceToAttention:
 
 @pytest.fixture(scope="module")
 def measure():
-    """That of why_scale, once for each scale."""
+    """Run the measurement of why_scale once for each scale."""
     return cache(load("why_scale").measure)
 
 

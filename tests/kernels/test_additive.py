@@ -1,9 +1,9 @@
-"""Additive attention in "native": output, lse and every gradient against the formula in float64, and torch's contract.
+"""Additive attention in "native": output, lse and every gradient against the formula in float64; torch's contract.
 
     score_ij = v . tanh(a_i + b_j) + bias_ij        Bahdanau et al. 2015, appendix A.1.2
 
-Inputs are multiples of 1/16, which float32 holds exactly, so that one expectation serves both dtypes. A number that
-passes through sums of L terms is off by about L eps of the largest.
+Inputs are multiples of 1/16, which float32 represents exactly, so both dtypes have the same expected result. A number
+that is computed by sums of L terms has an error of about L eps of the largest term.
 """
 
 import math
@@ -36,7 +36,7 @@ def sixteenths(*shape: int, seed: int) -> Tensor:
 
 
 class AdditiveInputs(NamedTuple):
-    """What a call is given, beside the terms; float64."""
+    """The tensors of a call, in float64."""
 
     of_query: Tensor
     of_key: Tensor
@@ -45,7 +45,7 @@ class AdditiveInputs(NamedTuple):
 
 
 def tensors(queries=QUERIES, keys=KEYS, inner=INNER, value_dim=VALUE_DIM) -> AdditiveInputs:
-    """As layers store them: (batch, length, heads, size)."""
+    """Random inputs in the memory layout of layers, (batch, length, heads, size)."""
     return AdditiveInputs(
         sixteenths(BATCH, queries, HEADS, inner, seed=1).transpose(1, 2),
         sixteenths(BATCH, keys, KEY_HEADS, inner, seed=2).transpose(1, 2),
@@ -61,7 +61,7 @@ def terms(given: AdditiveInputs, mask=None, bias=None, dropout=0.0) -> KernelArg
 
 
 class Results(NamedTuple):
-    """Output, lse, and the gradients of: of_query, of_key, vector, value, and bias if there is one."""
+    """Output, lse, and the gradients of of_query, of_key, vector, value, and bias if given."""
 
     output: Tensor
     lse: Tensor
@@ -69,13 +69,13 @@ class Results(NamedTuple):
 
 
 def upstreams(output: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
-    """The gradients of output and lse; 0 for an lse that is no number."""
+    """Return gradients of output and lse; 0 where lse is not finite."""
     of_lse = sixteenths(*lse.shape, seed=6).to(lse.dtype)
     return sixteenths(*output.shape, seed=5).to(output.dtype), of_lse.masked_fill(~lse.detach().isfinite(), 0.0)
 
 
 def run(function: Callable, given: AdditiveInputs, bias: Tensor | None) -> Results:
-    """Forward and backward once, on fresh leaves: ``function`` of Given and bias."""
+    """Run forward and backward once, on new leaf tensors; ``function`` takes AdditiveInputs and bias."""
     leaves = [tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_() for tensor in given]
     of_bias = [] if bias is None else [bias.detach().clone().requires_grad_()]
     output, lse = function(AdditiveInputs(*leaves), *of_bias)
@@ -84,7 +84,7 @@ def run(function: Callable, given: AdditiveInputs, bias: Tensor | None) -> Resul
 
 
 def formula(given: AdditiveInputs, bias: Tensor | None = None, *, allowed: Tensor | None = None):
-    """Output and lse as the paper has them."""
+    """Compute output and lse by the paper's formula."""
     group = given.of_query.shape[1] // given.of_key.shape[1]
     of_key, value = (tensor.repeat_interleave(group, dim=1) for tensor in (given.of_key, given.value))
     hidden = torch.tanh(given.of_query[:, :, :, None] + of_key[:, :, None])
@@ -99,7 +99,7 @@ def formula(given: AdditiveInputs, bias: Tensor | None = None, *, allowed: Tenso
 
 
 def native_results(given: AdditiveInputs, bias: Tensor | None = None, *, mask=None):
-    """Output and lse by the kernel."""
+    """Compute output and lse with the kernel."""
     return additive_op.ADDITIVE.compute_with_grad(*given, *terms(given, mask, bias))[:2]
 
 
@@ -117,7 +117,7 @@ def assert_close(found: Results, exact: Results, close: float) -> None:
 
 
 def tolerance(dtype: torch.dtype, given: AdditiveInputs) -> float:
-    """The terms of the longest sums that a number passes through, times eps."""
+    """Number of terms of the longest sums that a number is computed by, times eps."""
     queries, inner = given.of_query.shape[2:]
     keys, value_dim = given.value.shape[2:]
     return 4 * (inner + value_dim + keys + BATCH * queries) * torch.finfo(dtype).eps
@@ -131,7 +131,7 @@ def expected(queries: int, keys: int, mask: str) -> Results:
     return run(partial(formula, allowed=cells), given, None)
 
 
-# What it computes
+# Results
 
 
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
@@ -161,7 +161,7 @@ def test_every_size_of_the_hidden_layer_and_of_values(inner, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1, 67, 71), (BATCH, 1, 1, 71), (1, HEADS, 67, 1), (BATCH, HEADS, 67, 71)])
 def test_biases_in_every_shape(shape, dtype):
-    """A bias of -inf bans, as a mask does."""
+    """A bias of -inf hides a key, as a mask does."""
     bias = sixteenths(*shape, seed=7)
     bias[torch.from_numpy(np.random.default_rng(5).random(shape) < 0.2)] = -torch.inf
     given, mask = tensors(67, 71), masks.causal()
@@ -191,7 +191,7 @@ def test_a_bias_by_distance_is_trained(mask):
 
 
 def spread(dtype: torch.dtype, *shape: int, seed: int) -> Tensor:
-    """Numbers around what tanh, and the exponentials inside, turn at: from 1/16 to the square root of the largest."""
+    """Numbers around the thresholds of tanh and its exponentials: from 1/16 to the square root of the largest."""
     random = np.random.default_rng([*shape, seed])
     sizes = [
         0.0625,
@@ -231,7 +231,7 @@ def test_large_numbers_of_both_signs(mask, dtype):
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_opposite_numbers_cancel(dtype):
-    """a + b is small and a is not: the score keeps its digits, whichever way it is computed."""
+    """a + b is small and a is not: the score is accurate, whichever way it is computed."""
     plain = tensors(67, 71)
     near = sixteenths(*plain.of_query.shape[:2], 1, INNER, seed=10) / 16
     for size in (5.0, 25.0, 29.0, 35.0, 279.0, 299.0, 4096.0):
@@ -244,7 +244,7 @@ def test_opposite_numbers_cancel(dtype):
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("factor", [1e-30, 1e-3, 1e3, 1e6])
 def test_score_vectors_of_every_size(factor):
-    """The weights of a score that is certain are 0 and 1, and those of one that says nothing are equal."""
+    """Large score vectors give weights of 0 and 1, and a score vector of 0 gives equal weights."""
     given = tensors(67, 71)
     given = to(torch.float32, given._replace(vector=given.vector * factor))
     exact = run(formula, to(torch.float64, given), None)
@@ -256,7 +256,7 @@ def test_score_vectors_of_every_size(factor):
         torch.testing.assert_close(output.double(), exact.output, rtol=0, atol=8 * close)
 
 
-# What is not finite
+# NaN and Inf
 
 BAD = [math.nan, math.inf, -math.inf]
 
@@ -266,7 +266,7 @@ BAD = [math.nan, math.inf, -math.inf]
 @pytest.mark.parametrize("number", BAD)
 @pytest.mark.parametrize("place", ["of_query", "of_key", "value"])
 def test_a_bad_token_reaches_those_who_see_it(place, number, dtype):
-    """Their rows are NaN and take no part in the backward pass; all others are as if the token held zeros."""
+    """Rows that see it are NaN and excluded from the backward pass; all others are as if the token were zeros."""
     at, mask = 31, masks.window(40, 3)
     clean = tensors(67, 71)
     clean = clean._replace(**{place: getattr(clean, place).clone()})

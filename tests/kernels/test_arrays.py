@@ -1,4 +1,4 @@
-"""Arrays of other frameworks go in and come out as they are, over the same memory."""
+"""Arrays of other frameworks: inputs are read and results returned in the same memory and framework."""
 
 from types import SimpleNamespace
 
@@ -21,7 +21,7 @@ def numbers(dtype=np.float64):
 
 
 class ForeignArray:
-    """The least that an array of another framework has: DLPack, and a namespace with from_dlpack."""
+    """A minimal array of another framework: DLPack, and a namespace with from_dlpack."""
 
     def __init__(self, tensor):
         self.tensor, self.shape, self.dtype = tensor, tensor.shape, tensor.dtype
@@ -89,7 +89,7 @@ def test_what_is_read_stays_alive():
 
 
 def test_arrays_that_are_only_for_reading_and_in_any_order():
-    """Backward strides and the other byte order, which torch has not. Warnings are errors here."""
+    """Negative strides and the other byte order, which torch does not support. Warnings are errors here."""
     query, key, value = numbers()
     wanted = regard.attention(query, key, value)
     turned = [np.ascontiguousarray(array[..., ::-1])[..., ::-1] for array in (query, key, value)]

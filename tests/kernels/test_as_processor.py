@@ -1,4 +1,4 @@
-"""``.ci/as-processor``: a command is held to another processor's instructions, in whatever multiplies."""
+"""``.ci/as-processor`` limits a command to the instructions of another processor, in every library that multiplies."""
 
 import platform
 import subprocess
@@ -23,7 +23,7 @@ def test_an_unknown_processor_is_refused_with_those_there_are():
 
 @pytest.mark.parametrize("processor", PROCESSORS)
 def test_one_that_has_more_than_this_is_refused(processor):
-    """What each has, of the names that Linux gives to x86's extensions."""
+    """Uses Linux's names of x86 extensions for each processor."""
     needs = dict(zip(PROCESSORS, ["sse4_1", "avx2", "avx512dq", "avx512_bf16", "avx512_bf16"], strict=True))[processor]
     here = needs in Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     done = run(processor, "--possible")
@@ -35,7 +35,7 @@ def test_one_that_has_more_than_this_is_refused(processor):
 
 @pytest.mark.slow
 def test_everything_is_held_to_it():
-    """Torch's words for its own kernels and for oneDNN, by which it chooses whether bfloat16 is multiplied."""
+    """Checks what torch reports: its own kernels' instruction set, and whether oneDNN multiplies bfloat16."""
     script = (
         "import torch; print(torch.backends.cpu.get_cpu_capability(), torch.ops.mkldnn._is_mkldnn_bf16_supported())"
     )

@@ -1,9 +1,9 @@
-"""What is in the compiled module: no instruction runs on a processor that does not have it.
+"""The compiled module: no instruction runs on a processor that does not support it.
 
-The processor of a newer set runs the code of an older one, not the other way round. Everything outside the namespaces
-of the kernels, and so whatever runs at import, keeps to what every processor of the architecture has. On x86-64 all
-later instructions on vectors begin with a v (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2,
-section 2.3: the VEX prefix); on arm64 those of SVE name registers z0 to z31.
+A processor with a newer instruction set runs code for an older one, but not the reverse. All code outside the kernels'
+namespaces, which includes all code that runs at import, uses only the architecture's baseline. On x86-64 all
+later vector instructions begin with a v (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2,
+section 2.3: the VEX prefix); on arm64 SVE instructions use the registers z0 to z31.
 """
 
 import platform
@@ -35,7 +35,7 @@ SVE = re.compile(r"\bz\d+\.")
 
 
 def instructions():
-    """(function, mnemonic, operands) of the whole module."""
+    """Yield (function, mnemonic, operands) of each instruction of the module."""
     options = ["--disassemble", "--no-show-raw-insn", "--demangle"]
     command = ["objdump", *options, extension.native.__file__]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -51,7 +51,7 @@ def instructions():
 
 @cache
 def set_of(function: str) -> str:
-    """The instruction set whose namespace a function is in."""
+    """Return the instruction set whose namespace contains the function."""
     found = re.search(r"regard::(avx2|avx512|avx512_bf16)::", function)
     return found[1] if found else "portable"
 
@@ -108,7 +108,7 @@ def test_the_build_refuses_symbols_that_instruction_sets_would_share(source, sai
 
 
 def test_no_runtime_for_threads_but_torchs():
-    """Two runtimes are two pools, which fight for the cores. In a process alone: other packages bring their own."""
+    """Two runtimes have two thread pools, which compete for the cores. In a new process, as packages bring others."""
     script = (
         "import torch, regard; q = torch.ones(1, 1, 1, 1); regard.attention(q, q, q, impl='native'); "
         "print(open('/proc/self/maps').read())"

@@ -1,9 +1,9 @@
 """The cross-entropy kernel, against torch's in float64.
 
-With wide the dtype that sums are taken in, x the logits and n the classes: lse is the logarithm of a sum of n terms and
-the mean a sum of n, so that a loss is off by at most (n + 16) eps(wide) max(1, max |x - max x|). A gradient is a
-difference of numbers of at most 1, each off by as much, and is rounded to its dtype. Nothing depends on max |x|: a
-number added to all logits of a row changes neither.
+With wide the dtype of sums, x the logits and n the number of classes: lse is the logarithm of a sum of n terms and the
+mean a sum of n, so the error of a loss is at most (n + 16) eps(wide) max(1, max |x - max x|). A gradient is a
+difference of numbers of at most 1 with errors of that size, and is rounded to its dtype. Nothing depends on max |x|:
+adding a constant to all logits of a row changes neither.
 """
 
 import math
@@ -24,7 +24,7 @@ IGNORED = 0
 
 
 def make_inputs(dtype=torch.float32, rows=29, classes=1009, scale=3.0):
-    """Logits, and targets of which some are ignored."""
+    """Random logits, and targets of which some are ignored."""
     logits = (scale * torch.randn(rows, classes)).to(dtype)
     targets = torch.randint(classes, (rows,))
     targets[::5] = IGNORED
@@ -32,7 +32,7 @@ def make_inputs(dtype=torch.float32, rows=29, classes=1009, scale=3.0):
 
 
 def float64_reference(logits, targets, smoothing, upstream=None):
-    """The losses in float64, and the gradient of the logits."""
+    """Compute the losses in float64, and the gradient of the logits."""
     wide = logits.detach().double().requires_grad_()
     losses = functional.cross_entropy(wide, targets, label_smoothing=smoothing, ignore_index=IGNORED, reduction="none")
     upstream = torch.ones_like(losses) if upstream is None else upstream.double()
@@ -48,7 +48,7 @@ def tolerance(logits, upstream=1.0):
 
 @pytest.fixture(params=["kernel", "torch"])
 def call_path(request, monkeypatch):
-    """Both ways there are."""
+    """Parametrizes over both code paths."""
     if request.param == "torch":
         monkeypatch.setattr(module, "is_portable", lambda: True)
     elif support.is_portable():
@@ -134,7 +134,7 @@ class TestExtremes:
         torch.testing.assert_close(gradient.double(), expected_gradient, rtol=0, atol=tolerance(logits))
 
     def test_a_class_that_cannot_be(self):
-        """-Inf, as of words that are forbidden. Without smoothing it counts for nothing."""
+        """Logits of -Inf, as for banned tokens. Without smoothing they have no effect."""
         logits, targets = make_inputs()
         logits[:, 7] = -torch.inf
         targets[targets == 7] = 8
@@ -165,9 +165,9 @@ class TestExtremes:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.usefixtures("call_path")
 class TestLargeLogits:
-    """A number added to all logits of a row changes neither the loss nor its gradients.
+    """Adding a constant to all logits of a row changes neither the loss nor its gradients.
 
-    Large logits are rounded, and what is right is what follows from the rounded ones; torch in float64 computes it.
+    Large logits are rounded; the expected result is computed from the rounded logits by torch in float64.
     """
 
     @pytest.mark.parametrize("constant", [1e4, -1e4, 1e6, -1e9, 1e9, -3e38])
@@ -198,7 +198,7 @@ class TestLargeLogits:
         allowed = tolerance(logits, upstream.abs().max().item())
         rtol, atol = torch.finfo(dtype).eps, allowed + torch.finfo(dtype).smallest_normal
         torch.testing.assert_close(gradient.double(), expected_gradient, rtol=rtol, atol=atol)
-        # The exact sum over classes is 0: each number is off by its rounding, and all together by that of the sum.
+        # The exact sum over classes is 0: each number has its rounding error, and the sum adds its own.
         rounding = rtol * gradient.double().abs().sum(1) + classes * allowed
         assert (gradient.double().sum(1).abs() <= rounding).all()
         torch.testing.assert_close(losses.double(), expected, rtol=0, atol=tolerance(logits))

@@ -1,8 +1,9 @@
 """Decoding in "native", a few queries against many keys: against the float64 oracle at the edges of tiles and chunks.
 
-Inputs are multiples of 1/16 below 8, which every dtype holds exactly, so that one oracle serves all. In float64 and
-float32 a number that passes through sums of L terms is off by about L eps; halves are computed in float32, and rounded
-once at the end. Keys come in tiles of 64, and tiles in chunks of 512 keys, or of 1,024 from 4,096 keys on.
+Inputs are multiples of 1/16 below 8, which every dtype represents exactly, so all dtypes share one oracle. In float64
+and float32 a number that is computed by sums of L terms has an error of about L eps; half precision is computed in
+float32 and rounded once at the end. Keys are processed in tiles of 64, and tiles in chunks of 512 keys, or of 1,024
+keys for 4,096 keys or more.
 """
 
 from functools import cache
@@ -58,7 +59,7 @@ def attend(*given, **options) -> Tensor:
 
 
 def lse_of(query: Tensor, key: Tensor, value: Tensor, **terms) -> Tensor:
-    """What the kernel leaves for a backward pass, beside the output."""
+    """Return the lse that the kernel saves for a backward pass, besides the output."""
     output = query.new_empty(*query.shape[:3], value.shape[3])
     lse = query.new_empty(query.shape[:3], dtype=torch.promote_types(query.dtype, torch.float32))
     extension.native.forward(query, key, value, output, lse, scale=query.shape[3] ** -0.5, **terms)
@@ -66,7 +67,7 @@ def lse_of(query: Tensor, key: Tensor, value: Tensor, **terms) -> Tensor:
 
 
 def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
-    """Agreement of an output, whose values are below 8."""
+    """Assert that an output, whose values are below 8, agrees with the expected one."""
     dtype = ours.dtype
     wide = torch.finfo(torch.float32 if dtype.itemsize == 2 else dtype).eps
     rounding = torch.finfo(dtype).eps if dtype.itemsize == 2 else 0
@@ -75,10 +76,10 @@ def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _without_shape_checks(without_shape_checks) -> None:
-    """The shape checks take longer than the kernels."""
+    """Disable the shape checks, which take longer than the kernels."""
 
 
-# ---- what it computes ----
+# ---- results ----
 
 
 @pytest.mark.usefixtures("poison_scratch_memory")
@@ -192,7 +193,7 @@ def test_a_bias_by_distance(bias, queries):
             close(attend(*tensors(given, dtype), bias=made), exact, 529)
 
 
-# ---- who takes part ----
+# ---- visibility ----
 
 
 @pytest.mark.usefixtures("poison_scratch_memory")
@@ -217,7 +218,7 @@ def test_queries_that_see_nothing(dtype):
 @pytest.mark.parametrize("side", ["key", "value"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_wild_token_breaks_who_may_see_it_and_no_one_else(dtype, side, bad):
-    """Where all queries see the same keys, where they do not, at the end of a tile, and behind a mask."""
+    """Cases: all queries see the same keys, or different ones; at the end of a tile; and behind a mask."""
     queries, keys = 3, 600
     for at in (0, 63, 64, 511, 512, 597, 598, 599):
         given = tokens(queries, keys)
@@ -234,7 +235,7 @@ def test_a_wild_token_breaks_who_may_see_it_and_no_one_else(dtype, side, bad):
 @pytest.mark.usefixtures("poison_scratch_memory")
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_forbidden_token_has_no_influence(dtype):
-    """Whatever it holds: to a bit, and for every way of forbidding."""
+    """For any value of the token: bit for bit, and for every way to hide it."""
     keys = 600
     given = tensors(tokens(2, keys), dtype)
     allowed = cells(2, keys, 1, chance=0.5)
@@ -271,7 +272,7 @@ def test_a_wild_query_breaks_itself_where_it_sees_anything(dtype):
 
 @pytest.mark.usefixtures("poison_scratch_memory")
 def test_scores_beyond_the_dtype():
-    """A score of Inf makes its query NaN; one of -Inf is a ban."""
+    """A score of Inf makes its query NaN; a score of -Inf hides the key."""
     query = torch.tensor([1e30, -1e30, 1.0])[None, None, :, None]
     key = torch.ones(1, 1, 600, 1)
     key[0, 0, 599] = 1e30
@@ -292,7 +293,7 @@ def test_large_values_stay_finite_where_no_sum_overflows():
 
 
 def test_overflow_in_strided_values_breaks_no_one_else():
-    """Values whose numbers do not lie side by side are copied, tile after tile: a wild one stays with who sees it."""
+    """Strided values are copied tile by tile; a non-finite value only affects the queries that see it."""
     query, key, value = tensors(tokens(2, 128, heads=1, key_heads=1), torch.float32)
     value[:, :, :64] = torch.finfo(torch.float32).max
     value[:, :, 127] = torch.nan
@@ -303,16 +304,16 @@ def test_overflow_in_strided_values_breaks_no_one_else():
     assert not output[:, :, 1].isnan().any()
 
 
-# ---- where tokens lie ----
+# ---- memory layout ----
 
 
 def swapped(tensor: Tensor) -> Tensor:
-    """Stored as (batch, length, heads, width)."""
+    """Store as (batch, length, heads, width)."""
     return tensor.transpose(1, 2).contiguous().transpose(1, 2)
 
 
 def last_not_one(tensor: Tensor) -> Tensor:
-    """Stored with the length innermost."""
+    """Store with the length as the innermost dimension."""
     return tensor.transpose(2, 3).contiguous().transpose(2, 3)
 
 
@@ -323,7 +324,7 @@ def every_second(tensor: Tensor) -> Tensor:
 
 
 def offset(tensor: Tensor) -> Tensor:
-    """An odd number of elements after the start of its memory, NaN around it."""
+    """Place an odd number of elements after the start of its memory, with NaN around it."""
     batch, heads, length, width = tensor.shape
     room = torch.full((batch, heads, length + 4, width + 3), torch.nan, dtype=tensor.dtype)
     room[:, :, 3:-1, 1:-2] = tensor
@@ -331,7 +332,7 @@ def offset(tensor: Tensor) -> Tensor:
 
 
 def in_a_cache(tensor: Tensor) -> Tensor:
-    """In front of room for more tokens."""
+    """Place at the start of a buffer with room for more tokens."""
     room = torch.full((*tensor.shape[:2], 2 * tensor.shape[2], tensor.shape[3]), torch.nan, dtype=tensor.dtype)
     room[:, :, : tensor.shape[2]] = tensor
     return room[:, :, : tensor.shape[2]]
@@ -352,11 +353,11 @@ def test_the_same_bits_wherever_tokens_lie(dtype, stored):
 def test_keys_that_are_one_key_repeated():
     query, key, value = tensors(tokens(1, 1), torch.float32)
     output = attend(query, key.expand(-1, -1, 700, -1), value.expand(-1, -1, 700, -1))
-    # 700 equal weights, whose sum and whose weighted values are both rounded
+    # 700 equal weights; their sum and the weighted values are both rounded
     torch.testing.assert_close(output, value.repeat_interleave(2, 1), rtol=1e-5, atol=0)
 
 
-# ---- the same bits ----
+# ---- determinism ----
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

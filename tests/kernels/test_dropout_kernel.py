@@ -1,4 +1,4 @@
-"""The dropout kernel: what stays is even and independent, and follows from seed and index alone; the rest is exact."""
+"""The dropout kernel: decisions are uniform and independent, and depend on seed and index only; the rest is exact."""
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -24,18 +24,18 @@ def make_seed(number: int) -> torch.Tensor:
 
 
 def kept(seed: int, count: int, probability: float) -> np.ndarray:
-    """1 where a number stays, else 0, (count,)."""
+    """Dropout mask of the kernel, (count,): 1 for a number that is kept, else 0."""
     return OPERATOR(torch.ones(count), probability, make_seed(seed)).ne(0).numpy().astype(np.float64)
 
 
 def rounded(tokens: torch.Tensor, probability: float) -> torch.Tensor:
-    """What stays, as torch multiplies and rounds it."""
+    """Scale kept numbers as torch multiplies and rounds them."""
     wide = tokens.to(results.accumulation_dtype(tokens.dtype))
     return (wide * torch.tensor(1 / (1 - probability), dtype=wide.dtype)).to(tokens.dtype)
 
 
 class TestDecisions:
-    """Bounds are five standard deviations of the distribution that independent coins would have."""
+    """Bounds are five standard deviations of the distribution for independent decisions."""
 
     @pytest.mark.parametrize("probability", [0.001, 0.1, 0.3, 0.5, 0.9])
     def test_as_many_as_were_asked_for(self, probability):
@@ -55,7 +55,7 @@ class TestDecisions:
 
     @pytest.mark.parametrize("probability", [0.1, 0.5])
     def test_equally_often_at_each_place(self, probability):
-        """Chi-square over places, each with many seeds."""
+        """Chi-square over indices, each with many seeds."""
         seeds, places = 1511, 1013
         lost = seeds - sum(kept(seed, places, probability) for seed in range(seeds))
         statistic = ((lost - seeds * probability) ** 2).sum() / (seeds * probability * (1 - probability))
@@ -77,7 +77,7 @@ class TestDecisions:
         assert abs((one * other).sum()) < 5 * count**0.5
 
     def test_runs_are_as_long_as_of_coins(self):
-        """Chi-square over the lengths of runs of what stays: geometric, longer ones together."""
+        """Chi-square over the lengths of runs of kept numbers: geometric, with long runs pooled."""
         probability, longest = 0.25, 24
         lost = np.flatnonzero(kept(13, 1 << 20, probability) == 0)
         runs = np.minimum(np.diff(lost) - 1, longest)
@@ -248,7 +248,7 @@ class TestSeeds:
 
 
 class TestTorchsWay:
-    """Where no kernel of ours can be: torch's own dropout, with torch's own random numbers."""
+    """Where regard has no kernel: torch's own dropout, with torch's own random numbers."""
 
     def test_of_subclasses(self):
         class Named(torch.Tensor):

@@ -1,6 +1,6 @@
-"""Where the compiled module is missing or broken: it is said once, with the reason and what to do, and auto goes on.
+"""A missing or broken compiled module: one warning gives the reason and what to do, and "auto" continues.
 
-In copies of the package, each with another file in the module's place, and in processes of their own.
+Each test uses a copy of the package with another file in place of the module, in a separate process.
 """
 
 import json
@@ -23,7 +23,7 @@ OTHER = "_native.cpython-39-riscv64-linux-gnu.so"
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a script with a copy of the package, in whose module's place there is a file of that name and content."""
+    """Run a script with a copy of the package in which a file of that name and content replaces the module."""
 
     def started(script: str, file: str | None, content: bytes = b"") -> subprocess.CompletedProcess[str]:
         built = shutil.ignore_patterns("_native*.so", "_native*.pyd", "csrc", "__pycache__")
@@ -77,7 +77,7 @@ loader.write_text(loader.read_text().replace("_INTERFACE = ", "_INTERFACE = 1000
 
 
 def test_a_module_of_other_sources_is_not_called(run):
-    """As after an update of the Python files alone."""
+    """As after an update of only the Python files."""
     done = run(OTHER_INTERFACE + LIST, OWN, Path(extension.native.__file__).read_bytes())
     (native,) = (row for row in json.loads(done.stdout)["implementations"] if row["impl"] == "native")
     assert native["available"] is False

@@ -1,6 +1,6 @@
-"""Results do not depend on how a thread is set to round, and a thread is left as it was.
+"""Results do not depend on a thread's rounding mode, and kernels do not change it.
 
-Processors keep the rounding mode, and whether numbers below the smallest normal one are flushed to 0, for each thread.
+A processor has a rounding mode, and a mode that flushes subnormal numbers to 0, for each thread.
 """
 
 import ctypes
@@ -47,14 +47,14 @@ def rounded(mode):
 
 @pytest.fixture(autouse=True)
 def exact():
-    """The bits by two threads, which start before a test changes how its own rounds: new ones would inherit that."""
+    """Results of two threads, which start before a test changes its rounding mode: new threads would inherit it."""
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield bits()
     torch.set_num_threads(before)
 
 
-@cache  # so that they are drawn before a thread is set to round otherwise
+@cache  # so that they are drawn before a rounding mode changes
 def tokens(batch=2, heads=4, of_value=1.0):
     generator = torch.Generator().manual_seed(5)
     query, key, value = (torch.randn(batch, heads, LENGTH, 19, generator=generator) for _ in range(3))
@@ -62,12 +62,12 @@ def tokens(batch=2, heads=4, of_value=1.0):
 
 
 def tiny_values():
-    """Below the smallest normal number, with which a processor takes a hundred times as long: of two heads alone."""
+    """Subnormal values, with which a processor takes a hundred times as long, so there are only two heads."""
     return tokens(batch=1, heads=2, of_value=1e-39)
 
 
 def bits():
-    """Of each operation, forward and backward; what torch computes around them rounds nothing."""
+    """Return the results of each operation, forward and backward; torch's computations around them do not round."""
     leaves = [tensor.detach().requires_grad_() for tensor in tokens()]
     output = regard.attention(*leaves, scale=0.3, impl="native")
     seen = regard.observe(*leaves, scale=0.3, impl="native")
@@ -88,7 +88,7 @@ def same(ones, others):
 
 
 def test_the_same_bits_whichever_thread_computes():
-    """As often as it takes for each thread to have been at each task."""
+    """Repeated often enough for each thread to have computed each task."""
     query, key, value = tiny_values()
     with flushed():
         found = [regard.attention(query, key, value, impl="native") for _ in range(20)]
@@ -106,7 +106,7 @@ def test_numbers_below_the_smallest_normal_one_are_kept():
 
 
 def test_flushing_changes_nothing(exact):
-    """Weights and gradients reach far below the smallest normal number, whatever the inputs are."""
+    """Weights and gradients are far below the smallest normal number, for any inputs."""
     with flushed():
         found = bits()
     assert same(found, exact)
@@ -120,7 +120,7 @@ def test_the_rounding_mode_changes_nothing(mode, exact):
 
 
 def test_each_python_thread_gets_the_same():
-    """Threads inherit how they round from the one that starts them, and may change it."""
+    """A thread inherits the rounding mode of the thread that starts it, and may change it."""
     tensors = tiny_values()
     exact = regard.attention(*tensors, impl="native")
 

@@ -1,15 +1,16 @@
-"""Drawn shapes, memory layouts, dtypes, masks and biases, forward and backward, against "reference" in float64.
+"""Random shapes, memory layouts, dtypes, masks and biases, forward and backward, against "reference" in float64.
 
-Arrays lie in storage of NaN: transposed, with gaps, some backward or broadcast, at any offset. Whoever reads outside of
-one computes NaN; results lie in such storage too, and nothing around them may change. Scratch memory is NaN as well.
+Arrays are in storage full of NaN: transposed, with gaps, some with negative or zero strides, at any offset. A read
+outside of an array gives NaN; results are in such storage too, and nothing around them may change. Scratch memory is
+NaN as well.
 
-With eps of the dtype, and wide the epsilon of the one that sums are taken in (float32 for half precision), a result is
-off by at most
+With eps of the dtype, and wide the epsilon of the dtype of sums (float32 for half precision), the error of a result is
+at most
 
     (L * wide + 8 * eps / 2) * largest,    L = head_dim + value_dim + terms
 
 where largest = max(1, max |reference|): a score is a sum of head_dim terms, its gradient of value_dim, a result of
-``terms``; and at most 8 numbers on the way are rounded to the dtype.
+``terms``; and at most 8 intermediate numbers are rounded to the dtype.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,17 +43,17 @@ def poisoned() -> Iterator[None]:
 
 
 class StridedArray(NamedTuple):
-    """An array, in storage of its own."""
+    """An array, in its own storage."""
 
-    array: Any  # what the kernels are given: a tensor, or NumPy's where a stride is negative
-    tensor: Tensor  # the same numbers, in the same memory unless something is backward
+    array: Any  # the argument for kernels: a tensor, or a NumPy array if a stride is negative
+    tensor: Tensor  # the same numbers, in the same memory unless a stride is negative
     storage: Tensor  # flat
 
     def __repr__(self) -> str:
         return f"{self.tensor.dtype} {tuple(self.tensor.shape)}, strides {self.tensor.stride()}"
 
     def surrounding_bits(self) -> Tensor:
-        """The bits of what lies around the array."""
+        """Return the bits of the storage around the array."""
         inside = torch.zeros(self.storage.shape, dtype=torch.bool)
         inside.as_strided(self.tensor.shape, self.tensor.stride(), self.tensor.storage_offset()).fill_(True)
         bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[self.storage.itemsize]
@@ -63,7 +64,7 @@ class StridedArray(NamedTuple):
 def strided_arrays(
     draw: st.DrawFn, numbers: Tensor, *, written: bool = False, empty: float | bool = torch.nan
 ) -> StridedArray:
-    """``numbers`` somewhere in memory. To be written: in storage where nothing was computed yet."""
+    """Place ``numbers`` at random strides and offset; ``written``: uninitialized, for a result."""
     shape = list(numbers.shape)
     order = draw(st.permutations(range(4)))
     gaps = [draw(st.integers(1, 3)) for _ in range(4)]
@@ -88,7 +89,7 @@ def strided_arrays(
 
 
 class Numbers:
-    """Random numbers that follow from one seed."""
+    """Random numbers from one seed."""
 
     def __init__(self, seed: int) -> None:
         self.generator = torch.Generator().manual_seed(seed)
@@ -106,7 +107,7 @@ seeds = st.integers(0, 2**32)
 
 
 class Case(NamedTuple):
-    """One call: its arrays, the options of mask and score, and what the options mean."""
+    """One call: its arrays, the options of mask and score, and the mask and bias that they mean."""
 
     query: Tensor
     key: Tensor
@@ -195,7 +196,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 
 def scores_added(case: Case, bias: Tensor | None, table: Tensor | None) -> Tensor | None:
-    """What is added to the scores, in float64. The last query stands at the last key."""
+    """Return the sum of bias and distance table, in float64. The last query is aligned with the last key."""
     added = bias
     if table is not None:
         queries, keys = case.query.shape[2], case.key.shape[2]
@@ -206,7 +207,7 @@ def scores_added(case: Case, bias: Tensor | None, table: Tensor | None) -> Tenso
 
 
 class Expected(NamedTuple):
-    """Output and gradients, and the largest number that each is made of."""
+    """Output and gradients, and the largest term of each."""
 
     output: Tensor
     gradients: dict[str, Tensor]
@@ -214,7 +215,7 @@ class Expected(NamedTuple):
 
 
 def reference(case: Case, upstream: Tensor) -> Expected:
-    """A gradient of bias or table is a sum over cells: what is lost of it is a share of the sum of their sizes."""
+    """Compute the expected results; errors of bias and table gradients are relative to the sum of absolute terms."""
     given = dict(zip(("query", "key", "value", "bias", "table"), (*case[:3], case.bias, case.table), strict=True))
     leaves = {name: part.double().requires_grad_() for name, part in given.items() if part is not None}
     added = scores_added(case, leaves.get("bias"), leaves.get("table"))
@@ -328,7 +329,7 @@ def test_observing_gives_the_same_output_and_the_weights(case: Case, data: st.Da
     dtypes=st.lists(st.sampled_from([*FLOATS, torch.int64, torch.bool, torch.int8]), min_size=5, max_size=5),
 )
 def test_whatever_does_not_fit_is_refused(shapes: list[list[int]], dtypes: list[torch.dtype]) -> None:
-    """It computes what was asked, or raises one of two errors; a crash would end the run."""
+    """A call computes the result, or raises one of two errors; a crash would end the run."""
     arrays = [torch.ones(shape, dtype=dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     try:
         native.forward(*arrays)

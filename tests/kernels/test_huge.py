@@ -1,7 +1,7 @@
-"""Indices beyond 2^31 elements, which 32 bits do not hold. Run by hand: ``make test-huge``; 5 GB of memory, a minute.
+"""Indices beyond 2^31 elements, which do not fit 32 bits. Run by hand: ``make test-huge``; 5 GB of memory, a minute.
 
-Most of these arrays are never touched as a whole: memory that nobody has written is not there yet, so what takes up
-room is the few pages where something lies.
+Most of these arrays are never written as a whole: the system allocates a page at its first write, so only the few pages
+that are used take memory.
 """
 
 import numpy as np
@@ -17,12 +17,12 @@ APART = 1 << 25  # elements from one token to the next: the last one lies beyond
 
 
 def untouched(elements: int, dtype: torch.dtype) -> torch.Tensor:
-    """Room that reads as zeros. NumPy asks the system for zeros, where torch would write them."""
+    """Zeros without allocated pages: NumPy requests zeroed memory from the system, where torch would write zeros."""
     return torch.from_numpy(np.zeros(elements * dtype.itemsize, np.uint8)).view(dtype)
 
 
 def far_apart(tensor: torch.Tensor) -> torch.Tensor:
-    """The same numbers (batch, heads, length, width), each token APART elements from the one before it."""
+    """Copy (batch, heads, length, width) to memory in which tokens are APART elements apart."""
     batch, _, length, width = tensor.shape
     assert length * APART > 1 << 31
     assert batch == 1
@@ -36,7 +36,7 @@ def tokens(dtype: torch.dtype) -> list[torch.Tensor]:
 
 
 def computed(dtype: torch.dtype, place) -> list[torch.Tensor]:
-    """Every result of forward, backward and observe, with all arrays where ``place`` puts them."""
+    """Return all results of forward, backward and observe, with arrays in the memory layout of ``place``."""
     query, key, value = map(place, tokens(dtype))
     wide = results.accumulation_dtype(dtype)
     output, upstream, seen = (place(torch.ones(1, HEADS, TOKENS, VALUE_DIM).to(dtype)) for _ in range(3))
@@ -59,7 +59,7 @@ def test_tokens_far_apart_are_those_close_together(dtype):
 
 
 def test_decoding_reads_to_the_last_key():
-    """Keys of zeros weigh the same; of the values, the last and the first beyond 2^31 elements are not 0."""
+    """Keys of zeros have equal weights; only the last value and the first value beyond 2^31 elements are not 0."""
     width, keys = 256, (1 << 23) + 71
     assert keys * width > 1 << 31
     key, value = (untouched(keys * width, torch.bfloat16).view(1, 1, keys, width) for _ in range(2))
@@ -69,7 +69,7 @@ def test_decoding_reads_to_the_last_key():
     native.forward(query, key, value, output, lse, threads=2)
     torch.testing.assert_close(output.float(), torch.full(output.shape, 192.0 / keys), rtol=2**-8, atol=0)
     torch.testing.assert_close(lse, torch.full((1, 1, 1), float(keys)).log(), rtol=0, atol=1e-5)
-    # the heaviest of all: its weight is 1 to the last bit
+    # the largest score: its weight is exactly 1
     key[0, 0, -1] = 1.0
     native.forward(query, key, value, output, lse, scale=1.0, threads=2)
     assert output.eq(64.0).all()
@@ -91,7 +91,7 @@ def test_pages_beyond_two_to_the_thirty_one():
 
 @pytest.mark.parametrize("what", ["dense", "bias"])
 def test_cells_beyond_two_to_the_thirty_one(what):
-    """The last query sees the last key alone, by a mask that allows no other, or a bias that outweighs the others."""
+    """The last query attends only to the last key, because of a mask, or of a bias that outweighs the others."""
     length = 46_349
     assert length * length > 1 << 31
     cells = untouched(length * length, torch.bool if what == "dense" else torch.bfloat16).view(1, 1, length, length)
@@ -101,13 +101,13 @@ def test_cells_beyond_two_to_the_thirty_one(what):
     output, lse = torch.empty_like(value), torch.empty(1, 1, length)
     native.forward(key, key, value, output, lse, threads=2, **{what: cells})
     assert output[0, 0, -1].eq(13.0).all()
-    # of the others: nothing is seen, or everything alike
+    # the other queries see nothing, or all keys equally
     others = 0.0 if what == "dense" else 1 + 12 / length
     torch.testing.assert_close(output[0, 0, :-1], torch.full((length - 1, VALUE_DIM), others), rtol=0, atol=1e-5)
 
 
 def test_more_results_than_two_to_the_thirty_one():
-    """One key is all there is to see, so each query has its value, of 256 numbers."""
+    """There is one key, so the output of each query is its value, of 256 numbers."""
     queries, width = (1 << 23) + 67, 256
     assert queries * width > 1 << 31
     query = torch.ones(1, dtype=torch.bfloat16).expand(1, 1, queries, 1)

@@ -1,8 +1,8 @@
-"""What indices say is what was checked, also where another thread writes to their arrays while a kernel reads.
+"""Kernels use the indices that were checked, even if another thread writes to the arrays while a kernel reads.
 
-Such a thread leaves each array at one of two contents, the right one or indices far outside. A call that has looked at
-the right one gives the right result, any other is refused. The calls run in a process of their own: what would happen
-without copies is a read outside of the arrays.
+The thread alternates each array between two contents, valid indices and indices far out of bounds. A call that has
+checked the valid ones returns the correct result, any other is refused. The calls run in a separate process, since
+without copies they would read out of bounds.
 """
 
 import pytest
@@ -84,7 +84,7 @@ CASES = {
     "lengths": (lengths, lambda: paged(table)),
     "targets": (targets, losses),
 }
-# Here any content means something, and leads nowhere.
+# For these arrays any content is valid, and none leads out of bounds.
 LOOSE = {
     "start": (intervals["start"], lambda: forward(**intervals)),
     "stop": (intervals["stop"], lambda: forward(**intervals)),

@@ -1,4 +1,4 @@
-"""Every instruction set that runs here computes the same, within rounding, and is the one that was asked for."""
+"""All instruction sets that run on this machine compute equal results, within rounding, and can be selected."""
 
 import os
 import subprocess
@@ -49,7 +49,7 @@ def isa(request):
 
 @cache
 def said(isa: str) -> list[str]:
-    """What ``SCRIPT`` writes, line by line: one process for both tests of an instruction set."""
+    """Output lines of ``SCRIPT``: one process for both tests of an instruction set."""
     done = run(SCRIPT, isa)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -1,4 +1,4 @@
-"""A mask as a kernel takes it allows what the mask allows, and costs nothing where it can be told in a few numbers."""
+"""A kernel mask allows what its mask allows, and takes no memory if a few numbers describe it."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from regard import masks
 from regard.contract import Frame
 from regard.masks.kernel_mask import KernelMask
 
-# Beyond one tile of 64, so that masks without a simpler form come as tiles; and a few queries against several tiles.
+# More than one tile of 64, so that masks without a simpler form become tiles; and a few queries against several tiles.
 TILED = (
     Layout(batch=2, heads=3, key_heads=3, queries=67, keys=131, head_dim=5, value_dim=5),
     Layout(batch=2, heads=2, key_heads=1, queries=127, keys=65, head_dim=5, value_dim=5),

@@ -1,11 +1,11 @@
-"""Gradients where scores are large: a constant added to all scores of a row changes neither softmax nor its gradients.
+"""Gradients for large scores: a constant added to all scores of a row changes neither softmax nor its gradients.
 
-A large score is rounded, and the forward pass takes weights from rounded scores. What is right for the backward pass
-is therefore the gradient at those weights: ``truth`` computes it in float64, from the weights that ``observe`` gives.
-Some cases have an answer by hand: equal scores, and one visible key.
+A large score is rounded, and the forward pass computes weights from rounded scores. The correct result of the backward
+pass is therefore the gradient at those weights: ``Float64Reference`` computes it in float64, from the weights that
+``observe`` returns. Some cases have a result by hand: equal scores, and one visible key.
 
-Sums of L terms in the wide dtype (float32 for half precision) are off by at most L * wide of the largest sum of the
-terms' sizes, and a result in half precision by eps / 2 of it more.
+Sums of L terms in the wide dtype (float32 for half precision) have an error of at most L * wide of the largest sum of
+absolute terms, and a result in half precision eps / 2 of it more.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def gradients(output: Tensor, leaves: Sequence[Tensor], upstream: Tensor) -> lis
 
 
 def weights_of(*tensors: Tensor, **options) -> Tensor:
-    """The weights of the forward pass, wide: (batch, heads, queries, keys)."""
+    """Return the weights of the forward pass, (batch, heads, queries, keys) in float64."""
     queries = tensors[0].shape[2]
     with torch.no_grad():
         seen = regard.observe(*tensors, **options, top=1, rows=list(range(queries)), impl="native")
@@ -48,7 +48,7 @@ def weights_of(*tensors: Tensor, **options) -> Tensor:
 
 
 class Float64Reference:
-    """Weights in float64 that are those given, and have the derivatives of a softmax of scale * q . k + bias."""
+    """Weights in float64 with the given values, and with the derivatives of a softmax of scale * q . k + bias."""
 
     def __init__(self, weights: Tensor, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None):
         self.leaves = [part.detach().double().requires_grad_() for part in (query, key, value)]
@@ -66,7 +66,7 @@ class Float64Reference:
 
 
 def assert_close(found: Sequence[Tensor], exact: Sequence[Tensor], terms: int, sizes: Sequence[float]) -> None:
-    """Each within rounding, of sums of at most that many terms, that add up to those sizes."""
+    """Assert closeness within rounding, for sums of at most ``terms`` terms with total sizes ``sizes``."""
     for one, other, size in zip(found, exact, sizes, strict=True):
         allowed = terms * torch.finfo(results.accumulation_dtype(one.dtype)).eps + 8 * torch.finfo(one.dtype).eps / 2
         error = float((one.double() - other).abs().max()) / size
@@ -74,7 +74,7 @@ def assert_close(found: Sequence[Tensor], exact: Sequence[Tensor], terms: int, s
 
 
 def sizes_of(tensors: Sequence[Tensor], upstream: Tensor, exact: Sequence[Tensor]) -> list[float]:
-    """What the terms of each gradient add up to, at most: dS is a difference of numbers as large as the largest D."""
+    """Upper bounds of the absolute terms of each gradient: dS is a difference of numbers as large as the largest D."""
     query, key, value = (float(part.detach().abs().max()) for part in tensors)
     largest = VALUE_DIM**0.5 * float(upstream.abs().max()) * value
     scale = HEAD_DIM**-0.5
@@ -124,7 +124,7 @@ def one_key(dtype: torch.dtype, queries: int, keys: int, size: float) -> tuple[l
 @pytest.mark.parametrize(("queries", "keys"), [(67, 71), (1, 71), (3, 1031)])  # the last two forward by decoding
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_visible_key_has_all_the_weight_whatever_its_size(dtype, queries, keys):
-    """dS is 0, so dQ and dK are, and the value gets all that comes back for the output."""
+    """dS, dQ and dK are 0, and the gradient of the value is the gradient of the output."""
     leaves, mask = one_key(dtype, queries, keys, 1e4 if dtype == torch.float16 else 1e20)
     upstream = torch.randn(BATCH, HEADS, queries, VALUE_DIM).to(dtype)
     of_query, of_key, of_value = gradients(attend(*leaves, mask=mask), leaves, upstream)
@@ -138,7 +138,7 @@ def test_one_visible_key_has_all_the_weight_whatever_its_size(dtype, queries, ke
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_statistics_of_one_visible_key_learn_nothing(dtype):
-    """Its weight is 1 and its entropy 0, whatever the scores."""
+    """The weight is 1 and the entropy 0, for any score."""
     leaves, mask = one_key(dtype, 67, 71, 1e4 if dtype == torch.float16 else 1e20)
     seen = regard.observe(*leaves, mask=mask, top=2, rows=[0, 66], impl="native")
     of_weights = (seen.entropy * 0.3).sum() + (seen.received * torch.arange(71)).sum() + seen.rows.square().sum()
@@ -149,7 +149,7 @@ def test_statistics_of_one_visible_key_learn_nothing(dtype):
 
 
 def test_opposite_products_that_cancel_are_no_noise():
-    """q . k is a^2 - a^2, summed in another order by decoding: what is left of it must not become a weight."""
+    """q . k is a^2 - a^2, which decoding sums in another order: the rounding residue must not affect weights."""
     query, key = torch.zeros(1, 1, 1, 16), torch.zeros(1, 1, 71, 16)
     query[..., 0], query[..., 1] = 1.1e10, -1.1e10
     key[..., :2] = 1.1e10
@@ -232,7 +232,7 @@ def test_scales_of_every_kind(scale):
 
 @pytest.mark.parametrize("constant", [-1e4, 1e6, -1e9])
 def test_statistics(constant):
-    """Of weights that are given, in float64; ln w only where w is not 0."""
+    """Statistics of given weights in float64; ln w only where w is not 0."""
     leaves = tokens(torch.float32, 67, 71)
     bias, chosen = constant + torch.randn(1, HEADS, 67, 71), torch.randn(71, dtype=torch.float64)
     options = {"mask": masks.causal(), "bias": bias}

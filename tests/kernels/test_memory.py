@@ -1,6 +1,6 @@
-"""Memory: too little of it is MemoryError, sizes that cannot be counted are refused, and nothing is read before that.
+"""Memory: too little raises MemoryError, sizes that overflow are refused, and nothing is read before that.
 
-Sizes are made large by strides of 0 over one number, so that the arguments themselves take no memory.
+Large sizes use strides of 0 over one number, so the arguments themselves take no memory.
 """
 
 import pytest
@@ -14,7 +14,7 @@ TERA = 1 << 40
 
 
 def broadcast(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Zeros of any shape, in the memory of one number."""
+    """Zeros of any shape, in the memory of a single number."""
     return torch.zeros((), dtype=dtype).expand(shape)
 
 
@@ -23,7 +23,7 @@ def results(batch: int, heads: int, queries: int, value_dim: int) -> tuple[torch
 
 
 def test_too_little_memory_is_an_error_and_the_next_call_works():
-    """Keys and values of 2^20 tokens are packed into 512 MiB, where 200 MiB are left."""
+    """Keys and values of 2^20 tokens are packed into 512 MiB, but only 200 MiB are available."""
     script = """
 import resource, torch
 from regard.kernels import extension
@@ -79,7 +79,7 @@ def test_sizes_that_cannot_be_counted_are_refused(shape, message):
         native.forward(tokens, tokens, tokens, tokens, None)
 
 
-# What is refused is refused before memory is touched: the results keep what was in them.
+# Calls are refused before memory is written: the results are unchanged.
 
 
 def arguments(**changed: object) -> dict[str, object]:
@@ -149,7 +149,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(why):
 
 
 def test_rows_of_a_tile_map_may_not_reach_beyond_it_in_between():
-    """The last row ends inside the list, and one before it far outside."""
+    """The last row ends inside the list, but an earlier row far outside."""
     query = torch.ones(1, 1, 65, 7)
     output, lse = results(1, 1, 65, 7)
     with pytest.raises(ValueError, match="row_start"):

@@ -1,4 +1,4 @@
-"""impl "native" as users meet it: what it refuses, what it leaves alone, dropout, threads, memory."""
+"""impl "native" through the public API: calls that it refuses or leaves to others, dropout, threads, memory."""
 
 import os
 
@@ -26,7 +26,7 @@ def attend(*given, **options):
 
 
 def bits(output, leaves):
-    """The output, and its gradients for an upstream gradient of ones."""
+    """Return the output, and the input gradients for an output gradient of ones."""
     return [output, *torch.autograd.grad(output.sum(), leaves)]
 
 
@@ -39,9 +39,9 @@ def same(ones, others):
 
 @pytest.mark.parametrize("impl", ["forward", "observe"])
 def test_what_rounding_cuts_off_the_output_does_not_bend_gradients(impl):
-    """Where all keys are the same, the weights are too whatever the query is, and its gradient is 0.
+    """If all keys are equal, the weights are equal for any query, and the query's gradient is 0.
 
-    The usual delta_i = dO_i . o_i takes the rounded output, and is off by eps of float16 then.
+    The usual delta_i = dO_i . o_i uses the rounded output, and then has an error of eps of float16.
     """
     query, key, value = tensors(torch.float16)
     alike = key[:, :, :1].detach().expand_as(key)
@@ -57,19 +57,19 @@ def test_what_rounding_cuts_off_the_output_does_not_bend_gradients(impl):
 @pytest.mark.parametrize("impl", ["forward", "observe"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_what_all_values_have_in_common_comes_out_as_it_is(dtype, impl):
-    """Weights add up to 1, also where they are rounded to be multiplied. Of equal values no score learns anything."""
+    """Weights add up to 1, also after rounding for multiplication. For equal values the gradient of scores is 0."""
     query, key, value = tensors(dtype)
     alike = value[:, :, :1].detach().expand_as(value)
     output = attend(query, key, alike) if impl == "forward" else regard.observe(query, key, alike, impl="native").output
     expected = alike[:, :, :1].repeat_interleave(HEADS // KEY_HEADS, dim=1).expand_as(output)
-    # A float32 so near to a number of half precision is rounded to it.
+    # A float32 this close to a half-precision number is rounded to it.
     close = 4 * KEYS * torch.finfo(torch.float32).eps if dtype == torch.float32 else 0
     torch.testing.assert_close(output, expected, rtol=0, atol=close)
     (found,) = torch.autograd.grad(output, query, torch.ones_like(output))
     assert found.abs().max() <= VALUE_DIM * 4 * 4 * torch.finfo(torch.float32).eps  # as above
 
 
-# What it refuses
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_tracing_records_the_operator(without_shape_checks):
     torch.testing.assert_close(traced(*others), attend(*others), rtol=0, atol=1e-6)  # tracing rounds the scale
 
 
-# What it computes
+# Results
 
 
 @pytest.mark.parametrize("grad", [True, False])
@@ -224,7 +224,7 @@ def test_the_gradient_of_a_bias_has_its_shape_and_dtype(shape, dtype):
     (theirs,) = torch.autograd.grad(regard.attention(*given, bias=bias, impl="reference").square().sum(), bias)
     assert ours.shape == shape
     assert ours.dtype == dtype
-    # sums over head_dim, value_dim, keys, and what the bias is the same for, in float32, rounded once to its dtype
+    # sums over head_dim, value_dim, keys, and the bias's broadcast dimensions, in float32, rounded once to its dtype
     terms = HEAD_DIM + VALUE_DIM + KEYS + BATCH * HEADS * QUERIES * KEYS / bias.numel()
     close = terms * torch.finfo(torch.float32).eps + torch.finfo(dtype).eps
     torch.testing.assert_close(ours, theirs, rtol=0, atol=float(close * theirs.abs().max().clamp(min=1)))
@@ -243,7 +243,7 @@ def test_the_gradient_of_an_expanded_bias():
 @pytest.mark.parametrize("as_table", [False, True])
 @pytest.mark.parametrize("queries", [1, QUERIES])
 def test_a_bias_near_the_lowest_number_is_finite(as_table, queries):
-    """It is no -infinity, which would forbid: where all keys have it, all are alike."""
+    """It is not -infinity, which would hide keys: if all keys have it, their weights are equal."""
     query, key, value = (tensor.detach() for tensor in tensors(queries=queries))
     lowest = -3.4e38  # written for "nearly never"; times log2 e it is beyond float32
     if as_table:

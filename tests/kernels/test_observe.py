@@ -1,8 +1,8 @@
 """``observe`` in "native": every statistic against the float64 oracle, at prime sizes and at the edges of tiles.
 
-Inputs are multiples of 1/16 below 8, which every dtype holds exactly, so that one oracle serves all. In float64 and
-float32 a number that passes through sums of L terms is off by about L eps; bfloat16 takes powers of two by a polynomial
-of relative error 3e-6 (see simd.h), and all statistics are held in float32.
+Inputs are multiples of 1/16 below 8, which every dtype represents exactly, so all dtypes share one oracle. In float64
+and float32 a number that is computed by sums of L terms has an error of about L eps; bfloat16 computes powers of two by
+a polynomial of relative error 3e-6 (see simd.h), and all statistics are computed in float32.
 """
 
 from functools import cache
@@ -41,7 +41,7 @@ def tokens(queries: int, keys: int, head_dim: int = 5, value_dim: int = 11) -> l
 
 
 def tensors(arrays: list[np.ndarray], dtype: torch.dtype) -> list[Tensor]:
-    """As layers store them: (batch, length, heads, head_dim)."""
+    """Random inputs in the memory layout of layers, (batch, length, heads, head_dim)."""
     made = [torch.from_numpy(array).to(dtype) for array in arrays]
     return [tensor.transpose(1, 2).contiguous().transpose(1, 2) for tensor in made]
 
@@ -71,7 +71,7 @@ def assert_agrees(seen: Observation, exact: oracle.Observation, dtype: torch.dty
         largest = max(1.0, np.abs(np.where(np.isfinite(theirs), theirs, 0)).max(initial=0.0))
         allowed = (close + (rounding if name == "output" else 0)) * largest
         np.testing.assert_allclose(ours.double().numpy(), theirs, rtol=0, atol=allowed, err_msg=name)
-    # Keys of nearly equal weights may change places; each still has the weight reported of it.
+    # Keys of nearly equal weights may be swapped; each still has the weight that is reported for it.
     found = np.take_along_axis(exact.weights, np.maximum(seen.top_keys.numpy(), 0), axis=-1)
     there = seen.top_keys.numpy() >= 0
     assert np.array_equal(there, exact.top_keys >= 0)
@@ -104,7 +104,7 @@ def test_every_head_dim(head_dim, dtype):
 @pytest.mark.usefixtures("poison_scratch_memory", "without_shape_checks")
 @pytest.mark.parametrize("shape", [(1, 1, 67, 71), (BATCH, 1, 1, 71), (1, HEADS, 67, 1), (BATCH, HEADS, 67, 71)])
 def test_biases_in_every_shape(shape):
-    """A bias of -inf bans, as a mask does."""
+    """A bias of -inf hides a key, as a mask does."""
     bias = sixteenths(*shape, seed=4)
     bias[np.random.default_rng(5).random(shape) < 0.2] = -np.inf
     given = tokens(67, 71)
@@ -142,7 +142,7 @@ def test_as_many_of_the_largest_as_asked(top):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", ["equal", "rising", "falling", "in turn", "by halves"])
 def test_of_equal_weights_the_lower_key_first(order, dtype):
-    """700 keys are three groups of tiles; all scores are small whole numbers, so that equal ones are equal to a bit."""
+    """700 keys are three groups of tiles; all scores are small integers, so equal scores are bitwise equal."""
     keys = 700
     index = np.arange(keys)
     scores = {
@@ -160,11 +160,11 @@ def test_of_equal_weights_the_lower_key_first(order, dtype):
         assert (seen.top_keys.numpy() == seen_keys).all()
 
 
-# ---- NaN, Inf and nothing ----
+# ---- NaN, Inf and empty rows ----
 
 
 def wild(queries: int, keys: int) -> tuple[list[np.ndarray], np.ndarray, np.ndarray]:
-    """Tokens of which some hold NaN or Inf; which queries do, and which keys (in key or value), by head."""
+    """Return tokens with some NaN or Inf, and flags by head for those queries and keys (in key or value)."""
     query, key, value = tokens(queries, keys)
     query[0, 1, 2, 3], key[0, 0, keys - 2, 1], value[1, 1, 3, 0], key[1, 0, 0, 0] = np.nan, np.inf, -np.inf, np.nan
     bad_query = ~np.isfinite(query).all(-1)
@@ -193,7 +193,7 @@ def test_nan_reaches_who_may_see_it_and_no_one_else(mask, dtype):
     assert np.array_equal(np.isnan(seen.received.numpy()), (broken[..., None] & allowed).any(2))
     assert np.array_equal(np.isnan(seen.rows.numpy()), broken[..., None] & allowed)
     assert not seen.rows.numpy()[~allowed].any()
-    # All else is, to a bit, what it is with zeros in place of the bad tokens.
+    # All other results are bitwise equal to those with zeros in place of the bad tokens.
     tame = [np.where(np.isfinite(array).all(-1, keepdims=True), array, 0.0) for array in given]
     bad_pair = ~(np.isfinite(given[1]).all(-1) & np.isfinite(given[2]).all(-1))
     tame[1][bad_pair], tame[2][bad_pair] = 0, 0
@@ -206,7 +206,7 @@ def test_nan_reaches_who_may_see_it_and_no_one_else(mask, dtype):
 
 @pytest.mark.usefixtures("without_shape_checks")
 def test_scores_beyond_the_dtype():
-    """A score of Inf makes its query NaN; one of -Inf is a ban."""
+    """A score of Inf makes its query NaN; a score of -Inf hides the key."""
     query = torch.tensor([1e30, -1e30, 1.0])[None, None, :, None]
     key = torch.tensor([1.0, 1e30, 2.0])[None, None, :, None]
     seen = observe(query, key, torch.ones(1, 1, 3, 2), scale=1.0, top=3, rows=[0, 1, 2])
@@ -247,7 +247,7 @@ def test_sizes_of_zero(empty):
     assert gradient.shape == query.shape
 
 
-# ---- the same bits ----
+# ---- determinism ----
 
 
 @pytest.mark.usefixtures("without_shape_checks")
@@ -307,7 +307,7 @@ def test_gradients_are_those_of_finite_differences(statistic, mask, assert_gradi
 
 
 def loss(seen: Observation) -> Tensor:
-    """A number that depends on all that is reported."""
+    """Return a scalar that depends on all statistics."""
     total = torch.zeros((), dtype=seen.lse.dtype)
     for seed, name in enumerate(STATISTICS):
         part = getattr(seen, name).to(total.dtype)
@@ -319,7 +319,7 @@ def loss(seen: Observation) -> Tensor:
 @pytest.mark.usefixtures("without_shape_checks")
 @pytest.mark.parametrize("mask", ["none", "causal", "padding", "cells", "tiles"])
 def test_gradients_of_all_at_once_across_tiles(mask):
-    """Against torch's own differentiation of the reference, which shares no formula with the kernel."""
+    """Against torch's autograd of the reference, which shares no formula with the kernel."""
     queries, keys = 67, 131
     bias = torch.from_numpy(sixteenths(1, HEADS, queries, keys, seed=7))
     bias[torch.rand(bias.shape) < 0.1] = -torch.inf

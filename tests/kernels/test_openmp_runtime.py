@@ -1,7 +1,7 @@
-"""The OpenMP runtime is the one that torch has loaded, by any name and with either of the two ways to start a team.
+"""The OpenMP runtime is the one that torch has loaded, under any name and with either function to start a team.
 
-The way of LLVM's runtime, the only one on Windows, is tried on a runtime made for the test. Its functions are those of
-LLVM's openmp/runtime/src/kmp.h.
+LLVM's function, the only one on Windows, is tested with a runtime built for the test. Its functions are those of LLVM's
+openmp/runtime/src/kmp.h.
 """
 
 import subprocess
@@ -59,7 +59,7 @@ int main(int, char** path) {
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    """A program that runs a team of three, a library named as torch's, and the one with a runtime that this needs."""
+    """Build a program that runs a team of three, a library named as torch's, and the runtime library that it needs."""
     folder = tmp_path_factory.mktemp("openmp")
     (folder / "runtime.cpp").write_text(RUNTIME)
     (folder / "torch.cpp").write_text('extern "C" int omp_in_parallel(); int torch() { return omp_in_parallel(); }')
@@ -80,12 +80,12 @@ def said(folder: Path, *libraries: str) -> str:
 
 
 def test_the_runtime_that_torch_needs_is_found_whatever_its_name(program):
-    """Threads 0, 1 and 2, once each (a hexadecimal digit), all of them inside; and the caller outside, afterwards."""
+    """Threads 0, 1 and 2 each run once (a hexadecimal digit), all in the region; then the caller is outside of it."""
     assert said(program, "libtorch_cpu.so") == "111 3 0 libomp-4f2a.so.5"
 
 
 def test_a_runtime_that_torch_has_not_is_left_alone(program):
-    """One of another library, which is no pool of torch's: the caller computes alone, and no file is named."""
+    """A runtime of another library is not torch's thread pool: the caller computes alone, and no file is named."""
     assert said(program, "libomp-4f2a.so.5") == "1 0 0"
     assert said(program) == "1 0 0"
 

@@ -1,4 +1,4 @@
-"""The operators keep torch's contract: schema, fake, autograd; traced whole by torch.compile, and right compiled."""
+"""The operators fulfil torch's contract: schema, fake, autograd; torch.compile traces them whole, correctly."""
 
 from functools import partial
 
@@ -26,7 +26,7 @@ def random_bools(*shape, chance=0.7, seed=29):
 def tensors(dtype=torch.float64, queries=QUERIES, keys=KEYS, value_dim=VALUE_DIM):
     generator = torch.Generator().manual_seed(31)
     shapes = ((HEADS, queries, HEAD_DIM), (KEY_HEADS, keys, HEAD_DIM), (KEY_HEADS, keys, value_dim))
-    # stored as layers store them, (batch, length, heads, head_dim)
+    # in the memory layout of layers, (batch, length, heads, head_dim)
     made = [torch.randn(BATCH, length, heads, size, generator=generator) for heads, length, size in shapes]
     return [tensor.to(dtype).transpose(1, 2).requires_grad_() for tensor in made]
 
@@ -148,7 +148,7 @@ def test_an_output_may_be_changed_in_place():
     "what", ["some", *(pytest.param(what, marks=pytest.mark.slow) for what in ("fixed", "any", "other"))]
 )
 def test_compiling_keeps_the_graph_whole(what):
-    """In a process of its own: torch cannot trace through the shape checks of this suite. See compiled.py."""
+    """In a separate process, since torch cannot trace through the suite's shape checks. See torch_compile_checks.py."""
     assert_all_hold(what)
 
 

@@ -1,4 +1,4 @@
-"""The source distribution holds what building and testing take, and nothing that was built or installed."""
+"""The source distribution contains all files for building and testing, and no built or installed files."""
 
 import re
 import subprocess
@@ -22,7 +22,7 @@ STABLE_ABI = {
 
 
 def test_the_extension_calls_functions_of_the_stable_abi_alone():
-    """From Python 3.12 on, one wheel serves all versions; a call of another function would not compile there."""
+    """From Python 3.12 on, one wheel works for all versions; a call of any other function would not compile there."""
     sources = (ROOT / "src" / "regard" / "kernels" / "csrc").glob("*.cpp")
     called = {call for file in sources for call in re.findall(r"\bPy[A-Z]\w*_\w+(?=\()", file.read_text("utf-8"))}
     assert called <= STABLE_ABI

@@ -1,7 +1,7 @@
-"""The native kernel for keys and values in pages: against the float64 oracle, and bit for bit against plain tensors.
+"""The native kernel for paged keys and values: against the float64 oracle, and bit for bit against plain tensors.
 
-Inputs are multiples of 1/16 below 8, which every dtype holds exactly. Sequences of a batch have their own lengths,
-their pages lie in any order, and what no sequence refers to is NaN.
+Inputs are multiples of 1/16 below 8, which every dtype represents exactly. The sequences of a batch have different
+lengths, their pages are in random order, and memory that no sequence refers to is NaN.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def sixteenths(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def sequences(lengths: list[int], key_heads: int = KEY_HEADS) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Keys (1, key_heads, length, head_dim) and values of each."""
+    """Keys (1, key_heads, length, head_dim) and values of each sequence."""
     return [
         (
             sixteenths(1, key_heads, length, HEAD_DIM, seed=2 * entry + 1),
@@ -45,7 +45,7 @@ def in_pages(
     of_table: torch.dtype = torch.int32,
     spare: int = 3,
 ) -> PagedKeysValues:
-    """The sequences in pages of a shuffled order, with pages to spare; behind a sequence's own no page is named."""
+    """Store the sequences in shuffled pages, with spare pages; table entries after a sequence's pages name none."""
     lengths = [key.shape[2] for key, _ in given]
     counts = [-(-length // page_size) for length in lengths]
     pages, most, key_heads = sum(counts) + spare, max(counts, default=0) + 2, given[0][0].shape[1]
@@ -68,7 +68,7 @@ def attend(query: Tensor, given: PagedKeysValues, **options) -> Tensor:
 
 
 def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
-    """Agreement of an output, whose values are below 8."""
+    """Assert that an output, whose values are below 8, agrees with the expected one."""
     wide = torch.finfo(torch.float32 if ours.itemsize == 2 else ours.dtype).eps
     rounding = torch.finfo(ours.dtype).eps if ours.itemsize == 2 else 0
     np.testing.assert_allclose(ours.double().numpy(), exact, rtol=0, atol=8 * (4 * terms * wide + rounding))
@@ -76,10 +76,10 @@ def close(ours: Tensor, exact: np.ndarray, terms: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _without_shape_checks(without_shape_checks) -> None:
-    """The shape checks take longer than the kernels."""
+    """Disable the shape checks, which take longer than the kernels."""
 
 
-# ---- what it computes ----
+# ---- results ----
 
 
 @pytest.mark.usefixtures("poison_scratch_memory")
@@ -116,7 +116,7 @@ def test_bands_are_counted_from_the_end_of_each_sequence(dtype, low, high):
 @pytest.mark.parametrize(("group", "queries"), [(1, 64), (1, 65), (1, 131), (5, 13), (64, 1), (64, 2), (33, 3)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_as_many_queries_as_there_are(dtype, group, queries):
-    """64 rows are taken at a time: queries of a group of heads."""
+    """64 rows are computed at a time: the queries of a group of heads."""
     lengths = [131, 140]
     given, query = sequences(lengths, key_heads=2), sixteenths(2, 2 * group, queries, HEAD_DIM)
     ours = attend(torch.from_numpy(query).to(dtype), in_pages(given, 16, dtype), high=0)
@@ -129,7 +129,7 @@ def test_as_many_queries_as_there_are(dtype, group, queries):
 @pytest.mark.parametrize("page_size", [1, 7, 64, 100])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_pages_do_not_change_a_bit(dtype, page_size):
-    """But where a tile is summed page by page: in pages of 16, 32 or 48 keys and so on."""
+    """Except where a tile is summed page by page, as with pages of 16, 32 or 48 keys."""
     lengths = [512, 1025, 4099]
     given = sequences(lengths)
     query = torch.from_numpy(sixteenths(3, KEY_HEADS, 2, HEAD_DIM)).to(dtype)
@@ -200,7 +200,7 @@ def test_a_wild_token_breaks_who_may_see_it_and_no_one_else(dtype, side, bad):
         assert torch.equal(ours[~broken], quiet[~broken]), at
 
 
-# ---- what it refuses, before it reads ----
+# ---- refusals, before any read ----
 
 
 def changed(part: str, number: int, at: tuple[int, ...]) -> PagedKeysValues:

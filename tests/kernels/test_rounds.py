@@ -1,4 +1,4 @@
-"""Long sequences: heads in rounds, and a window whose queries are out of reach of most keys."""
+"""Long sequences: heads are computed in rounds; and a window that hides most keys."""
 
 from functools import lru_cache
 
@@ -25,26 +25,26 @@ round ends among them."""
 
 
 def tensors(dtype):
-    """Numbers that bfloat16 holds exactly, so that the dtypes share the reference."""
+    """Numbers that bfloat16 represents exactly, so that all dtypes share the reference."""
     generator = torch.Generator().manual_seed(7)
     shapes = [(BATCH, heads, LENGTH, HEAD_DIM) for heads in (HEADS, KEY_HEADS, KEY_HEADS)]
     return [torch.randn(shape, generator=generator).bfloat16().to(dtype).requires_grad_() for shape in shapes]
 
 
 def upstream(dtype):
-    """The gradient of the output, which differs from place to place."""
+    """A gradient of the output whose elements differ."""
     shape = BATCH, HEADS, LENGTH, HEAD_DIM
     return torch.linspace(-1, 1, BATCH * HEADS * LENGTH * HEAD_DIM).reshape(shape).bfloat16().to(dtype)
 
 
 def solve(given, gradient, mask, impl):
-    """The output and the gradients."""
+    """Return the output and the gradients."""
     output = regard.attention(*given, mask=mask, impl=impl)
     return [output.detach(), *torch.autograd.grad(output, given, gradient)]
 
 
 def heads_of(key_heads, tensor):
-    """(batch, heads or key heads, ...) of these key heads alone."""
+    """Select from (batch, heads or key heads, ...) only these key heads."""
     return tensor.detach().unflatten(1, (KEY_HEADS, -1))[:, list(key_heads)].flatten(1, 2)
 
 

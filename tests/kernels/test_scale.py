@@ -12,7 +12,7 @@ from regard import masks, positions
 from regard.kernels.operators import paged_attention_op
 
 HEADS, QUERIES, KEYS, HEAD_DIM = 2, 5, 7, 11
-# A scale, and the size of queries and keys whose scores it makes numbers of about 1.
+# A scale, and the size of queries and keys for which scaled scores are about 1.
 SCALES = {
     "1e38": (1e38, 1e-19),
     "3e38": (3e38, 6e-20),
@@ -36,7 +36,7 @@ def arrays(*tensors):
 
 
 def bound(dtype, keys=KEYS):
-    """Of sums of HEAD_DIM and ``keys`` products of numbers below 5, and of one rounding to the dtype."""
+    """Error bound of sums of HEAD_DIM and ``keys`` products of numbers below 5, and one rounding to the dtype."""
     wide = torch.finfo(torch.promote_types(dtype, torch.float32)).eps
     return 25 * (HEAD_DIM + keys) * wide + 5 * torch.finfo(dtype).eps
 
@@ -62,7 +62,7 @@ def test_extreme_scales(name, dtype, impl):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(("queries", "keys"), [(QUERIES, KEYS), (1, 131)])
 def test_native_where_scores_are_beyond_every_float(scale, dtype, queries, keys):
-    """The largest score takes all the weight, as in float64."""
+    """The largest score gets all the weight, as in float64."""
     query, key, value = tokens(1.0, dtype, queries, keys)
     exact, _ = oracle.attention(*arrays(query, key, value), scale=scale)
     output = regard.attention(query, key, value, scale=scale, impl="native")
@@ -105,7 +105,7 @@ def test_pages_with_extreme_scales(name):
 
 
 def test_a_scale_that_a_position_is_told():
-    """A position that needs the query is given both, so that their product is what it was."""
+    """A position that needs the query receives both, so their product is unchanged."""
     bias = positions.ShawRelative(HEAD_DIM, max_distance=3)
     query, key, value = tokens(1e22)
     found = regard.attention(query, key, value, bias=bias, scale=1e-44, impl="reference")

@@ -1,4 +1,4 @@
-"""Threads: torch's pool and no other, in the number torch says, and right answers whoever calls at the same time."""
+"""Threads: only torch's pool, in the number that torch reports, and correct results for concurrent callers."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ def said(script: str) -> list[str]:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_number_of_threads_is_torchs(count):
-    """Three calls and torch's own work between them: no thread beyond the team that torch has."""
+    """Three calls with torch's own work between them start no thread besides torch's team."""
     script = f"""
 torch.set_num_threads({count})
 before = threads()
@@ -100,7 +100,7 @@ def in_a_thread(work):
 
 
 def test_forked_children_have_teams_of_their_own():
-    """Three threads: the forking one, one that stands in for it, and the second of its team."""
+    """Three threads: the forking one, its replacement, and the second of its team."""
     script = """
 def child():
     print("forked before it has a team:", forked(lambda: check(3)), flush=True)
@@ -120,7 +120,7 @@ check()
 
 
 def test_workers_of_a_data_loader():
-    """They are forked, and have one thread each."""
+    """Workers are forked, and have one thread each."""
     script = """
 from torch.utils.data import DataLoader
 
@@ -138,7 +138,7 @@ print([bool((output.numpy() == before).all()) for output in loader])
 
 
 def test_processes_forked_while_others_compute():
-    """The memory that calls share is in order in the child, whenever it was forked."""
+    """The memory that calls share is consistent in the child, whenever it was forked."""
     script = """
 import threading
 torch.set_num_threads(2)
@@ -180,7 +180,7 @@ def two_threads():
 
 
 def test_calls_at_the_same_time_give_the_same_bits(two_threads):
-    """Several threads of Python, each with a problem of its own, share scratch memory and the pool."""
+    """Several Python threads, each with its own problem, share scratch memory and the pool."""
     sizes = [(5, 7), (67, 131), (131, 67), (257, 31), (64, 64), (3, 1031)]
     mask = masks.causal()
 
@@ -202,7 +202,7 @@ def test_calls_at_the_same_time_give_the_same_bits(two_threads):
 
 
 def test_a_call_inside_a_parallel_region_starts_no_team_of_its_own():
-    """A region of torch's OpenMP runtime, entered by hand, on whose threads the kernel is called."""
+    """The kernel is called on the threads of a region of torch's OpenMP runtime, which the test starts itself."""
     script = """
 import ctypes
 torch.set_num_threads(2)
@@ -221,9 +221,9 @@ print(len(found), all(same(each, whole) for each in found), threads() <= before)
 
 
 def test_the_interpreter_is_free_while_a_kernel_computes():
-    """Another thread goes on meanwhile. If it had to wait, it would pause for the whole of the call.
+    """Another thread continues meanwhile. If it had to wait, it would pause for the whole call.
 
-    A busy machine may stop it as well, so one call of five is enough.
+    A busy machine may pause it too, so one call of five is enough.
     """
     query = torch.randn(1, 8, 1031, 64)
     output = torch.empty_like(query)
@@ -234,7 +234,7 @@ def test_the_interpreter_is_free_while_a_kernel_computes():
         return time.perf_counter() - began
 
     def longest_pause() -> float:
-        """As a part of the call."""
+        """Return the longest pause as a fraction of the call's time."""
         moments = [time.perf_counter()]
         running = pool.submit(seconds)
         while not running.done():

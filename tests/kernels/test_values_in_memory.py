@@ -1,7 +1,7 @@
-"""Tensors whose memory is not their value, or lies at odd addresses, give what the same values give otherwise.
+"""Tensors whose memory differs from their value, or has odd addresses, give the results of ordinary tensors.
 
-torch may negate late (the imaginary part of a conjugate holds the numbers before the sign is turned), and may leave out
-the memory of zeros. Buffers and columns of structured arrays may put numbers at any byte.
+torch may negate lazily (the memory of a conjugate's imaginary part has the opposite sign), and may allocate no memory
+for zeros. Buffers and columns of structured arrays may place numbers at any byte.
 """
 
 from functools import partial
@@ -31,14 +31,14 @@ def plain(tensor):
 
 
 def lazily_negated(tensor):
-    """The same values, as the imaginary part of a conjugate: memory holds their negatives."""
+    """Return the same values as the imaginary part of a conjugate: memory contains their negatives."""
     late = torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
     assert late.is_neg()
     return late
 
 
 def misaligned(tensor):
-    """The same values, one byte further than their size allows."""
+    """Return the same values at an address that is off by one byte."""
     odd = torch.frombuffer(bytearray(tensor.nbytes + 1), dtype=tensor.dtype, offset=1, count=tensor.numel())
     odd = odd.view(tensor.shape).copy_(tensor)
     assert odd.data_ptr() % tensor.itemsize != 0
@@ -172,7 +172,7 @@ def test_index_arrays_at_odd_addresses_and_with_gaps(lengths):
 
 
 def test_numpy_arrays_at_odd_addresses():
-    """A column of a structured array: its rows are no whole number of elements apart."""
+    """A column of a structured array, whose row stride is not a multiple of the element size."""
     query, key, value = (tensor.numpy() for tensor in tokens())
     records = np.zeros(BATCH, dtype=[("flag", "u1"), ("value", "f4", value.shape[1:])])
     records["value"] = value

@@ -1,4 +1,4 @@
-"""The facts the page must lead a newcomer to, from the real weights read by another implementation."""
+"""The facts that the page must show a newcomer, from the real weights read by another implementation."""
 
 import json
 import re

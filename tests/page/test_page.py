@@ -1,4 +1,4 @@
-"""The page in a real browser: what it shows, what changes it, and what it never does."""
+"""The page in a real browser: its contents, its controls, and that it makes no requests."""
 
 import re
 from collections.abc import Callable
@@ -37,7 +37,7 @@ def numbered_words(count: int) -> list[str]:
 )
 def test_opens_at_every_length_in_both_themes(show: Show, tokens: int, scheme: str) -> None:
     opened = show(random_reading(numbered_words(tokens - 2), layers=2, heads=3), scheme=scheme)
-    # The thumbnails come between frames: the page answers before they are all there.
+    # Thumbnails are painted between frames: the page responds before all of them are painted.
     opened.page.locator("#row .token").nth(2).click()
     assert "word1" in opened.sentence()
     opened.wait_until_painted()
@@ -75,7 +75,7 @@ def test_numbers_shown_are_the_models(show: Show) -> None:
 def test_step_view_ends_in_the_context_vector(
     show: Show, monkeypatch: pytest.MonkeyPatch, room: int, said: str, error: float
 ) -> None:
-    """Vectors are stored exactly where there is room, else rounded, which two decimals do not show."""
+    """Vectors are stored exactly if there is room, otherwise rounded, which two decimals do not show."""
     monkeypatch.setattr(regard.view.page, "MAX_VECTOR_CHARACTERS", room)
     reading = random_reading(WORDS, layers=3, heads=2)
     layer, head, query, key = 1, 1, 3, 2
@@ -131,12 +131,12 @@ def test_click_changes_what_is_shown(show: Show) -> None:
 def test_map_answers_mouse_and_keys(show: Show) -> None:
     reading = random_reading(WORDS)
     opened = show(reading, at="#text=0&layer=1&head=0&token=1")
-    # What is painted later would move the map away from under the mouse.
+    # Elements that are painted later would move the map away from under the mouse.
     opened.wait_until_painted()
     opened.page.locator("#map").scroll_into_view_if_needed()
     box = opened.page.locator("#map").bounding_box()
     assert box is not None
-    # The last cell lies in the lower right corner.
+    # The last cell is in the lower right corner.
     opened.page.mouse.click(box["x"] + box["width"] - 40, box["y"] + box["height"] - 12)
     assert "token=12" in opened.current_url()
     opened.page.locator("#map").focus()
@@ -155,7 +155,7 @@ def test_keyboard_alone_reaches_everything(show: Show) -> None:
     reached = []
     for _ in range(60):
         opened.page.keyboard.press("Tab")
-        # Where the focus is, it must be seen.
+        # The focus must be visible.
         place = opened.page.evaluate(
             """(() => {
               const node = document.activeElement;

@@ -21,7 +21,7 @@ Show = Callable[..., BrowserPage]
 
 
 def add_end_token(words: list[str], *, start: bool = False, groups: list[int] | None = None) -> Tokens:
-    """The words and </s>, or <s> and the words; ``groups`` counts the tokens of each word."""
+    """Return the words and </s>, or <s> and the words; ``groups`` counts the tokens of each word."""
     plain = make_tokens(words)
     spans = plain.spans[1:-1]
     names = tuple(words)
@@ -44,9 +44,9 @@ def random_pair(
     source_words: list[int] | None = None,
     target_words: list[int] | None = None,
 ) -> PairReading:
-    """Two layers of ``heads`` random heads in each attention; the target sees no later token.
+    """Two layers of ``heads`` random heads in each attention; the target's self-attention is causal.
 
-    ``source_words`` and ``target_words`` are the numbers of tokens that words are made of.
+    ``source_words`` and ``target_words`` are the numbers of tokens of each word.
     """
     generator = np.random.default_rng(23)
     looked_at = add_end_token(source, groups=source_words)
@@ -199,7 +199,7 @@ def step_results(opened: BrowserPage) -> list[float]:
 
 
 def single_layer_pair(**parts) -> PairReading:
-    """A pair whose alignment is one layer of two heads with a hidden layer, a bias or a bell curve."""
+    """A pair whose alignment is one layer of two heads with a hidden layer, a bias or a Gaussian window."""
     pair = random_pair(heads=2)
     first = pair.alignment.layers[0]
     layer = LayerReading(**{**first.__dict__, "scale": 1.0, **parts})
@@ -290,7 +290,7 @@ def test_right_to_left_looks_at_left_to_right(show: Show) -> None:
 
     assert places("row", 4) == sorted(places("row", 4), reverse=True)
     assert places("asking", 4) == sorted(places("asking", 4))
-    # The map's columns run as the source is read: what comes next stands on the left.
+    # The map's columns follow the reading direction of the source: later tokens are on the left.
     opened.page.evaluate("location.hash = 'layer=0&head=1&token=1&key=1'")
     opened.wait_until("document.getElementById('key').value === '1'")
     opened.page.locator("#map").focus()
@@ -312,7 +312,7 @@ def test_hostile_text_is_text_on_both_sides(show: Show) -> None:
 
 @pytest.mark.parametrize("heads", [1, pytest.param(8, marks=pytest.mark.slow)])
 def test_a_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
-    """By night with as many heads as models have, all of which are painted."""
+    """In slow tests with as many heads as real models have, all of which are painted."""
     source, target = ([f"{letter}{at}" for at in range(499)] for letter in "st")
     pair = random_pair(source, target, heads=heads)
     opened = show(pair)
@@ -324,7 +324,7 @@ def test_a_source_of_500_tokens_stays_usable(show: Show, heads: int) -> None:
     opened.wait_until_painted()
     weights = row_of(pair.alignment, 0, None, 250)
     np.testing.assert_allclose(weights_in_titles(opened), weights, atol=2e-3)
-    # Both boxes have scrolled to what the sentence speaks of.
+    # Both boxes have scrolled to the words that the sentence names.
     for box, chip in (("asking", 250), ("row", int(weights.argmax()))):
         edges = opened.page.locator(f"#{box} .tokens").bounding_box()
         place = opened.page.locator(f"#{box} .token").nth(chip).bounding_box()

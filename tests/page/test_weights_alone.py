@@ -1,4 +1,4 @@
-"""Layers of weights alone in a real browser: signed weights, their colours and legend, and the one step they have."""
+"""Layers stored as weights alone in a real browser: signed weights, their colours and legend, and their single step."""
 
 import re
 from collections.abc import Callable
@@ -19,7 +19,7 @@ Show = Callable[..., BrowserPage]
 
 
 def signed_reading(words: list[str] = WORDS, *, heads: int = 3) -> Reading:
-    """Two layers of random weights around 0, the largest of all 2."""
+    """Two layers of random weights around 0, with a maximum of 2."""
     tokens = make_tokens(words)
     matrices = np.random.default_rng(11).normal(size=(2, heads, len(tokens), len(tokens))).astype(np.float32)
     matrices *= 2 / np.abs(matrices).max()
@@ -28,7 +28,7 @@ def signed_reading(words: list[str] = WORDS, *, heads: int = 3) -> Reading:
 
 
 def parse_numbers(texts: list[str]) -> list[float]:
-    """The first number in each text that has one; a minus is a minus sign, and no hyphen."""
+    """Return the first number in each text that has one; negative numbers have a minus sign, not a hyphen."""
     found = (re.search(r"−?\d+\.?\d*", text) for text in texts)
     return [float(one[0].replace("−", "-")) for one in found if one]
 

@@ -1,4 +1,4 @@
-"""Laws that attention obeys for any numbers: what permuting, shifting and turning may and may not change."""
+"""Laws of attention for any numbers: its invariance and equivariance under permutation, shifts and rotation."""
 
 import torch
 from hypothesis import given, settings

@@ -1,4 +1,4 @@
-"""A cache changes how often keys are computed, never what comes out: for any split of the text, and for branches."""
+"""A cache changes how often keys are computed, never the result: for any split of the text, and for branches."""
 
 from itertools import pairwise
 

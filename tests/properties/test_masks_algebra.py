@@ -1,4 +1,4 @@
-"""What holds for every mask that can be written: compositions drawn at random, lengths around the edges of tiles."""
+"""Properties of every mask: random compositions, and lengths around the edges of tiles."""
 
 import sys
 from functools import partial
@@ -22,7 +22,7 @@ mask_settings = settings(examples(60), suppress_health_check=list(HealthCheck))
 
 @st.composite
 def simple_masks(draw, queries: int, keys: int):
-    """A way to make a mask of one constructor, that fits the lengths. (Made in the test: strategies may draw only.)"""
+    """Strategy for a function that makes a mask of one constructor that fits the lengths. (The test calls it.)"""
     generator = np.random.default_rng(draw(st.integers(0, 50)))
     kind = draw(st.integers(0, 9))
     side, align = SIDES | st.integers(7, 70), st.sampled_from(["end", "start"])
@@ -54,7 +54,7 @@ def simple_masks(draw, queries: int, keys: int):
 
 @st.composite
 def composed_masks(draw, queries: int, keys: int, depth: int = 3):
-    """A way to make any mask: simple ones joined by & | ~."""
+    """Strategy for a function that makes any mask: simple masks combined with & | ~."""
     if depth == 0 or draw(st.booleans()):
         return draw(simple_masks(queries, keys))
     left = draw(composed_masks(queries, keys, depth - 1))
@@ -160,7 +160,7 @@ def test_rows_are_rows_of_the_whole(case, data) -> None:
 @mask_settings
 @given(st.integers(1, 13), st.integers(0, 12), st.data())
 def test_decoding_sees_the_last_rows_of_the_whole(keys: int, cached: int, data) -> None:
-    """A mask of the keys alone means the same with fewer queries: those are the last ones."""
+    """With fewer queries than keys, a mask applies to the last queries."""
     assume(cached < keys)
     wide = [data.draw(st.integers(0, 5)) for _ in range(2)]
     seed, first, second = (data.draw(st.integers(0, 5)) for _ in range(3))

@@ -1,7 +1,7 @@
-"""Whatever is done to paged caches, in any order, each holds what a plain list of its tokens holds.
+"""After any sequence of operations, each paged cache contains what a plain list of its tokens contains.
 
-A program of random steps makes caches from caches: more tokens, forks, joins, and caches dropped. Beside each cache
-runs a plain list of the tokens of its sequences. After each step
+A program of random steps makes caches from caches: more tokens, forks, joins, and dropped caches. For each cache a
+plain list of the tokens of its sequences is maintained. After each step
 
     every cache     gives the tokens of its list, and in the end the attention that plain tensors give
     the pool        counts each of its pages as free or as held by a living cache, never as both, and once
@@ -25,7 +25,7 @@ KEY_HEADS, HEAD_DIM, VALUE_DIM, NEW, MOST = 2, 3, 5, 6, 8
 
 
 class CacheAndTokens(NamedTuple):
-    """A cache, and what it should hold: (key_heads, length, head_dim + value_dim) of each sequence."""
+    """A cache, and its expected contents: (key_heads, length, head_dim + value_dim) of each sequence."""
 
     cache: PagedCache
     tokens: list[Tensor]

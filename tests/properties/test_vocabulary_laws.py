@@ -1,6 +1,6 @@
-"""Ids are names: a model and subwords whose tokens are numbered otherwise learn and write the same text.
+"""Ids are arbitrary: a model and subwords with renumbered tokens learn and write the same text.
 
-Special tokens stand anywhere then, and the ids 0 to 3 are tokens like others.
+Special tokens then have any ids, and the ids 0 to 3 are ordinary tokens.
 """
 
 import json
@@ -32,7 +32,7 @@ SEEDS = some.integers(0, 10**6)
 
 
 def random_order(seed, vocabulary):
-    """The new id of each token; none of the special ones keeps its own."""
+    """Return the new id of each token; no special token keeps its id."""
     chance = np.random.default_rng(seed)
     while True:
         order = chance.permutation(vocabulary)
@@ -41,7 +41,7 @@ def random_order(seed, vocabulary):
 
 
 def renumber_subwords(subwords, order):
-    """The subwords with the new ids, read from a file of them."""
+    """Return the subwords with the new ids, read from a file."""
     content = json.loads(subwords.to_json())
     model = content["model"]
     if model["type"] == "BPE":
@@ -54,7 +54,7 @@ def renumber_subwords(subwords, order):
 
 @pytest.fixture(scope="module")
 def read(tmp_path_factory):
-    """Subwords from the contents of a file."""
+    """Read subwords from the contents of a file."""
     path = tmp_path_factory.mktemp("subwords") / "tokenizer.json"
 
     def of(content):
@@ -65,7 +65,7 @@ def read(tmp_path_factory):
 
 
 def renumber_translator(translator, order, read):
-    """The translator with its tokens numbered otherwise."""
+    """Return the translator with renumbered tokens."""
     model = translator.model
     numbers = {name: int(order[getattr(model, name)]) for name in ("pad_id", "start_id", "end_id")}
     other = type(model)(type(model.config)(**{**vars(model.config), **numbers})).eval()
@@ -180,7 +180,7 @@ def test_words_are_linked_and_shown_alike(read):
 def test_exports_name_the_tokens(read, tmp_path, form):
     model = transformer(norm="pre" if form == "pegasus" else "post")
     other = renumber_translator(model, random_order(13, JOINT_SUBWORDS.vocabulary), read)
-    # The subwords are given to the export alone.
+    # Only the export receives the subwords.
     subwords, other.model.subwords = other.model.subwords, None
     export(other.model, subwords, tmp_path / "out", form=form)
     settings_of = json.loads((tmp_path / "out" / "config.json").read_text())
@@ -208,7 +208,7 @@ def test_a_new_model_has_the_numbers_of_its_subwords(read, kind):
 
 
 def test_a_model_whose_padding_is_its_end_learns_to_end():
-    """As of GPT-2. Each sentence's end counts, and nothing behind it."""
+    """As in GPT-2. The end of each sentence counts in the loss, and nothing after it."""
     plain, ending = transformer(pad_id=0), transformer(pad_id=3)
     ending.model.load_state_dict(plain.model.state_dict())
     losses = [pair_loss(each.model, batches(each), np.arange(3), smoothing=0.1) for each in (plain, ending)]

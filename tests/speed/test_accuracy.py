@@ -1,4 +1,4 @@
-"""A wrong answer gets no time: liars of every kind are found, and the reference is not taken for one."""
+"""Wrong results are not timed: every kind of wrong contestant is detected, and the reference passes."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_another_mask_in_the_backward_pass_is_found() -> None:
     problem = Problem(replace(SMALL, queries=211, head_dim=37, dropout=0.1, backward=True))
 
     class Forgetful(torch.autograd.Function):
-        """Forward drops some weights, backward others."""
+        """Drops different weights in forward and backward."""
 
         @staticmethod
         def forward(context, *tensors):  # type: ignore[no-untyped-def]

@@ -1,4 +1,4 @@
-"""A pattern in the benchmarks' words is the mask of the same name."""
+"""A pattern of the benchmarks equals the mask of the same name."""
 
 from __future__ import annotations
 

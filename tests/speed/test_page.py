@@ -1,4 +1,4 @@
-"""The page about speed is what the results say."""
+"""The speed page agrees with the results."""
 
 from __future__ import annotations
 

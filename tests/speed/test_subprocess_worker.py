@@ -1,4 +1,4 @@
-"""An object in a process of its own answers as it would here."""
+"""An object in a subprocess behaves as it does in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from regard.errors import MissingPackageError
 
 
 class Counter:
-    """Counts, fails and ends."""
+    """Has methods that count, raise, and end the process."""
 
     def __init__(self, first: int) -> None:
         if first < 0:

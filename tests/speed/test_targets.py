@@ -1,4 +1,4 @@
-"""Medians, ratios, promises and growth, by arithmetic."""
+"""Medians, ratios, targets and scaling, computed by hand."""
 
 from __future__ import annotations
 

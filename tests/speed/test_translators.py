@@ -1,4 +1,4 @@
-"""The page of translators is what the results say, and each config says what can be run."""
+"""The page of translation results agrees with the results, and each config can be run."""
 
 from __future__ import annotations
 

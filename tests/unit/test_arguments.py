@@ -1,4 +1,4 @@
-"""Arguments that a function does not have: torch's names are answered with ours, and signatures stay as they are."""
+"""Unknown arguments: torch's names raise an error that gives regard's names, and signatures are unchanged."""
 
 import inspect
 import pickle

@@ -1,4 +1,4 @@
-"""Biases against the oracle, forward and backward: every way a tensor may broadcast, -inf, and the scale."""
+"""Biases against the oracle, forward and backward: every broadcast, -inf, and the scale."""
 
 import itertools
 from functools import cache
@@ -31,7 +31,7 @@ def arrays(*given: torch.Tensor) -> list[np.ndarray]:
 
 @cache
 def every_broadcast(mask):
-    """Query, key, value, a bias and the output's gradient, as NumPy arrays; with the oracle's output and gradients."""
+    """NumPy arrays of query, key, value, bias and the output's gradient; with the oracle's output and gradients."""
     allowed = None if MASKS[mask] is None else MASKS[mask].dense(QUERIES, KEYS).numpy()
     found = []
     for ones, key_heads in itertools.product(itertools.product([False, True], repeat=4), (1, HEADS)):
@@ -61,7 +61,7 @@ def test_every_broadcast_of_a_trained_bias(impl, mask, without_shape_checks):
 @pytest.mark.parametrize("mask", MASKS)
 @pytest.mark.parametrize("shape", [(1, 1, QUERIES, KEYS), (1, 1, QUERIES, 1), (BATCH, 1, 1, KEYS)])
 def test_minus_infinity_forbids(impl, mask, shape):
-    """As the mask does; and a row of nothing else gives 0, with gradients of 0."""
+    """-inf hides keys as the mask does; a row of only -inf gives 0, with gradients of 0."""
     mask = MASKS[mask]
     allowed = None if mask is None else mask.dense(QUERIES, KEYS).numpy()
     query, key, value = tensors()

@@ -1,4 +1,4 @@
-"""Attention at the edges: sizes of 0, keys shared by heads that may not see the same, scores that overflow."""
+"""Edge cases of attention: sizes of 0, shared keys with different masks per head, scores that overflow."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def test_nothing_in_nothing_out(impl, size, make):
 @pytest.mark.parametrize("impl", IMPLS)
 @pytest.mark.parametrize("size", SIZES)
 def test_the_gradients_of_nothing_are_zeros(impl, size):
-    """Also of a bias, which may have numbers where there is nobody to add them to."""
+    """Also for a bias, which may have elements although there are no scores."""
     batch, heads, queries, keys = size
     query, key, value = (torch.randn(batch, heads, length, 7) for length in (queries, keys, keys))
     table = positions.T5Buckets(heads)
@@ -74,7 +74,7 @@ def test_heads_that_share_a_key_and_may_not_both_see_it(impl, number):
 
 @pytest.mark.parametrize("impl", IMPLS)
 def test_what_may_be_seen_is_not_hidden(impl):
-    """The other side of promise 1: a NaN that a query may see is not swept away, and stays in its rows."""
+    """The complement of promise 1: a visible NaN is not removed, and stays in its rows."""
     query, key, value = torch.randn(3, 1, 1, 5, 7)
     value = value.clone()
     value[0, 0, 2, 1] = torch.nan
@@ -92,7 +92,7 @@ def test_what_may_be_seen_is_not_hidden(impl):
 @pytest.mark.parametrize("mechanism", [entry.name for entry in regard.catalogue()])
 @pytest.mark.parametrize("where", ["query", "key"])
 def test_a_row_that_overflows_takes_no_other_with_it(mechanism, where):
-    """Scores of finite numbers may overflow. The rows in which they do are NaN, and no gradient of another row is."""
+    """Scores of finite numbers may overflow. Rows with such scores are NaN, but gradients of other rows are not."""
     torch.manual_seed(2)
     layer = regard.mechanism(mechanism, heads=2, head_dim=5)
     given = {name: torch.randn(1, 2, 7, 5) for name in ("query", "key", "value")}

@@ -1,4 +1,4 @@
-"""Every message names what was wrong, what was expected, what was got, and what to do."""
+"""Every message says what was wrong, what was expected, what was got, and what to do."""
 
 import pickle
 import re
@@ -53,7 +53,7 @@ def make_cache(key: torch.Tensor, value: torch.Tensor):
 
 bools = torch.ones(5, 11, dtype=torch.bool)
 MESSAGES = {
-    # the front doors
+    # public functions
     "not a tensor": (lambda: attend(query=[[1.0]]), DtypeError, "query is not a tensor", "Tensor", "list", "as_tensor"),
     "dtypes differ": (
         lambda: attend(key=zeros(2, 3, 11, 7, dtype=torch.float64)),
@@ -502,7 +502,7 @@ def test_the_message_has_all_four(name):
 
 
 def test_errors_are_also_the_errors_of_python():
-    """So that code that knows nothing of regard can catch them; and each has the exit code of the documentation."""
+    """Code that does not import regard can catch them; each has the documented exit code."""
     expected = {
         ShapeError: (ValueError, 2),
         DtypeError: (TypeError, 2),
@@ -529,7 +529,7 @@ def test_a_layer_that_was_not_called_is_named():
 
 
 def test_a_request_is_described_whole():
-    """The refusal tells what was asked for: shapes, dtype, device, mask, bias and dropout."""
+    """The error describes the request: shapes, dtype, device, mask, bias and dropout."""
     with pytest.raises(RefusedError) as raised:
         attend(mask=masks.causal() & ~masks.padding([3, 4]), bias=zeros(1, 1, 1, 1), dropout=0.25, impl="flex")
     for fact in ("(2, 3, 5, 7)", "(2, 3, 11, 7)", "float32", "cpu", "causal() & ~padding([3, 4])", "Tensor", "0.25"):
@@ -537,7 +537,7 @@ def test_a_request_is_described_whole():
 
 
 def test_what_was_wrong_shows_through_a_compiler():
-    """torch.compile raises its own error where the graph must be whole, and quotes ours."""
+    """torch.compile raises its own error if the graph must be whole, and quotes regard's."""
     whole = torch.compile(attend, backend="eager", fullgraph=True)
     with pytest.raises(RuntimeError, match="key and value have different numbers of heads"):
         whole(key=(2, 1, 11, 7))

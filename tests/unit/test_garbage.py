@@ -1,4 +1,4 @@
-"""Whatever a public call is given, it computes or says what is wrong: never another error, a hang, or all memory."""
+"""Any public call with any argument computes or raises a RegardError: no other error, hang, or exhausted memory."""
 
 import random
 import time
@@ -28,7 +28,7 @@ def by_name() -> dict[str, PublicCall]:
 
 
 def broken(target: PublicCall, cases: list[tuple[str, str]]) -> list[str]:
-    """What came of the cases that neither computed nor were refused in our form."""
+    """Return a description of each case that neither computed nor raised a complete RegardError."""
     found = []
     for argument, value in cases:
         begun = time.monotonic()
@@ -49,7 +49,7 @@ def broken(target: PublicCall, cases: list[tuple[str, str]]) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _in_temporary_folder(tmp_path, monkeypatch):
-    """Some calls write where they are told to."""
+    """Run in a temporary folder, since some calls write files."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Tensors that have a shape and no numbers: on the device "meta", and torch's fakes. Shapes and dtypes come out."""
+"""Tensors with a shape but no data, on the device "meta" and in FakeTensorMode: resulting shapes and dtypes."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ IN_EACH_DTYPE = [("none", "none"), ("causal", "tensor"), ("causal", "T5")]  # by
 
 
 def in_each_dtype(first, *others):
-    """All cases with the first dtype and what goes with it; with the others some of them by day."""
+    """All cases with the first dtype; with the other dtypes some of them are marked slow."""
     more = [(case, other) for case in CASES for other in others]
     return [
         *((*case, *first) for case in CASES),
@@ -76,7 +76,7 @@ def test_attention(mask, bias, impl, dtype, dropout):
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 @pytest.mark.parametrize(("mask", "bias", "dtype"), in_each_dtype((torch.float32,), (torch.bfloat16,)))
 def test_observe(mask, bias, impl, dtype):
-    """The same shapes and dtypes as of numbers."""
+    """The same shapes and dtypes as with real tensors."""
     made_mask, made_bias = MASKS[mask](), BIASES[bias]()
     there = regard.observe(*tokens(dtype), mask=made_mask, bias=made_bias, top=2, rows=[0, -1], impl=impl)
     nowhere = regard.observe(

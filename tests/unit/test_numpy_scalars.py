@@ -1,4 +1,4 @@
-"""Numbers and flags of NumPy mean what Python's do, in every precision, and warn of nothing."""
+"""NumPy numbers and flags are equivalent to Python's, in every precision, and cause no warnings."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""``regard.record``: every attention layer's inputs, its weights on demand."""
+"""``regard.record``: the inputs of every attention layer, and its weights on demand."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ WIDTH, HEADS = 12, 3
 
 
 class Encoder(nn.Module):
-    """Two blocks and a norm; the second block attends by another mechanism."""
+    """Two blocks and a norm; the second block uses another mechanism."""
 
     def __init__(self):
         super().__init__()

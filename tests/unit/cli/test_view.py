@@ -1,4 +1,4 @@
-"""``regard view`` as a shell user meets it: the packaged model, good input and bad."""
+"""``regard view`` in the shell: the packaged model, valid and invalid input."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture(scope="module")
 def load_once() -> Callable[..., Any]:
-    """As ``load``, and what was loaded before is given again: most of these tests' time would go there."""
+    """``load`` with a cache, since loading would take most of the time of these tests."""
     return cache(load)
 
 
@@ -163,7 +163,7 @@ def test_of_unknown_words_no_finding_is_shown(run: Run, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def translators(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the folders of three translators: one with attention, one that reads 13 tokens, one without."""
+    """A folder with three translators: one with attention, one limited to 13 tokens, one without attention."""
     folder = tmp_path_factory.mktemp("translators")
     transformer().model.save(folder / "whole")
     transformer(position="learned", length=13).model.save(folder / "short")

@@ -1,4 +1,4 @@
-"""Promise 2, backward: a query that may see nothing takes no part, whatever gradient arrives at it."""
+"""Promise 2, backward: a query with no visible keys has no effect, for any gradient of its output."""
 
 import pytest
 import torch
@@ -69,7 +69,7 @@ WAYS = {
 @pytest.mark.parametrize(("dtype", "dropout"), [(torch.float32, 0.0), (torch.float32, 0.5), (torch.bfloat16, 0.0)])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_gradient_that_is_not_finite_stops_at_an_empty_row(way, dtype, dropout):
-    """The gradients are those of a gradient of 0 there: the row is a constant."""
+    """The gradients equal those for an output gradient of 0 in that row, since the row is constant."""
     allowed = torch.ones(1, 1, QUERIES, KEYS, dtype=torch.bool)
     allowed[:, :, EMPTY] = False
     tokens = [torch.randn(BATCH, HEADS, n, HEAD_DIM, dtype=dtype).requires_grad_() for n in (QUERIES, KEYS, KEYS)]

@@ -1,4 +1,4 @@
-"""FlexAttention's terms, uncompiled on a CPU, against the reference; and compiled where a GPU is at hand."""
+"""FlexAttention, uncompiled on a CPU, against the reference; and compiled on a GPU if there is one."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ BATCH, HEADS, DIM = 2, 3, 8
 
 
 def tensors(queries, keys, key_heads=HEADS, heads=HEADS, value_dim=DIM):
-    """In float32, the widest that FlexAttention has."""
+    """Random tensors in float32, the widest dtype that FlexAttention supports."""
     query = torch.randn(BATCH, heads, queries, DIM)
     return query, torch.randn(BATCH, key_heads, keys, DIM), torch.randn(BATCH, key_heads, keys, value_dim)
 
@@ -76,7 +76,7 @@ def test_masks(uncompiled, name):
     ids=["none", "tensor", "distance"],
 )
 def test_torchs_compiler_traces_the_rules(make):
-    """As it does in each call on a GPU: the rules of all kinds of masks, joined, and of each kind of bias."""
+    """As in each call on a GPU: the rules of all kinds of masks, combined, and of each kind of bias."""
     given, bias = tensors(5, 7), make()
     rows = masks.causal() & masks.padding([7, 3]) | ~masks.window(1, 0)
     drawn = masks.random_blocks(1, block=3) | masks.global_tokens([2])
@@ -191,7 +191,7 @@ class TestRefusals:
             regard.observe(*tensors(5, 7), impl="flex")
 
     def test_masks_in_a_graph(self, monkeypatch):
-        """Of a GPU only the name is needed."""
+        """Only the name of a GPU is needed."""
         request = SimpleNamespace(device=torch.device("cuda"), dropout=0.0, mask=masks.causal(), bias=None)
         request.query, request.key, _ = tensors(5, 7)
         assert ATTENTION.refuses(request) is None

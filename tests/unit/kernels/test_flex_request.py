@@ -1,4 +1,4 @@
-"""How a request is put into FlexAttention's terms, run uncompiled on a CPU against the reference."""
+"""Conversion of requests to FlexAttention's arguments, run uncompiled on a CPU against the reference."""
 
 import pytest
 import torch
@@ -79,7 +79,7 @@ def test_padding_hides_anything(by_flex):
 
 @pytest.mark.parametrize("length", [127, 128, 300])
 def test_the_block_mask_is_that_of_torch(length):
-    """The same tiles as FlexAttention finds by asking about every cell: none too many, none called full that is not."""
+    """The tiles that FlexAttention finds by evaluating every cell: none too many, no partial one called full."""
     query = torch.randn(2, 3, length, 5)
     mask = (masks.causal() & masks.window(130, 0) & masks.padding([length, 65])) | masks.global_tokens([7])
     ours = make_block_mask(make_request(query, query, query, mask=mask, bias=None, scale=None))

@@ -1,6 +1,6 @@
-"""Promise 4, for what is trained: gradients summed from many places have the same bits in every run, on many threads.
+"""Promise 4 for training: gradients that are sums over many elements have the same bits in every run, on any threads.
 
-torch adds up the gradient of an index atomically, so that its bits depend on which thread comes first.
+torch adds up the gradient of indexing atomically, so its bits depend on the order of the threads.
 """
 
 from collections.abc import Iterator

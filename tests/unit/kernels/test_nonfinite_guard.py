@@ -1,4 +1,4 @@
-"""Around torch's kernel: where it alone would give NaN, or let what is hidden reach other rows."""
+"""The guard around torch's kernel, for inputs where that kernel gives NaN or lets hidden values reach other rows."""
 
 import pytest
 import torch
@@ -136,7 +136,7 @@ def test_random_blocks_of_one_head_serve_all():
 
 
 def test_a_whole_graph_is_refused_in_words(without_shape_checks):
-    """By torch.compile, which quotes the reason; tests/kernels/torch_compile_checks.py tries all ways, in a process."""
+    """torch.compile quotes the reason; tests/kernels/torch_compile_checks.py tests all cases, in a process."""
     request = make_request(*tokens(), mask=None, bias=None, scale=None)
     with pytest.raises(RuntimeError, match='"sdpa" reads tensor values on a CPU, which breaks the graph'):
         torch.compile(ATTENTION.compute, backend="eager", fullgraph=True)(request)

@@ -1,4 +1,4 @@
-"""All that ``observe`` reports can be trained on: its gradients against differences, in tiles and whole."""
+"""All statistics of ``observe`` are differentiable: gradients against finite differences, in tiles and untiled."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""Promise 1 in ``sdpa``, bit for bit, however tensors lie in memory: what is hidden may be NaN, Inf or huge."""
+"""Promise 1 in ``sdpa``, bit for bit, in any memory layout: hidden values may be NaN, Inf or huge."""
 
 import pytest
 import torch
@@ -12,14 +12,14 @@ SHAPES = [(2, 3, 13, 5), pytest.param((1, 2, 17, 16), marks=pytest.mark.slow)]
 
 
 def _fused_projection(tensor):
-    """A third of (batch, length, 3, heads, head_dim), as one projection gives queries, keys and values."""
+    """Store as a third of (batch, length, 3, heads, head_dim), as a fused projection of queries, keys and values."""
     whole = tensor.new_zeros(tensor.shape[0], tensor.shape[2], 3, tensor.shape[1], tensor.shape[3])
     whole[:, :, 1] = tensor.transpose(1, 2)
     return whole[:, :, 1].transpose(1, 2)
 
 
 def _beginning(tensor):
-    """Of memory for more tokens, as in a cache."""
+    """Store at the start of a buffer for more tokens, as in a cache."""
     return torch.nn.functional.pad(tensor, (0, 0, 0, 7))[:, :, : tensor.shape[2]]
 
 
@@ -28,13 +28,13 @@ def _unaligned(tensor):
 
 
 def _amid_an_element(tensor):
-    """From a byte that is no multiple of an element's size, as ``frombuffer`` reads packed files."""
+    """Store at a byte offset that is not a multiple of the element size, as ``frombuffer`` reads packed files."""
     octets = bytearray(1) + bytearray(tensor.contiguous().view(torch.uint8).numpy().tobytes())
     return torch.frombuffer(octets, dtype=tensor.dtype, offset=1).view(tensor.shape)
 
 
 def _negated(tensor):
-    """What torch calls negative: it is to be negated when it is read."""
+    """Return a tensor with torch's negative bit: it is negated when read."""
     return torch.complex(torch.zeros_like(tensor), -tensor).conj().imag
 
 
@@ -76,7 +76,7 @@ IN_EACH_DTYPE = ("contiguous", "unaligned", "amid an element")  # by night all o
     ],
 )
 def test_what_is_hidden_changes_no_bit(layout, dtype, shape):
-    """Outputs of the rows that see none of it, and gradients of a loss over them."""
+    """Compares outputs of rows that do not see it, and gradients of a loss over those rows."""
     batch, _, length, _ = shape
     for mask in _masks(batch, length):
         sees = mask.dense(length, length)[..., -HIDDEN:].any(-1, keepdim=True).expand(batch, 1, length, 1)
@@ -95,7 +95,7 @@ def test_what_is_hidden_changes_no_bit(layout, dtype, shape):
 
 
 def test_elements_that_share_memory():
-    """Overlapping windows of a signal: a NaN is in several tokens, and only those that hold it are wild."""
+    """Overlapping windows of a signal: a NaN is in several tokens, and only those tokens are non-finite."""
     signal = torch.randn(2, 3, 17)
     outputs = []
     for fill in (0.0, torch.nan):

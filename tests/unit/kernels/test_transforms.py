@@ -1,6 +1,6 @@
-"""Every derivative and transform that torch has, of every implementation: right, or refused in words.
+"""Every derivative and transform of torch, for every implementation: correct, or refused with a message.
 
-What is right comes from plain arithmetic in float64, one input after the other: central differences for derivatives, a
+Expected results are computed in float64, one input after the other: by central differences for derivatives, and by a
 loop for vmap.
 """
 
@@ -75,7 +75,7 @@ def _of_batch(function, queries):
 
 
 class Exact:
-    """What mathematics says of one function of the query; each derivative is worked out once, for all who ask."""
+    """Expected values and derivatives of one function of the query, each computed once."""
 
     def __init__(self, function):
         self.function = function
@@ -98,7 +98,7 @@ class Exact:
 
     @cached_property
     def curvature(self):
-        """Of the loss: the derivative of its gradient, which the reference's first derivative gives."""
+        """Second derivative of the loss: the derivative of its gradient, which is the reference's first derivative."""
 
         def first(query):
             leaf = query.clone().requires_grad_()
@@ -109,7 +109,7 @@ class Exact:
 
 
 class Case:
-    """A function of the query, to be transformed where its derivatives are known."""
+    """A function of the query to transform, at the point where its derivatives are known."""
 
     def __init__(self, function, known):
         self.function = function
@@ -186,7 +186,7 @@ SECOND = {"two backward passes", "functional.hessian", "functional.hessian, vect
 
 
 def may_refuse(impl: str, transform: str, option: str) -> bool:
-    """What docs/implementations.md says is refused. "auto" refuses nothing but the second derivatives of native."""
+    """Whether docs/implementations.md lists it as refused. "auto" only refuses the second derivatives of native."""
     if impl == "reference":
         return False
     if option == "Shaw":
@@ -219,7 +219,7 @@ def test_right_or_refused(transform, option, impl):
 
 @cache
 def _attention(option):
-    """Key, value, what else attention is given, and what is known of it."""
+    """Return key, value, the other arguments of attention, and the expected derivatives."""
     options = OPTIONS[option]()
     key, value = (torch.randn(BATCH, HEADS, KEYS, HEAD_DIM, dtype=torch.float64) for _ in range(2))
     known = Exact(lambda query: regard.attention(query, key, value, impl="reference", **options))
@@ -281,7 +281,7 @@ MIXING = ("vmap", "grad", "jvp", "hessian", "vmap of grad", "is_grads_batched")
 @pytest.mark.parametrize("transform", MIXING)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_mechanisms(name, transform):
-    """With the options that they have by default, against the same mechanism's outputs, one input after the other."""
+    """Mechanisms with default options, against their own outputs for one input after the other."""
     known = _mechanism(name)
     ours, exact = TRANSFORMS[transform]
     torch.testing.assert_close(ours(Case(known.function, known)), exact(known), rtol=0, atol=1e-7)
@@ -299,7 +299,7 @@ def _mechanism(name):
     "position", [None, positions.Rotary(4), positions.ALiBi(2), positions.T5Buckets(2), positions.ShawRelative(4)]
 )
 def test_gradients_of_each_sample(position):
-    """vmap(grad(functional_call)), the usual way to them, against one backward pass for each."""
+    """Per-sample gradients by vmap(grad(functional_call)), against one backward pass for each sample."""
     layer = regard.MultiHeadAttention(8, 2, position=position).double()
     tokens, weights = torch.randn(3, KEYS, 8, dtype=torch.float64), dict(layer.named_parameters())
 
@@ -315,7 +315,7 @@ def test_gradients_of_each_sample(position):
 
 @pytest.mark.parametrize("impl", ["auto", "reference"])
 def test_dropout_under_vmap(impl):
-    """Torch's option says whether all draw the same; what is dropped is dropped from the weights."""
+    """vmap's ``randomness`` decides whether all samples draw the same; the weights are dropped."""
     query, key = torch.randn(2, 1, 1, 2, 3, dtype=torch.float64), torch.randn(1, 1, 503, 3, dtype=torch.float64)
     ones = torch.ones(1, 1, 503, 2, dtype=torch.float64)
     same, different = (
@@ -331,7 +331,7 @@ def test_dropout_under_vmap(impl):
 
 @pytest.mark.slow
 def test_compiled():
-    """In a process of its own, for torch cannot trace through this suite's shape checks: compiled_transforms.py."""
+    """In a separate process, since torch cannot trace through the suite's shape checks: compiled_transforms.py."""
     script = Path(__file__).with_name("compiled_transforms.py")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

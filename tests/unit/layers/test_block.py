@@ -32,14 +32,14 @@ def randn(*shape):
 
 
 def randomize(module):
-    """The module in float64, no parameter of which has a special value."""
+    """Convert the module to float64 and randomize all parameters, so that none has a special value."""
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.5)
     return module.double()
 
 
 def copy_weights(ours, theirs, names):
-    """Our block with torch's weights; ``names`` pairs our modules with torch's."""
+    """Copy torch's weights to regard's block; ``names`` maps regard's modules to torch's."""
     for our_name, their_name in names.items():
         ours.get_submodule(our_name).load_state_dict(theirs.get_submodule(their_name).state_dict())
     return ours.double()

@@ -1,4 +1,4 @@
-"""The layer: in training only, as torch.nn.Dropout is used, and everywhere a model drops."""
+"""The dropout layer: active only in training, as torch.nn.Dropout, and used everywhere in models."""
 
 import copy
 

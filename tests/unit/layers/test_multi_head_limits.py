@@ -1,4 +1,4 @@
-"""The edges of MultiHeadAttention: how it starts, what is empty, what it loads, and what it refuses."""
+"""Edge cases of MultiHeadAttention: initialization, empty inputs, loading weights, and errors."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ def test_half_precision_throughout():
     layer, tokens = regard.MultiHeadAttention(WIDTH, HEADS, position=positions.Rotary(4)), torch.randn(2, 7, WIDTH)
     exact = layer(tokens).detach()
     given = layer.to(torch.bfloat16)(tokens.bfloat16()).detach()
-    # A handful of roundings to 8 bits, of numbers of the size of the output.
+    # A few roundings to 8 bits, of numbers of the output's size.
     assert_close(given.float(), exact, rtol=0, atol=2**-5 * exact.abs().max().item())
 
 

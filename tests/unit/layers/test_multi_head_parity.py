@@ -1,4 +1,4 @@
-"""MultiHeadAttention against nn.MultiheadAttention and the oracle, and as a module among modules."""
+"""MultiHeadAttention against nn.MultiheadAttention and the oracle, and as an nn.Module."""
 
 import copy
 import io
@@ -111,7 +111,7 @@ def test_is_a_module_like_any_other(mechanism):
 
 
 def _position(mechanism):
-    """One that is trained or made of tensors, where the mechanism adds a bias."""
+    """Return a position that is trained or has tensors, if the mechanism adds a bias."""
     return positions.ALiBi(HEADS) if next(row for row in regard.catalogue() if row.name == mechanism).bias else None
 
 
@@ -134,7 +134,7 @@ def test_autocast(mechanism, position):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output = layer(tokens, mask=mask)
     assert output.dtype == torch.bfloat16
-    # Each of a handful of matrix products rounds to bfloat16's 8 bits.
+    # Each of a few matrix products rounds to bfloat16's 8 bits.
     torch.testing.assert_close(
         output.float(), exact, rtol=0, atol=8 * 2**-8 * float(exact.detach().abs().max().clamp(min=1))
     )

@@ -1,4 +1,4 @@
-"""Positions and caches inside the layer: the last query stands on the last key, however the tokens come in."""
+"""Positions and caches in the layer: the last query is at the last key, however tokens are split into calls."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Layers decode with a cache in pages: sequences of different lengths, each as if it were alone."""
+"""Layers decode with a paged cache: sequences of different lengths, each with the result of decoding it alone."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def make_layer(**options):
 
 
 def prefill(layer, prompts):
-    """A paged cache that holds the prompts, read one after the other."""
+    """Return a paged cache with the prompts, read one after the other."""
     pool = PagePool(layer.key_value_heads, layer.head_dim, page_size=3, dtype=torch.float64)
     cache = PagedCache.empty(pool, 0)
     for prompt in prompts:

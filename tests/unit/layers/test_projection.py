@@ -1,7 +1,7 @@
-"""A linear layer with its activation: against float64, and when the short way is taken and when it must not be.
+"""A linear layer with its activation: results against float64, and when the oneDNN path is and is not used.
 
-In training too. A product of two matrices whose sums have K terms is off by at most (K + 4) eps times the product of
-their absolute values: Higham 2002, "Accuracy and stability of numerical algorithms", section 3.5.
+Also in training. The error of a matrix product whose sums have K terms is at most (K + 4) eps times the product of the
+absolute values: Higham 2002, "Accuracy and stability of numerical algorithms", section 3.5.
 """
 
 import copy
@@ -46,9 +46,9 @@ def expected(tokens, linear, activation="identity"):
 
 @pytest.fixture
 def short_way(monkeypatch):
-    """Counts the calls that go the short way, on any machine: in place of oneDNN stands torch in float64.
+    """List the calls that use the oneDNN path, on any machine: torch in float64 replaces oneDNN.
 
-    It multiplies bfloat16 too, whatever this processor has.
+    The replacement also multiplies bfloat16, on any processor.
     """
     calls = []
 
@@ -65,7 +65,7 @@ def short_way(monkeypatch):
 
 
 class TestValues:
-    """Whatever this machine takes: oneDNN or torch."""
+    """Results on this machine, by oneDNN or torch."""
 
     @pytest.mark.parametrize("bias", [True, False])
     @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
@@ -104,7 +104,7 @@ class TestValues:
 
 
 class TestShortWay:
-    """Where it is taken."""
+    """When the oneDNN path is used."""
 
     @torch.no_grad()
     def test_without_gradients(self, short_way):
@@ -201,7 +201,7 @@ class TestShortWay:
 
 
 def gradients(tokens, linear, upstream):
-    """Those of float64, and the product of the absolute values that each is a sum of."""
+    """Return the gradients in float64, and for each the sum of the absolute values of its terms."""
     dy, x, w = (tensor.detach().double() for tensor in (upstream.flatten(0, -2), tokens.flatten(0, -2), linear.weight))
     found = {"tokens": (dy @ w).view(tokens.shape), "weight": dy.T @ x, "bias": dy.sum(dim=0)}
     sizes = {
@@ -213,7 +213,7 @@ def gradients(tokens, linear, upstream):
 
 
 class TestTraining:
-    """Whatever this machine takes."""
+    """Gradients on this machine, by oneDNN or torch."""
 
     @pytest.mark.parametrize("bias", [True, False])
     @pytest.mark.parametrize("sizes", [(SMALLER, LARGER), (LARGER, SMALLER), (LARGER, LARGER)])
@@ -251,7 +251,7 @@ class TestTraining:
         torch.testing.assert_close(linear.weight.grad.double(), wide.weight.grad, atol=1e-3, rtol=1e-4)
 
     def test_of_a_sum(self):
-        """Its gradient has strides of 0."""
+        """The gradient of a sum has strides of 0."""
         linear, tokens = layer(), torch.randn(MANY, SMALLER, requires_grad=True)
         linear_activation(tokens, linear).sum().backward()
         found, sizes = gradients(tokens, linear, torch.ones(MANY, LARGER))
@@ -266,7 +266,7 @@ class TestTraining:
         torch.testing.assert_close(linear.weight.grad, 2 * once)
 
     def test_a_second_derivative(self):
-        """Of sum (x W^T + b)^3, through the square of its gradient."""
+        """Second derivative of sum (x W^T + b)^3, through the square of its gradient."""
         linear, given, found = layer(), torch.randn(MANY, SMALLER), []
         for dtype in (torch.float32, torch.float64):
             one, tokens = copy.deepcopy(linear).to(dtype), given.clone().to(dtype).requires_grad_()
@@ -296,7 +296,7 @@ class TestTraining:
 
 
 class TestShortWayOfTraining:
-    """Where it is taken."""
+    """When the oneDNN path is used."""
 
     @pytest.mark.parametrize(
         ("trained", "calls"),
@@ -374,7 +374,7 @@ class TestShortWayOfTraining:
 
 
 class TestOthersLayers:
-    """Whoever hooks, adapts or wraps a layer is served."""
+    """Layers with hooks, adapters or wrappers work."""
 
     @pytest.mark.parametrize("register", ["register_forward_hook", "register_forward_pre_hook"])
     @torch.no_grad()
@@ -427,7 +427,7 @@ class TestOthersLayers:
 
 
 class TestWeightsInUse:
-    """Weights that change, in whatever way, are the ones in use: nothing is kept of the old ones."""
+    """Changed weights are used, however they change: no old weights are cached."""
 
     @pytest.fixture
     def linear(self):

@@ -1,4 +1,4 @@
-"""A step of a decoder block whose rows share entries of its cache is a step of rows that have their own."""
+"""A decoder block step whose rows share cache entries equals a step whose rows have their own entries."""
 
 import pytest
 import torch

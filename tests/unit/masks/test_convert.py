@@ -1,4 +1,4 @@
-"""Converted masks against the very functions whose conventions they mimic."""
+"""Converted masks against the functions whose conventions they follow."""
 
 import pytest
 import torch
@@ -15,14 +15,14 @@ BATCH, HEADS, QUERIES, KEYS, WIDTH = 2, 3, 5, 7, 12
 
 
 def random_bools(*shape):
-    """Bools, the first of each row False, so that as a ban it leaves each query something to see."""
+    """Random bools with False first in each row, so that every query has a visible key if True means hidden."""
     tensor = torch.rand(shape) < 0.5
     tensor[..., 0] = False
     return tensor
 
 
 def to_additive(banned, lowest=-torch.inf):
-    """The same as an additive mask."""
+    """Convert to an additive mask."""
     return torch.zeros(banned.shape).masked_fill(banned, lowest)
 
 
@@ -114,7 +114,7 @@ class TestSdpa:
 
 
 class TestTransformers:
-    """The weights of a BERT with random weights are 0 where, and only where, the mask forbids."""
+    """The attention weights of a random BERT are 0 exactly where the mask hides keys."""
 
     def weights(self, attention_mask):
         torch.manual_seed(7)
@@ -164,7 +164,7 @@ class TestTransformers:
 
 
 class TestAdditive:
-    """What is refused wherever floats are added."""
+    """Errors for additive (float) masks."""
 
     @pytest.mark.parametrize("convert", [masks.from_multihead_attention, masks.from_sdpa])
     def test_biases_are_no_masks(self, convert):

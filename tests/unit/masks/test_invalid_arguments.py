@@ -1,4 +1,4 @@
-"""Masks of odd arguments: printed, far away, and joined with what is none; ../test_garbage.py has the rest."""
+"""Masks with unusual arguments: repr, distant positions, and combination with None; ../test_garbage.py has the rest."""
 
 import sys
 
@@ -12,7 +12,7 @@ from regard.errors import RegardError
 
 @pytest.fixture(autouse=True)
 def _without_shape_checks(without_shape_checks) -> None:
-    """So that the package's own messages are met."""
+    """Disable the suite's shape checks, so that the package raises its own errors."""
 
 
 @pytest.mark.parametrize(

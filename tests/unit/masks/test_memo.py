@@ -1,4 +1,4 @@
-"""What a mask has worked out from itself is never seen: not by inference mode, traces, threads or memory."""
+"""A mask's cached results are never visible: not to inference mode, traces, threads or memory."""
 
 import copy
 import pickle
@@ -172,7 +172,7 @@ def test_tiles_are_the_same_whatever_the_default_device(mask):
 
 
 def test_what_is_written_into_a_tile_map_stays_in_it():
-    """Kernels take the one that is kept."""
+    """Kernels use the cached tile map."""
     mask, given = masks.causal() | masks.global_tokens([0]), tokens()
     expected = attend(given, mask)
     tiles = mask.tiles(LENGTH, LENGTH)

@@ -1,4 +1,4 @@
-"""Caches are values in threads too: what one thread does to a cache it shares is not seen by another."""
+"""Caches are immutable across threads: a thread's change to a shared cache is not visible to another thread."""
 
 import copy
 import pickle
@@ -12,11 +12,11 @@ from regard.layers import KeyValueCache, PagedCache, PagePool
 
 @pytest.fixture(autouse=True)
 def _without_shape_checks(without_shape_checks) -> None:
-    """The suite's shape checks take longer than what is raced here."""
+    """Disable the suite's shape checks, which take longer than the code under test."""
 
 
 def distinct_tensor(thread: int, step: int, batch: int = 1):
-    """One token, as (batch, 1, 1, 2) keys and values that say who wrote it."""
+    """One token, as (batch, 1, 1, 2) keys and values that identify its writer."""
     token = torch.tensor([float(thread), float(step)]).expand(batch, 1, 1, 2).contiguous()
     return token, token + 0.5
 

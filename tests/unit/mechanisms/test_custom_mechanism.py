@@ -1,4 +1,4 @@
-"""A mechanism that somebody else adds: one class, one row and one oracle, and it goes through every door."""
+"""A third-party mechanism: one class, one catalogue row and one oracle make it work in all public functions."""
 
 import json
 import sys

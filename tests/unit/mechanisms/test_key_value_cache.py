@@ -1,4 +1,4 @@
-"""The key/value cache as a value: it never changes, and what does not fit is refused."""
+"""The key/value cache is immutable, and refuses tensors that do not fit."""
 
 import pytest
 import torch
@@ -13,12 +13,12 @@ WIDTH, HEADS = 12, 3
 
 
 def random_key_value(length, batch=2, heads=3):
-    """Keys of 5 and values of 7 numbers."""
+    """Random keys of width 5 and values of width 7."""
     return torch.randn(batch, heads, length, 5), torch.randn(batch, heads, length, 7)
 
 
 def make_cache(*lengths):
-    """A cache, and what should be in it."""
+    """Return a cache, and its expected contents."""
     parts = [random_key_value(length) for length in lengths]
     cache = KeyValueCache.empty()
     for part in parts:
@@ -114,7 +114,7 @@ def test_gradients_reach_every_step():
 
 
 def test_a_prefix_without_gradients():
-    """What decoding after a fixed prompt does: the prompt is not learned from, the rest is."""
+    """As in training after a fixed prompt: the prompt gets no gradients, the rest does."""
     layer = regard.MultiHeadAttention(WIDTH, HEADS).double()
     prompt, tokens = torch.randn(2, 5, WIDTH).double(), torch.randn(2, 2, WIDTH).double()
     with torch.no_grad():

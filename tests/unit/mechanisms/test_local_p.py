@@ -1,4 +1,4 @@
-"""Luong's local-p: the window, the Gaussian after the softmax, and what a mask may hide."""
+"""Luong's local-p: the window, the Gaussian after the softmax, and masks."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def make_inputs(key_heads=HEADS):
 
 
 def expected_output(mechanism, query, key):
-    """Weights of each query alone."""
+    """Compute the output query by query."""
     weights = np.zeros((BATCH, HEADS, QUERIES, KEYS))
     numbers = {name: one.detach().numpy() for name, one in mechanism.named_parameters()}
     for batch, head, row in np.ndindex(BATCH, HEADS, QUERIES):
@@ -65,7 +65,7 @@ def test_heads_of_keys_may_be_shared():
 
 
 def test_gradients_are_those_of_finite_differences():
-    """The window is cut in whole keys, so away from its edges everything is smooth."""
+    """The window ends at whole keys, so the function is smooth except at its edges."""
     mechanism, tensors = build_mechanism(), [tensor.requires_grad_() for tensor in make_inputs()]
     names, parameters = zip(*mechanism.named_parameters(), strict=True)
 

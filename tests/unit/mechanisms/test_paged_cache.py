@@ -1,4 +1,4 @@
-"""Paged caches as their users meet them: forks, limits, memory that comes back, what is refused and how it is said."""
+"""Paged caches through the public API: forks, limits, freed memory, errors and their messages."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ KEY_HEADS, HEADS, HEAD_DIM, VALUE_DIM = 2, 6, 3, 5
 
 @pytest.fixture(autouse=True)
 def _without_shape_checks(without_shape_checks) -> None:
-    """So that the package's own messages are met."""
+    """Disable the suite's shape checks, so that the package raises its own errors."""
 
 
 def make_pool(**options) -> PagePool:
@@ -37,14 +37,14 @@ def random_query(batch: int, queries: int = 1):
 
 @pytest.mark.parametrize("length", [3, 4, 5])
 def test_beams_go_different_ways(length):
-    """Beam search: two beams of one sequence, then two of one of these; only the page they part in is copied."""
+    """Beam search: two beams of one sequence, then two of one of these; only the page where they diverge is copied."""
     pool = make_pool()
     root = make_cache(pool, [length])
     beams = root.reordered([0, 0, 0])
     assert pool.pages - pool.free == -(-length // 4)
     key, value = tokens(3, 1)
     grown = beams.extended(key, value)
-    # each has its own last page: a new one, or a copy; but for one that goes on in the old page
+    # each has its own last page, new or a copy, except for one that continues in the old page
     assert pool.pages - pool.free == (length // 4) + 3
     before = root.tokens(0)
     for entry in range(3):
@@ -186,7 +186,7 @@ def test_wide_heads_are_gathered():
         cache.attention(query, impl="native")
 
 
-# ---- what is refused ----
+# ---- refusals ----
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Keys prepared once for many calls of a hidden layer's score: the same answers, and the same promises."""
+"""Keys projected once for many calls of a hidden-layer score: the same results, and the same promises."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def make_inputs(dtype=torch.float32, key_heads=HEADS):
 
 
 def bits(mechanism, tensors, *, prepare):
-    """The output and every gradient."""
+    """Return the output and every gradient."""
     options = {"prepared": mechanism.prepared(tensors[1])} if prepare else {}
     output = mechanism(*tensors, MASK, **options)
     return output, *torch.autograd.grad(output.square().sum(), [*tensors, *mechanism.parameters()])
@@ -69,7 +69,7 @@ def test_under_autocast_they_stay_exact():
 
 
 def test_a_matrix_for_each_head_is_not_repeated_for_the_batch():
-    """Else its gradient would be held once for each entry: 4,096 times here, 1 GB."""
+    """Otherwise its gradient would be stored once per batch entry: 4,096 times here, 1 GB."""
     mechanism = regard.mechanism("additive", heads=1, head_dim=256)
     query = torch.randn(4096, 1, 1, 256, requires_grad=True)
     with torch.profiler.profile(profile_memory=True) as profile:

@@ -1,4 +1,4 @@
-"""Weights of mechanisms that never form them: in every mode of torch, trained through, and options that are none."""
+"""Weights of mechanisms that never form them: in every mode of torch, differentiable, and invalid options."""
 
 import pytest
 import torch

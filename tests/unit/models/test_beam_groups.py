@@ -1,4 +1,4 @@
-"""Rows that look at one memory side by side: the state of a Transformer, whatever rows are taken from it."""
+"""Rows that attend to one memory in a batch: the state of a Transformer, for any selection of rows."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def build_model(position="sinusoidal", mechanism="dot_product"):
 @settings(max_examples=5, deadline=None)
 @given(data=some.data(), parts=some.sampled_from([*((one, "dot_product") for one in POSITIONS), ("none", "additive")]))
 def test_each_row_goes_on_as_if_it_were_alone(data, parts):
-    """Rows are taken in any order, more than once or not at all, and each is written something else."""
+    """Rows are selected in any order, repeatedly or not at all, and each gets other tokens."""
     model, owner = build_model(*parts), [0, 1, 2]
     written = [[] for _ in owner]
     with torch.no_grad():
@@ -80,7 +80,7 @@ def test_nothing_is_copied_while_its_source_is_written(position, together):
 
 @pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
 def test_gradients_of_steps_are_those_of_the_whole(position):
-    """Two rows of one source and one of another, which change places between the steps."""
+    """Two rows of one source and one of another, which are reordered between the steps."""
     model, targets = build_model(position), torch.tensor([[2, 4, 5], [2, 6, 7], [2, 8, 9]])
     source, lengths, order = SOURCE[[1, 1, 2]], LENGTHS[[1, 1, 2]], torch.tensor([2, 0, 1])
     whole = model(source, targets, mask=masks.padding(lengths)).logits[:, -1].square().sum()

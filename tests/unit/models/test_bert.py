@@ -1,4 +1,4 @@
-"""The model as a module: what it gives, and what it refuses."""
+"""BERT as an nn.Module: its outputs and its errors."""
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def test_padding_has_no_influence(model):
 
 
 def test_weights_in_use_are_the_trained_ones():
-    """Large enough that a CPU may compute it in another way where no gradient is wanted."""
+    """The model is so large that a CPU may use another code path when no gradient is needed."""
     model = Bert(BertConfig(vocabulary=17, width=130, layers=2, heads=2, inner=521, max_length=37)).eval()
     ids, mask = torch.randint(1, 17, (3, 37)), masks.padding([37, 13, 1])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -72,7 +72,7 @@ def test_every_weight_is_trained(model):
     model.train()
     output = model(torch.arange(7)[None], segments=torch.tensor([[0, 1, 0, 1, 0, 1, 0]]))
     (output.hidden.square().sum() + output.pooled.sum()).backward()
-    # A norm's output has a fixed length, so a weight may get 0; none may get nothing.
+    # A norm's output has a fixed length, so a gradient may be 0, but none may be None.
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
 
 

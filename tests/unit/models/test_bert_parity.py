@@ -1,4 +1,4 @@
-"""The real model against transformers, and the findings that were read from its weights with another implementation."""
+"""The real model against transformers, and findings read from its weights by another implementation."""
 
 import pytest
 import torch
@@ -43,16 +43,16 @@ def peer():
 
 @pytest.fixture(scope="module")
 def exact():
-    """The peer in float64."""
+    """Return the transformers model in float64."""
     return Peer.from_pretrained(resolve_folder("minilm"), attn_implementation="eager").double().eval()
 
 
 def assert_parity(model, peer, ids, tokens, *, segments=None, tolerance=TOLERANCE, exact=None):
-    """Hidden states of every layer, and all attention weights that tokens give. ``tokens`` is False at padding.
+    """Compare hidden states of every layer, and all attention weights of tokens. ``tokens`` is False at padding.
 
-    With ``exact``, the peer in float64, ours are held against that, and may be off by twice what the peer itself is:
-    how far that is depends on the processor, which decides the order of sums. To that is added what a float32 of that
-    size is rounded by in any order, and at least 1e-6: of few tokens the peer may be off by next to nothing, by chance.
+    With ``exact``, the peer in float64, regard is compared with that, and its error may be twice the peer's own error,
+    which depends on the processor and its order of sums. Added to this is the rounding error of a float32 of that size,
+    and at least 1e-6: with few tokens the peer's error may be close to 0 by chance.
     """
     mask = None if tokens.all() else masks.keep(tokens[:, None, None, :])
     with torch.no_grad(), regard.record(model) as seen:
@@ -146,7 +146,7 @@ class TestKnownFindings:
 
 @st.composite
 def peers(draw, head_dims, deviation):
-    """A random small model of transformers, its weights drawn with ``deviation`` (BERT's own is 0.02)."""
+    """A random small transformers model; ``deviation`` is the standard deviation of its weights (BERT's is 0.02)."""
     heads = draw(st.sampled_from([1, 2, 3, 5]))
     config = PeerConfig(
         num_hidden_layers=draw(st.sampled_from([1, 2, 3])),
@@ -166,7 +166,7 @@ def peers(draw, head_dims, deviation):
 
 
 def assert_random_parity(peer, folder, dtype, tolerance):
-    """The peer, saved by transformers and read by ours: the layout and the mathematics at once, at every position."""
+    """Load a model that transformers saved: checks the file layout and the results, at every position."""
     peer.save_pretrained(folder)
     length = peer.config.max_position_embeddings
     ids = torch.randint(0, peer.config.vocab_size, (3, length))
@@ -184,7 +184,7 @@ def test_random_small_models(tmp_path_factory, peer):
 @examples(15, by_day=5)
 @given(peer=peers(head_dims=[1, 2, 7, 13], deviation=0.5))
 def test_random_badly_conditioned_models(tmp_path_factory, peer):
-    """In float64: large weights, and a norm of one or two numbers with deviations near 0, blow up any rounding."""
+    """In float64, since large weights, and norms over one or two numbers with deviations near 0, amplify rounding."""
     assert_random_parity(peer, tmp_path_factory.mktemp("peer"), torch.float64, 1e-10)
 
 

@@ -1,4 +1,4 @@
-"""Model folders: every way in which they can be wrong, and back out again."""
+"""Model folders: every way in which they can be invalid, and saving after loading."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""Recurrent models against loops in NumPy, their steps against their whole, and what they refuse."""
+"""Recurrent models against loops in NumPy, steps against the whole sequence, and errors."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ ONE_PER_DECODER = ("additive", "luong_general", "none")
 
 
 def with_cells(forms):
-    """All forms with GRUs and, by day of one mechanism for each decoder, with LSTMs: it alone knows of both."""
+    """All forms with GRUs and LSTMs; LSTMs are marked slow except for one mechanism per decoder."""
     more = [form for form in forms if form[0] not in ONE_PER_DECODER]
     return [
         *((*form, "gru") for form in forms),
@@ -36,7 +36,7 @@ def with_cells(forms):
 
 
 def build_model(**options):
-    """With weights larger than a model begins with: small ones would make all weights of attention alike."""
+    """Build a model with larger weights than the initial ones, with which all attention weights would be similar."""
     torch.manual_seed(5)
     model = Recurrent(RecurrentConfig(**{**NUMBERS, **options})).double().eval()
     for parameter in model.parameters():
@@ -60,7 +60,7 @@ def read_linears(weights, prefix, layers):
 
 
 def make_weigh(weights, config):
-    """The oracle's attention with a model's weights."""
+    """Return the oracle's attention with a model's weights."""
     found = {
         name.removeprefix("decoder.attention."): one[0]
         for name, one in weights.items()
@@ -78,7 +78,7 @@ def make_weigh(weights, config):
 
 
 def expected(model, source, target):
-    """Logits (target length, vocabulary) of a pair and, with attention, the weights (target length, source length)."""
+    """Compute logits (target length, vocabulary) of a pair and, if any, the weights (target length, source length)."""
     config, weights = model.config, {name: one.numpy() for name, one in model.state_dict().items()}
     kind, layers = config.cell, config.layers
     both = zip(
@@ -169,7 +169,7 @@ def test_a_step_tells_what_it_looked_at(attention):
 
 @pytest.mark.parametrize(("attention", "cell"), with_cells([(name,) for name in ATTENTIONS]))
 def test_rows_of_a_state_can_be_taken_in_any_order(cell, attention):
-    """Twice, so that rows of one source stand apart and a source without rows is left behind."""
+    """Done twice, so that rows of one source are not adjacent and one source has no rows."""
     model = build_model(cell=cell, attention=attention)
     source, target, orders = ids(3, SOURCE), ids(3, TARGET, seed=4), [torch.tensor([2, 0, 0, 1, 2]), [4, 1, 0, 2]]
     with torch.no_grad():
@@ -232,7 +232,7 @@ def test_every_weight_learns_in_float32_and_under_autocast(cell, attention, inpu
     for name, exact in gradients[0].items():
         assert exact.any(), name
         assert gradients[1][name].dtype == torch.float32
-        # 8 bits a number: what comes of 7 steps through 2 layers is right in direction.
+        # 8 bits per number: after 7 steps through 2 layers the direction is correct.
         assert nn.functional.cosine_similarity(gradients[1][name].flatten(), exact.flatten(), dim=0) > 0.95, name
 
 
@@ -249,7 +249,7 @@ def test_an_lstm_that_torch_lacks_in_half_precision_is_computed_as_without_autoc
     forward = nn.LSTM.forward
 
     def lacking(cells, *given):
-        """As oneDNN on a processor without products of half precision."""
+        """Behaves as oneDNN on a processor without half-precision products."""
         if torch.is_autocast_enabled("cpu"):
             raise RuntimeError("could not create a primitive descriptor for the LSTM forward propagation primitive")
         return forward(cells, *given)
@@ -282,7 +282,7 @@ def test_a_model_in_half_precision_writes(attention, dtype):
 
 @pytest.mark.parametrize("attention", ["additive", "luong_general", "none"])
 def test_gradients_are_those_of_finite_differences(attention):
-    """In one direction in the space of all weights."""
+    """Along one direction in the space of all weights."""
     model = build_model(attention=attention, layers=2, cell="lstm")
     source, target = ids(2, 5), ids(2, 3, seed=4)
     lengths = torch.tensor([5, 2])
@@ -344,7 +344,7 @@ def test_dropout_is_on_embeddings_and_before_the_vocabulary():
 
 
 def test_dropout_stands_between_layers_of_the_decoder():
-    """With 2 layers and nothing but their dropout on, the logits differ; with 1 they do not."""
+    """With only this dropout, the logits of 2 layers differ between calls; those of 1 layer do not."""
     for layers in (1, 2):
         model = build_model(layers=layers, dropout=0.5).eval()
         model.decoder.layers.train()

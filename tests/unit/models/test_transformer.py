@@ -1,4 +1,4 @@
-"""The Transformer against torch's own, its steps against its whole, and what it refuses."""
+"""The Transformer against torch's own, steps against the whole sequence, and errors."""
 
 import math
 
@@ -32,7 +32,7 @@ def sinusoidal(length, width):
 
 
 def build_torch_transformer(model, norm):
-    """torch's Transformer with the model's weights."""
+    """Build torch's Transformer with the model's weights."""
     theirs = nn.Transformer(
         WIDTH, HEADS, 2, 2, INNER, dropout=0.0, norm_first=norm == "pre", batch_first=True, layer_norm_eps=1e-5
     ).double()
@@ -194,6 +194,6 @@ def test_ids_that_do_not_fit_are_refused(source, target, error):
 
 
 def test_separate_embeddings_start_the_same_each_time():
-    """The order in which they draw is not left to the addresses of objects, which differ among so many."""
+    """The order of initialization does not depend on the addresses of objects; many are compared."""
     models = [build_model(shared="target", target_vocabulary=VOCABULARY + 2) for _ in range(20)]
     assert len({model.source_words.weight.sum().item() for model in models}) == 1

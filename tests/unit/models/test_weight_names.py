@@ -1,4 +1,4 @@
-"""Tables of weight names, read and written: one to one, fused, transposed, cut, tied and ignored by pattern."""
+"""Tables of weight names, read and written: one to one, fused, transposed, sliced, tied and ignored by pattern."""
 
 import pytest
 import torch
@@ -39,7 +39,7 @@ GPT2 = WeightNames(
 
 
 class Gpt2(nn.Module):
-    """Radford et al. 2019, of decoder blocks."""
+    """GPT-2 (Radford et al. 2019), built from decoder blocks."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +58,7 @@ class Gpt2(nn.Module):
 
 
 def make_gpt2_tensors():
-    """A state dict as the published model has it, of random numbers."""
+    """A random state dict in the layout of the published model."""
     shapes = {"wte.weight": (VOCABULARY, WIDTH), "wpe.weight": (LENGTH, WIDTH)}
     for name, size, number in (("attn.c_attn", WIDTH, 3), ("attn.c_proj", WIDTH, 1), ("mlp.c_fc", WIDTH, 4)):
         for layer in range(LAYERS):
@@ -73,7 +73,7 @@ def make_gpt2_tensors():
 
 
 def read(folder, tensors, names, model, dtype=torch.float32):
-    """The model with the tensors of a file that was written for it."""
+    """Return the model with the tensors of a file that was written for it."""
     save_file(tensors, folder / "model.safetensors")
     origins, left_out = names.origins(checkpoint_reader.stored_tensors(folder))
     assert left_out == []
@@ -130,7 +130,7 @@ def test_it_is_the_gpt2_of_transformers(tmp_path, kind):
 
 
 class TestManyToOne:
-    """A gate and what it gates, two matrices of the file, are one of the model."""
+    """A gate and its gated layer, two matrices in the file, are one matrix of the model."""
 
     NAMES = WeightNames(rows=(Row(("mlp.{n}.w1", "mlp.{n}.w3"), "layers.{n}.up"),))
 

@@ -1,4 +1,4 @@
-"""What must hold of positions by mathematics and by what was published: distances, rotations, slopes, gradients."""
+"""Properties of positions, from mathematics and publications: distances, rotations, slopes, gradients."""
 
 import numpy as np
 import pytest
@@ -23,14 +23,14 @@ def randn(*shape):
 
 
 def make_bias(position, queries, keys, heads=3):
-    """What a position adds to the scores of queries of zeros."""
+    """Return the bias that a position adds to the scores of queries of zeros."""
     frame = Frame(queries, keys)
     query = torch.zeros(1, heads, queries, 5, dtype=torch.float64)
     return position.scores(query, frame, frame.all_rows(), 1.0)
 
 
 class AttentionWithBias(nn.Module):
-    """Attention whose bias can be swapped for a functional call."""
+    """Attention whose bias parameters can be replaced by functional_call."""
 
     def __init__(self, bias):
         super().__init__()
@@ -121,7 +121,7 @@ class TestRotary:
         tokens = torch.randn(5, 8)
         given = positions.Rotary(8)(tokens.bfloat16(), offset=1009)
         assert given.dtype == torch.bfloat16
-        # Four numbers, two products and their sum are each rounded by up to 2^-9 of themselves.
+        # Four numbers, two products and their sum are each rounded, with relative errors up to 2^-9.
         atol = 2**-6 * tokens.abs().max().item()
         assert_close(given.float(), positions.Rotary(8)(tokens, offset=1009), rtol=0, atol=atol)
 
@@ -136,7 +136,7 @@ class TestALiBi:
 
     @pytest.mark.parametrize("heads", [5, 8, 12])
     def test_bloom(self, heads):
-        # Bloom adds slope * key, which under a causal mask differs by a constant a row, and softmax takes no notice.
+        # Bloom adds slope * key, which with a causal mask differs by a constant per row; softmax is invariant to it.
         theirs = build_alibi_tensor(torch.ones(1, 7), heads, torch.float64).view(1, heads, 1, 7)
         hidden = ~masks.causal().dense(7, 7)
         ours, theirs = (

@@ -1,4 +1,4 @@
-"""Positions against the oracles, and against transformers where a published model fixes what a formula means."""
+"""Positions against the oracles, and against transformers for formulas whose meaning a published model defines."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def test_sinusoidal(length, offset):
 
 
 def test_sinusoidal_is_exact_far_out():
-    """In float32 throughout, the angle at 100,000 would be off by 4e-3."""
+    """If all were computed in float32, the angle at 100,000 would have an error of 4e-3."""
     far = positions.Sinusoidal(2)(1, offset=100_000)
     np.testing.assert_allclose(far[0], [np.sin(1e5), np.cos(1e5)], atol=1e-7)
 
@@ -54,7 +54,7 @@ def test_t5_buckets(bidirectional, buckets, farthest):
     theirs = T5Attention._relative_position_bucket(distance, bidirectional, buckets, farthest)
     assert torch.equal(ours, theirs)
     exact = [oracle.t5_bucket(int(at), bidirectional, buckets, farthest) for at in distance]
-    # Where a distance stands exactly on an edge, the published float32 formula may round to the bucket before.
+    # For a distance exactly on an edge, the published float32 formula may round to the previous bucket.
     assert (np.abs(ours.numpy() - exact) <= 1).all()
     assert (ours.numpy() == exact).mean() > 0.98
 
@@ -132,7 +132,7 @@ def test_rotary_is_that_of_llama(parameters, scaling):
     cosine, sine = LlamaRotaryEmbedding(config)(query, torch.arange(length)[None])
     ours = positions.Rotary(HEAD_DIM, scaling=scaling)
     for tokens, theirs in zip((query, key), apply_rotary_pos_emb(query, key, cosine, sine), strict=True):
-        # theirs has float32 angles: at position 600 they are off by about 600 * 6e-8
+        # transformers has float32 angles: at position 600 their error is about 600 * 6e-8
         torch.testing.assert_close(ours(tokens), theirs, rtol=0, atol=3e-4)
     if scaling is not None:
         theirs, magnitude = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, "cpu", seq_len=length)

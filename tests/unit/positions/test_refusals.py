@@ -1,4 +1,4 @@
-"""What positions refuse, and that the message says why."""
+"""Errors of positions, and their messages."""
 
 import re
 

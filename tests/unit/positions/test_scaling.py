@@ -15,7 +15,7 @@ from regard.errors import OptionError
 
 TRAINED = 128
 
-# (ours, what transformers calls it and takes beside the factor and the base)
+# (regard's scaling, transformers' name and its arguments besides factor and base)
 PEERS = [
     (positions.LinearScaling(3.5), {"rope_type": "linear"}),
     (positions.DynamicScaling(3.5, TRAINED), {"rope_type": "dynamic"}),
@@ -36,7 +36,7 @@ PEERS = [
 
 
 def make_config(parameters, base, head_dim):
-    """A LLaMA whose rotary positions are scaled so."""
+    """Config of a LLaMA with this scaling of rotary positions."""
     given = {"factor": 3.5, "rope_theta": base, "original_max_position_embeddings": TRAINED, **parameters}
     if parameters["rope_type"] in ("linear", "dynamic"):
         del given["original_max_position_embeddings"]
@@ -84,7 +84,7 @@ class TestFrequencies:
         for length in (7, TRAINED, 3 * TRAINED):
             theirs, magnitude = ROPE_INIT_FUNCTIONS[parameters["rope_type"]](config, seq_len=length)
             ours = scaling.frequencies(base, head_dim, length)
-            # They compute in float32: a power of the base, whose error grows with its exponent, ln(base) at most.
+            # transformers computes powers of the base in float32; the error grows with the exponent, at most ln(base).
             assert_close(ours.float(), theirs, rtol=20 * 2**-24, atol=0)
             assert scaling.magnitude == pytest.approx(magnitude, rel=1e-12)
 
@@ -96,7 +96,7 @@ def test_rotary_as_llama_turns(scaling, parameters):
         cosine, sine = LlamaRotaryEmbedding(make_config(parameters, 10_000.0, 22))(tokens, torch.arange(length)[None])
         theirs, _ = apply_rotary_pos_emb(tokens, tokens, cosine, sine)
         ours = positions.Rotary(22, scaling=scaling)(tokens)
-        # Their angles are float32: one of 255 radians is off by a few 2^-24 of itself, times a token of up to 4.
+        # Angles in transformers are float32: 255 rad have a relative error of a few 2^-24, times a token of up to 4.
         assert_close(ours, theirs, rtol=0, atol=2e-4)
 
 
@@ -124,7 +124,7 @@ def test_dynamic_within_the_trained_length_is_plain():
 
 
 def test_dynamic_keeps_a_single_pair():
-    # d = 2: the exponent d / (d - 2) has no value, and the one pair is the fastest, whose frequency is base^0 = 1.
+    # d = 2: the exponent d / (d - 2) is undefined, and the only pair is the fastest, with frequency base^0 = 1.
     assert positions.DynamicScaling(4.0, 31).frequencies(10_000.0, 2, 97).tolist() == [1.0]
 
 
@@ -137,7 +137,7 @@ def test_scaling_turns_only_what_is_rotated():
 
 
 def test_linear_stretches_positions():
-    # Chen 2023, equation 4: position m is read as m / s.
+    # Chen 2023, equation 4: position m is replaced by m / s.
     tokens = torch.randn(1, 13, 6, dtype=torch.float64)
     stretched = positions.Rotary(6, scaling=positions.LinearScaling(3.0))(tokens)
     for row in (0, 3, 12):

@@ -1,4 +1,4 @@
-"""Beam search against all targets, against a beam that drops nothing, and against hand-computed scores."""
+"""Beam search against all possible targets, against a beam that drops nothing, and against hand-computed scores."""
 
 import math
 
@@ -32,7 +32,7 @@ def agree(found, wanted):
 
 
 def scripted_model(probabilities, vocabulary=VOCABULARY, **options):
-    """A model from {target: {token: probability}}; after other targets the end is certain."""
+    """Build a model from {target: {token: probability}}; after any other target the end has probability 1."""
 
     def following(source, target):
         del source
@@ -126,7 +126,7 @@ class TestScore:
         assert [math.exp(h.log_probability) for h in found] == pytest.approx([0.3, 0.4, 0.3])
 
     def test_coverage_by_hand(self):
-        """The likelier target looks at one token of two only; the other looks at both."""
+        """The likelier target attends to only one of two tokens; the other attends to both."""
         weights = {(): [0.9, 0.1], (A,): [0.8, 0.2], (B,): [0.1, 0.9]}
         model = scripted_model({(): {A: 0.6, B: 0.4}}, attention_weights=lambda source, target: weights[target])
         one = torch.tensor([[4, 3, 0]]), torch.tensor([2])
@@ -141,7 +141,7 @@ class TestScore:
         assert [h.ids for h in without] == [(A,), (B,)]
 
     def test_coverage_belongs_to_the_hypothesis_and_not_to_its_place(self):
-        """Beams change places at each step, and sources have different lengths."""
+        """Beams are reordered at each step, and sources have different lengths."""
         following = random_table(VOCABULARY, 5)
 
         def weighed(source, target):
@@ -167,10 +167,10 @@ class TestScore:
 
 
 class TestRows:
-    """How many rows a model is asked for: what a step costs."""
+    """Number of rows in each model call, which is the cost of a step."""
 
     def test_what_is_finished_is_asked_no_more(self):
-        """A or B, 0.9 and 0.1; A ends, and B (at 0.1 < 0.9) cannot overtake any more."""
+        """A or B, 0.9 and 0.1; A ends, and B (at 0.1 < 0.9) can no longer overtake."""
         model = scripted_model({(): {A: 0.9, B: 0.1}})
         assert Beam(2, length_penalty=0.0).search(model, SOURCES, LENGTHS, most=9)[0][0].ids == (A,)
         assert model.rows == [3, 6]
@@ -208,7 +208,7 @@ class TestRows:
             assert found[0].ids == ids
 
     def test_patience_ends_the_search_before_the_best_is_certain(self):
-        """A and B end after one token; A A, which would win by its length, was not waited for with patience 1."""
+        """A and B end after one token; with patience 1 the search stops before A A, which would win by its length."""
         script = {(): {A: 0.6, B: 0.4}, (A,): {A: 0.5, END: 0.5}, (B,): {END: 1.0}, (A, A): {END: 1.0}}
         for patience, ids, rows in ((1.0, (B,), [1, 2]), (1.5, (A, A), [1, 2, 1])):
             model = scripted_model(script)

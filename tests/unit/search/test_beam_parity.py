@@ -1,7 +1,7 @@
-"""Beam search beside that of `transformers`, on the same weights: a Marian model with random ones.
+"""Beam search against that of `transformers`, on the same weights: a random Marian model.
 
-Marian is the Transformer of 2017 with its positions in another order: all sines, then all cosines. So the features of
-its width are put in ours, wherever a weight has them.
+Marian is the Transformer of 2017 with another order of position features: all sines, then all cosines. So the features
+are reordered in every weight that has a model-width dimension.
 """
 
 import pytest
@@ -81,9 +81,9 @@ def _copy_norm(mine, its):
 
 
 def generate_with_transformers(theirs, width, best):
-    """Ids and log-probabilities of what `transformers` finds and finishes, a list for each source.
+    """Return ids and log-probabilities of the finished hypotheses of `transformers`, a list per source.
 
-    It puts what was cut between what is finished, so there may be fewer than ``best``.
+    `transformers` ranks cut hypotheses among finished ones, so there may be fewer than ``best``.
     """
     found = theirs.generate(
         input_ids=SOURCES,

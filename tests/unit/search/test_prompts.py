@@ -1,4 +1,4 @@
-"""Every strategy goes on from prompts too: on a table, and on a language model made of decoder blocks."""
+"""Every strategy continues prompts too: with a table, and with a language model made of decoder blocks."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def prompts():
 
 
 class Rows:
-    """The state of a table: what each row has read."""
+    """The state of a table: the tokens that each row has read."""
 
     def __init__(self, ids):
         self.ids = ids
@@ -33,7 +33,7 @@ class Rows:
 
 
 class PromptedTable(Decoder):
-    """What follows which beginning, the prompt a part of it; no token is special but the end."""
+    """Next-token table by prefix, which includes the prompt; only the end token is special."""
 
     def __init__(self, following):
         super().__init__()
@@ -61,7 +61,7 @@ class LanguageModelState:
 
 
 class LanguageModel(Decoder):
-    """Two blocks without cross-attention; their keys and values lie in pages, since prompts differ in length."""
+    """Two blocks without cross-attention; their keys and values are paged, since prompts differ in length."""
 
     def __init__(self, **options):
         super().__init__()
@@ -75,7 +75,7 @@ class LanguageModel(Decoder):
         self.double().eval()
 
     def forward(self, ids):
-        """Logits (batch, length, vocabulary), each token written at once."""
+        """Return logits (batch, length, vocabulary) of all positions at once."""
         tokens = self.embedding(ids)
         for block in self.blocks:
             tokens = block(tokens, mask=masks.causal())
@@ -106,7 +106,7 @@ class LanguageModel(Decoder):
 
 
 def next_log_probabilities(model, prompt):
-    """What an oracle asks: log-probabilities that follow a prompt and some more, from the whole model at once."""
+    """Return the function that oracles need: log-probabilities after a prompt and more tokens, without a cache."""
 
     def following(ids):
         with torch.no_grad():

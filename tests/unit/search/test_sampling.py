@@ -1,4 +1,4 @@
-"""Sampling: what is drawn, how often, and that it can be drawn again."""
+"""Sampling: its tokens, their frequencies, and reproducibility."""
 
 import math
 from collections import Counter
@@ -23,7 +23,7 @@ def draw_samples(following, *, most, **options):
 
 
 def chi_square(counts, probability):
-    """The statistic, for cells of at least 5; with k degrees of freedom its mean is k and its deviation sqrt(2k)."""
+    """Chi-square statistic for cells of at least 5; with k degrees of freedom: mean k, standard deviation sqrt(2k)."""
     cells = [(counts[cell], DRAWS * share) for cell, share in probability.items() if DRAWS * share >= 5]
     return sum((count - wanted) ** 2 / wanted for count, wanted in cells), len(cells) - 1
 
@@ -100,7 +100,7 @@ class TestSeed:
     LENGTHS = torch.tensor([4, 3, 4])
 
     def table(self):
-        """An end is seldom."""
+        """A table in which the end token is rare."""
         table, end = random_table(VOCABULARY, 15, spread=0.5), np.eye(VOCABULARY)[END]
         return lambda source, target: table(source, target) - 3 * end
 

@@ -1,4 +1,4 @@
-"""What all strategies promise, on a table and on a Transformer; greedy search."""
+"""Properties of all strategies, on a table and on a Transformer; greedy search."""
 
 import math
 
@@ -29,7 +29,7 @@ def sources():
 
 
 def transformer(**options):
-    """One whose tokens are not all alike, in float64."""
+    """A Transformer in float64 whose tokens differ in probability."""
     torch.manual_seed(7)
     numbers = {"vocabulary": VOCABULARY, "width": 12, "layers": 2, "heads": 3, "inner": 17, "dropout": 0.3}
     model = Transformer(TransformerConfig(**{**numbers, **options})).double().eval()
@@ -38,7 +38,7 @@ def transformer(**options):
 
 
 def forced(model, source, one):
-    """log P of a target that is known, from the whole model at once."""
+    """log P of a given target, by teacher forcing."""
     target = torch.tensor([[model.start_id, *one.ids, *([model.end_id] if one.finished else [])]])
     known = model(torch.tensor([source]), target[:, :-1]).logits.log_softmax(-1)
     return known.gather(2, target[:, 1:, None]).sum().item()

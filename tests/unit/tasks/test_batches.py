@@ -1,4 +1,4 @@
-"""Batches: every pair once an epoch, none too full, an order that the seed decides."""
+"""Batches: every pair once per epoch, none above the limit, in an order that depends on the seed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 19), st.integers(1, 23)), min_size=1
 
 
 def make_corpus(lengths) -> Corpus:
-    """Pairs of those lengths; token 7 + pair number, so that a batch tells whose it is."""
+    """Make pairs of those lengths; the token is 7 + pair number, which identifies the pair in a batch."""
     sides = [[[7 + number] * lengths[number][side] for number in range(len(lengths))] for side in (0, 1)]
     return Corpus(Sentences.from_ids(sides[0], 100), Sentences.from_ids(sides[1], 100))
 

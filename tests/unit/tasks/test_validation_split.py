@@ -1,4 +1,4 @@
-"""Sources to learn from and to measure with have nothing in common, in whatever way they are written."""
+"""Training and validation sources have nothing in common, in any spelling."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_no_more_are_held_out_than_asked_for():
 
 
 def prepare_task(folder, rows, seed=1, **options):
-    """What is told, and the task."""
+    """Return the prepared task, and its messages."""
     (folder / "pairs.tsv").write_text("".join(f"{one}\t{other}\n" for one, other in rows), encoding="utf-8")
     said: list[str] = []
     recipe = TranslationRecipe(
@@ -40,7 +40,7 @@ def prepare_task(folder, rows, seed=1, **options):
 
 @pytest.mark.parametrize("twin", ["Cannot open {}", "Cannot  open %s", "Cannot\u00a0open %d", "Cannot open <b>"])
 def test_sources_that_read_the_same_are_not_parted(tmp_path, twin):
-    """Codes become placeholders, and white space one space, so that these two are one sentence to a model."""
+    """Codes become placeholders, and white space one space, so these two are the same sentence for a model."""
     rows = [(f"{word} open %s", f"kann {word}") for word in ("Cannot", "Must", "Shall")]
     rows += [(twin.replace("Cannot", word), f"kann {word}") for word in ("Cannot", "Must", "Shall")]
     for seed in range(5):

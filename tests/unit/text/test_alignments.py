@@ -1,4 +1,4 @@
-"""Alignments: every format, the error rate by its definition, links from weights, and two directions made one."""
+"""Alignments: every format, the error rate by its definition, links from weights, and symmetrization."""
 
 import gzip
 
@@ -92,7 +92,7 @@ def test_only_the_caller_can_know_that_sure_links_alone_are_counted_from_1(tmp_p
 
 
 def test_naacl(tmp_path):
-    """The lines of Mihalcea and Pedersen 2003, with marks and confidences as they allow them."""
+    """The lines of Mihalcea and Pedersen 2003, with the marks and confidences that the format allows."""
     text = "0003 1 1\n3 2 2 S\n3 4 3 P 0.7\n\n1 1 2 0.5\n1 2 1 P\n1 2 1 S\n3 0 4 S\n3 5 0 P\n"
     read = read_alignments(write(tmp_path, text))
     assert (read.form, read.null_links) == ("naacl", 2)
@@ -154,7 +154,7 @@ def test_the_last_sentences_of_the_naacl_form_need_no_links(tmp_path):
     ("text", "unnamed"), [("2 1 1\n", {0, 2, 3}), ("1 0 1\n4 1 1\n", {1, 2}), ("4 1 1\n", {0, 1, 2})]
 )
 def test_sentences_that_no_line_of_the_naacl_form_names_are_known(tmp_path, text, unnamed):
-    """A line without a link, to word 0, names its sentence all the same."""
+    """A line with a null link, to word 0, still names its sentence."""
     assert read_alignments(write(tmp_path, text), lengths=[(1, 1)] * 4).unnamed == unnamed
     assert not read_alignments(write(tmp_path, "0-0\n\n\n0-0\n"), lengths=[(1, 1)] * 4).unnamed
 
@@ -190,7 +190,7 @@ def test_forms_are_told_apart_by_their_lines(tmp_path, form, text):
 
 
 def test_the_error_rate_by_hand():
-    """Four links found: two sure ones, one possible, one wrong; a sure one is missed."""
+    """Four predicted links: two sure, one possible, one wrong; one sure link is missing."""
     gold = make_alignments((0, 0), (1, 1), (2, 2), possible=[(2, 3)])
     found = alignment_scores([make_alignments((0, 0), (1, 1), (2, 3), (0, 4))], [gold])
     assert (found.precision, found.recall) == (3 / 4, 2 / 3)
@@ -200,7 +200,7 @@ def test_the_error_rate_by_hand():
 
 @given(pairs=st.lists(st.tuples(ALIGNMENTS, ALIGNMENTS), min_size=1, max_size=5))
 def test_the_error_rate_by_its_definition(pairs):
-    """Och and Ney 2003, section 6, over all links of a corpus, each with its sentence."""
+    """Och and Ney 2003, section 6, over all links of a corpus, with their sentence numbers."""
     found, gold = [one for one, _ in pairs], [one for _, one in pairs]
     a = {(n, link) for n, one in enumerate(found) for link in one.possible}
     s = {(n, link) for n, one in enumerate(gold) for link in one.sure}
@@ -255,7 +255,7 @@ def test_weights_that_are_no_numbers_are_refused(value):
 
 
 def of_words(weights, target_words, source_words):
-    """Clark et al. 2019, section 4.1: to a word that was split the sum, from one the mean."""
+    """Word weights (Clark et al. 2019, section 4.1): the sum over key tokens, and the mean over query tokens."""
     counts = [max((one for one in words if one is not None), default=-1) + 1 for words in (target_words, source_words)]
     out = np.zeros(counts)
     for i in range(counts[0]):
@@ -283,7 +283,7 @@ def test_weights_of_words_are_still_shares_where_every_piece_is_of_a_word():
 
 
 def test_a_token_of_no_word_takes_no_part():
-    """The end of a sentence draws much weight, and is no word."""
+    """The end of a sentence gets much weight, but is not a word."""
     weights = torch.tensor([[0.3, 0.1, 0.6], [0.1, 0.2, 0.7]])
     assert links(word_weights(weights, [0, 1], [0, 1, None])) == make_alignments((0, 0), (1, 1))
 
@@ -299,11 +299,11 @@ def test_a_piece_of_a_word_before_the_first_is_refused():
         word_weights(torch.zeros(2, 1), [0, -1], [0])
 
 
-# Two directions made one
+# Symmetrization
 
 
 def grow_diag_final_and(forward, backward, sources, targets):
-    """Koehn et al. 2005, figure 1, on matrices (target, source), as the figure is written."""
+    """Koehn et al. 2005, figure 1, on matrices (target, source), transcribed from the figure."""
     steps = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
     first, second = np.zeros((targets, sources), bool), np.zeros((targets, sources), bool)
     for matrix, given_links in ((first, forward), (second, backward)):
@@ -375,11 +375,11 @@ def test_an_unknown_way_is_refused():
         symmetrized(make_alignments(), make_alignments(), how="onion")
 
 
-# Words that fall into parts
+# Words that are split into parts
 
 
 def test_parts_are_linked_by_their_numbers():
-    """Delete <a href="x"> and <b>, where each tag is a word of the model, and the first has two parts."""
+    """Delete <a href="x"> and <b>: each tag is a word of the model, and the first has two parts."""
     words = make_alignments((0, 0), (1, 1), (3, 2), possible=[(2, 1)])
     assert expand_links(words, [1, 2, 1, 1], [1, 2, 1]) == make_alignments(
         (0, 0), (1, 1), (2, 2), (4, 3), possible=[(3, 1), (3, 2)]

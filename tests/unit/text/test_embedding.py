@@ -1,4 +1,4 @@
-"""Sentence vectors against sentence-transformers, and the batching and pooling behind them."""
+"""Sentence vectors against sentence-transformers, and their batching and pooling."""
 
 import json
 from itertools import pairwise
@@ -15,7 +15,7 @@ from regard.models.load import resolve_folder
 from regard.text import Embedder, Pooling
 from regard.text.embedding import batches_by_length
 
-# Some of the texts are in scripts that the model does not know, which the embedder says.
+# Some of the texts are in scripts that the model does not know, about which the embedder warns.
 pytestmark = pytest.mark.filterwarnings("ignore::regard.errors.UnknownWordsWarning")
 
 TEXTS = [
@@ -46,7 +46,7 @@ def peer():
 
 @pytest.fixture(scope="module")
 def theirs(peer):
-    """The peer's vectors of all texts."""
+    """Vectors of all texts by sentence-transformers."""
     return peer.encode(TEXTS)
 
 
@@ -129,7 +129,7 @@ class TestPooling:
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_half_precision_is_summed_in_float32(self, dtype):
-        """Of 513 tokens bfloat16 can hold neither the sum nor the number."""
+        """bfloat16 can represent neither the sum over 513 tokens nor the number 513."""
         hidden = torch.ones(1, 513, 1, dtype=dtype)
         pooled = Pooling(("mean",), normalise=False).pool(hidden, torch.tensor([513]))
         assert pooled.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""Gettext catalogues: what is vouched for, in which language they are, and what is read although it looks odd."""
+"""Gettext catalogues: which entries are used, their language, and unusual but valid syntax."""
 
 import gettext
 import io
@@ -91,7 +91,7 @@ def test_a_damaged_catalogue_of_a_folder_is_left_out(tmp_path):
 
 
 def test_lines_that_nothing_needs_do_no_harm(tmp_path):
-    """As msgmerge --previous, editors and msginit write them."""
+    """Lines that msgmerge --previous, editors and msginit write."""
     head = '"PO-Revision-Date: 2024-05-06 10:11:12+0200\\n"\n"POT-Creation-Date: yesterday\\n"\n"Content-Type'
     before = '#~| msgid "Older"\n#~ msgid "Old"'
     odd = PO.replace('"Content-Type', head).replace('#~ msgid "Old"', before)
@@ -123,7 +123,7 @@ def test_a_damaged_catalogue_of_its_own_is_no_pair_at_all(tmp_path):
     assert len(read(folder)[0]) == 4
 
 
-# In which language
+# Languages
 
 
 def po_in_language(language, target="Oui", *, source="Yes"):
@@ -132,7 +132,7 @@ def po_in_language(language, target="Oui", *, source="Yes"):
 
 
 def several(folder):
-    """As Django lays them out; the language of one stands in the name of its folder alone."""
+    """Catalogues in Django's layout; the language of one is only in the name of its folder."""
     write(folder / "de" / "LC_MESSAGES" / "django.po", po_in_language("de", "Ja"))
     write(folder / "es" / "LC_MESSAGES" / "django.po", po_in_language("", "S\u00ed"))
     write(folder / "fr" / "LC_MESSAGES" / "django.po", po_in_language("fr_FR", "Oui"))
@@ -202,7 +202,7 @@ def test_a_catalogue_in_the_source_language_is_read_backwards(tmp_path, target):
 
 
 def test_of_catalogues_in_both_languages_the_messages_are_english(tmp_path):
-    """A catalogue in English among them says the messages once more."""
+    """One of the catalogues is English, and repeats the messages."""
     write(tmp_path / "en.po", po_in_language("en", "Yes"))
     write(tmp_path / "fr.po", po_in_language("fr", "Oui"))
     write(tmp_path / "app.po", po_in_language(None, "D\u2019accord", source="OK"))
@@ -219,7 +219,7 @@ def test_one_kind_of_english_is_translated_into_another(tmp_path):
         assert read(*paths, source="en", target="en_GB")[0] == [("Color", "Colour")]
 
 
-# What looks odd and is read
+# Unusual but valid syntax
 
 
 LATIN = """# Fran\u00e7ois le traducteur
@@ -243,7 +243,7 @@ def test_a_catalogue_is_read_in_its_charset(tmp_path):
 
 
 def test_comments_may_be_in_another_charset(tmp_path):
-    """msgfmt does not look at them."""
+    """msgfmt ignores them."""
     text = (
         LATIN.replace("ISO-8859-1", "UTF-8")
         .encode()
@@ -277,7 +277,7 @@ def test_a_compiled_catalogue_may_have_a_date_with_seconds(tmp_path):
 
 
 def compile_mo(pairs, order="<", charset="utf-8"):
-    """A ``.mo`` as section 10.3 of gettext's manual has it."""
+    """Compile a ``.mo`` file by section 10.3 of gettext's manual."""
     texts = [text.encode(charset) for column in zip(*pairs, strict=True) for text in column]
     start, table, data = 28 + 8 * len(texts), b"", b""
     for text in texts:
@@ -309,7 +309,7 @@ def test_a_compiled_catalogue_holds_what_gettext_finds_in_it(tmp_path, order, ch
 
 
 def test_entries_of_one_name_stay_apart(tmp_path):
-    """msgfmt does not look at fuzzy ones, so that a good one of the same name is none of two."""
+    """msgfmt ignores fuzzy entries, so a valid entry of the same name is no duplicate."""
     again = (
         """\n#, fuzzy\nmsgid "Go"\nmsgstr "Sal"\n\nmsgid "Go"\nmsgstr "Eik"\n\n#, fuzzy\nmsgid "Go"\nmsgstr "Sala"\n"""
     )
@@ -320,7 +320,7 @@ def test_entries_of_one_name_stay_apart(tmp_path):
 
 
 def test_plurals_that_the_head_leaves_out_are_those_of_the_language(tmp_path):
-    """Arabic has six forms, the second of which is for one."""
+    """Arabic has six plural forms, the second of which is for one."""
     forms = "".join(f'msgstr[{number}] "{number}"\n' for number in range(6))
     text = po_in_language("ar", "Naam") + f'\nmsgid "key"\nmsgid_plural "keys"\n{forms}'
     pairs, _ = read(write(tmp_path / "a.po", text))

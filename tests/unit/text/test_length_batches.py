@@ -1,4 +1,4 @@
-"""Batches cut from a list of lengths: every sequence once, within the limits, and none could take one more."""
+"""Batches by length: every sequence once, within the limits, and no batch could take one more."""
 
 from itertools import pairwise
 

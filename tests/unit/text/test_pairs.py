@@ -1,4 +1,4 @@
-"""Sentence pairs from every format: what is read, what is left out and why, what is refused."""
+"""Sentence pairs from every format: which are read, which are skipped and why, and errors."""
 
 import json
 from pathlib import Path
@@ -262,7 +262,7 @@ def test_what_is_no_memory_is_refused(tmp_path, content):
         read(write(tmp_path / "memory.tmx", content))
 
 
-# All of them
+# All formats
 
 
 def test_an_unknown_format_is_refused_with_the_known_ones(tmp_path):

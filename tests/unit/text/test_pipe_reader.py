@@ -1,4 +1,4 @@
-"""A stream knows whether its next line has come."""
+"""The pipe reader knows whether its next line has arrived."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from regard.text.pipe_reader import PipeReader
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[PipeReader, int]]:
-    """What is read, and where to write."""
+    """A PipeReader of a new pipe, and the descriptor to write to."""
     end, start = os.pipe()
     with os.fdopen(end, "rb") as stream:
         yield PipeReader(stream), start

@@ -1,4 +1,4 @@
-"""What is copied and what is not; that all of it comes back; that equal strings share a placeholder."""
+"""Placeholders: which strings are copied, that all of them are restored, and that equal strings share one."""
 
 import re
 import string
@@ -101,7 +101,7 @@ def test_both_sides_of_a_pair_come_back(source, target):
 
 @given(MIXED, TEXT)
 def test_the_source_of_a_pair_reads_as_alone(source, target):
-    """What the translator learns from is what it will get."""
+    """Training pairs are encoded in the same way as sources at translation time."""
     assert protect(source, target).source == protect(source).text
 
 

@@ -1,4 +1,4 @@
-"""Subwords: every text comes back, nothing typed is special, and what is learnt is what the papers say."""
+"""Subwords: every text is restored, typed text is never special, and training follows the papers."""
 
 import json
 import os
@@ -47,7 +47,7 @@ def subwords(request):
 
 
 def plain(text):
-    """What is kept of a text: Unicode's form NFC, and one space for white space as Python has it."""
+    """Normalize a text as subwords do: Unicode NFC, and one space for white space as Python defines it."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
@@ -115,7 +115,7 @@ class TestVocabulary:
         assert [one for one in ids if 260 <= one < 276] == [260, 261, 275]
 
     def test_what_looks_special_is_text(self, subwords):
-        """It was often there in training, and would make good pieces."""
+        """Such text was frequent in training, and would make good pieces."""
         for text in ("</s>", "<pad>", "<0x41>", "a <s> b"):
             (ids,) = subwords.encode([text])
             assert len(ids) >= len("".join(text.split()).replace("pad", "p"))
@@ -123,7 +123,7 @@ class TestVocabulary:
 
     @pytest.mark.parametrize("algorithm", ALGORITHMS)
     def test_pieces_keep_to_words_and_scripts(self, algorithm):
-        """Sentencepiece splits words almost as we do, but not in the last texts."""
+        """Sentencepiece splits words as regard does, except in the last texts."""
 
         def kinds(piece):
             letters = piece.removeprefix(" ")
@@ -200,7 +200,7 @@ class TestLearning:
             assert [piece.text for piece in made.pieces(word)] == split
 
     def test_unigram_takes_the_likeliest_pieces(self):
-        """Kudo 2018, equation 2, by trying all."""
+        """Kudo 2018, equation 2, by exhaustive search."""
         made = Subwords.train(TEXTS, size=SIZE, algorithm="unigram")
         scores = dict(json.loads(made.to_json())["model"]["vocab"][276:])
 
@@ -221,7 +221,7 @@ class TestLearning:
         assert max(len(piece) for piece in scores) <= 16
 
     def test_the_same_texts_give_the_same_bits(self, tmp_path):
-        """In another process, whose hashes are others, and with another number of threads."""
+        """In another process with another hash seed, and with another number of threads."""
         program = (
             "import json, sys; from regard.text.subwords import Subwords; texts = json.load(sys.stdin)\n"
             "for name in ('bpe', 'unigram'):\n"

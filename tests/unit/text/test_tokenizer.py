@@ -1,4 +1,4 @@
-"""Text to tokens: positions in the original text, limits, padding."""
+"""Tokenizer: positions in the original text, limits, padding."""
 
 import json
 
@@ -55,7 +55,7 @@ def test_the_packaged_padding_and_truncation_are_off(tokenizer):
     ],
 )
 def test_spans_count_characters_of_the_original(tokenizer, text, word):
-    """Code points, whatever their bytes, accents removed and control characters dropped."""
+    """Spans count code points, not bytes, also with accents removed and control characters dropped."""
     (spans,) = tokenizer.encode(text).spans
     start, end = text.index(word), text.index(word) + len(word)
     inside = [span for span in spans if start <= span[0] and span[1] <= end and span[0] < span[1]]

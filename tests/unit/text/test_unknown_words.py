@@ -1,4 +1,4 @@
-"""Words that a vocabulary does not hold: all of them are one token to a model, and whoever asks is told."""
+"""Words that are not in a vocabulary: they become one token, and a warning reports them."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_known_sentences(text, expected):
 
 
 def test_characters_that_stand_alone_are_those_of_scripts_without_white_space():
-    """By their names, in all planes of Unicode that have some."""
+    """Checks characters by their names, in all Unicode planes that have some."""
     for code in (*range(0x40000), *range(0xE0000, 0xF0000)):
         character = chr(code)
         name = unicodedata.name(character, "")
@@ -68,7 +68,7 @@ def test_normalization_keeps_the_number_of_words(text):
 
 @given(MIXED, st.lists(st.integers(0, 40)))
 def test_each_part_is_of_the_word_that_its_bytes_are_in(text, cuts):
-    """Each byte by itself: parts that share a word, and words that share a part, go together."""
+    """Byte by byte: parts that share a word, and words that share a part, are joined."""
     data = text.encode()
     bounds = [0, *sorted(cut for cut in cuts if cut < len(data)), len(data)]
     parts = [data[one:other] for one, other in pairwise(bounds)]

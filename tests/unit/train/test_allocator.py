@@ -1,4 +1,4 @@
-"""How much oneDNN keeps, seen from outside: what it says of its kernels."""
+"""Size of oneDNN's kernel cache, measured by the kernels that oneDNN reports to create."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CAPACITY = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
 
 def count_made_kernels(asked: str | None) -> int:
-    """How many kernels oneDNN makes for the shapes, twice, where it was asked to keep so many."""
+    """Return how many kernels oneDNN creates in two passes over the shapes, with this cache size."""
     environment = {**ENVIRONMENT, "ONEDNN_VERBOSE": "2"}
     environment.pop(CAPACITY, None)
     if asked is not None:
@@ -36,7 +36,7 @@ def count_made_kernels(asked: str | None) -> int:
 
 
 def test_few_kernels_are_kept():
-    """The second time all are made again."""
+    """In the second pass all are created again."""
     assert count_made_kernels(None) >= 2 * SHAPES
 
 

@@ -1,4 +1,4 @@
-"""A task of somebody else's: sentences are classified, by public names alone, in any number of processes and resumes.
+"""A custom task: sentence classification with the public API only, with any number of processes and resumptions.
 
 docs/training.md shows the same code.
 """
@@ -56,7 +56,7 @@ class Classifier(nn.Module):
 
 
 class Topics(Task):
-    """Tells what a sentence is about. 100 sentences are learned, and 44 are held out."""
+    """Task that classifies the topic of a sentence. 100 sentences are for training, and 44 are held out."""
 
     def __init__(self, width=16):
         self.width = width
@@ -99,7 +99,7 @@ SETTINGS = Settings(
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run without a break, and its folder."""
+    """An uninterrupted run, and its folder."""
     folder = tmp_path_factory.mktemp("whole")
     return run(Topics(), SETTINGS, folder / "topics", device="cpu"), folder / "topics"
 
@@ -132,7 +132,7 @@ def test_the_page_shows_this_task():
 
 
 class CutError(Exception):
-    """As a kill would: nothing after it is done."""
+    """Simulates a kill: nothing after it runs."""
 
 
 def cut():

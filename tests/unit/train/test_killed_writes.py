@@ -1,4 +1,4 @@
-"""A process killed before each thing that it does to the disk: what is there then is whole, the old or the new."""
+"""A process killed before each disk operation: files are complete afterwards, either the old or the new version."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ try_a_checkpoint(Path("runs"))
 
 
 def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path):
-    """Of a model, and of a checkpoint that is written once more."""
+    """Checks a model, and a checkpoint that is written again."""
     command = [*fork_command("python"), "-"]
     done = subprocess.run(
         command, input=KILLED, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, timeout=300

@@ -1,4 +1,4 @@
-"""The loop on a task small enough to be known: gradients by hand, bitwise resumption, checkpoints that survive."""
+"""The training loop with a task of known results: gradients by hand, bitwise resumption, durable checkpoints."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_shares_make_up_the_whole():
 
 
 class CutError(Exception):
-    """As a kill would: at any step, nothing after it is done."""
+    """Simulates a kill at any step: nothing after it runs."""
 
 
 CUT = {"steps": 31, "save_seconds": 0.0, "average": 1}
@@ -178,13 +178,13 @@ CUT = {"steps": 31, "save_seconds": 0.0, "average": 1}
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The weights that a run ends with which nothing cuts off."""
+    """The final weights of an uninterrupted run."""
     task = Regression()
     trainer(task, tmp_path_factory.mktemp("whole") / "m", settings(**CUT)).run()
     return weights(task)
 
 
-# Before the first validation and where an epoch ends; by night also among later ones.
+# Before the first validation and at the end of an epoch; in slow tests also after later validations.
 @pytest.mark.parametrize("cut_at", [3, 9, *(pytest.param(step, marks=pytest.mark.slow) for step in (8, 17, 23))])
 def test_a_run_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, whole, cut_at):
     class Breaking(Regression):
@@ -208,7 +208,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same_bits(tmp_path, whole, cut_at
 
 
 def test_a_run_goes_on_from_the_last_checkpoint_where_steps_were_lost(tmp_path):
-    """Checkpoints at validations only, every 7 steps: what came after the last one is done again."""
+    """Checkpoints at validations only, every 7 steps: the steps after the last one are repeated."""
     whole = Regression()
     trainer(whole, tmp_path / "whole", settings(steps=24, average=1)).run()
     first = Regression()
@@ -252,7 +252,7 @@ def test_the_mean_of_the_best_is_kept_where_it_is_better(tmp_path):
 
 
 def test_a_run_that_goes_on_does_not_replace_the_model_by_a_worse_one(tmp_path):
-    """The mean of the best is kept with 9; what comes later scores less, though more than the single ones before."""
+    """The average of the best scores 9; later weights score less, though more than each of the earlier ones."""
     task = Regression()
     task.scores = [1.0, 2.0, 9.0]
     assert trainer(task, tmp_path / "m", settings(steps=14, average=2)).run().kept == 9.0
@@ -293,7 +293,7 @@ def test_what_ended_a_run_is_said(tmp_path):
 
 
 def test_a_run_that_has_ended_is_not_measured_again(tmp_path):
-    """Going on with nothing left to do: the last weights are among the best once, and are not averaged twice."""
+    """Resuming a finished run: the last weights are among the best once, and are not averaged twice."""
     trainer(Regression(), tmp_path / "m", settings(steps=9)).run()
     report = RecordingReport()
     progress = trainer(Regression(), tmp_path / "m", settings(steps=9), begin=False, report=report).run()
@@ -340,7 +340,7 @@ def test_samples_after_the_checkpoint_are_written_once(tmp_path):
 
 
 def test_a_model_that_was_moved_away_is_written_again_from_the_best_weights(tmp_path):
-    """Nothing better comes any more, so without that there would be no model in the end."""
+    """No better weights follow, so without this there would be no model at the end."""
     whole = Regression()
     trainer(whole, tmp_path / "whole", settings(steps=20, average=1)).run()
     task = Regression()
@@ -371,7 +371,7 @@ def test_a_model_that_was_moved_away_while_it_was_trained_is_there_in_the_end(tm
 
 
 def test_a_run_goes_on_beside_what_others_and_kills_left(tmp_path):
-    """A kill while the model was replaced: it lies under a hidden name, with a page that somebody put into it."""
+    """A kill while the model was being replaced: the model has a hidden name, and contains a user's page."""
 
     class Saving(Regression):
         def save(self, model, folder, about):
@@ -416,7 +416,7 @@ def test_a_mean_that_was_moved_away_no_longer_keeps_others_from_being_written(tm
 
 
 def test_measuring_the_mean_leaves_the_random_numbers_to_training(tmp_path):
-    """A task may draw numbers when it measures; the checkpoint that follows is of the steps alone."""
+    """A task may draw random numbers in validation; they do not affect the following checkpoint."""
     whole = Regression()
     whole.scores = [1.0, 2.0, 3.0, 4.0, 9.0]
     trainer(whole, tmp_path / "whole", settings(steps=28, average=2)).run()
@@ -471,7 +471,7 @@ def test_numbers_that_are_none_are_null_in_the_file(tmp_path):
 
 
 def test_the_speed_is_that_of_learning(tmp_path, monkeypatch):
-    """A clock of which a step takes a second and a validation a thousand; validations stand between two reports."""
+    """A fake clock on which a step takes a second and a validation a thousand; validations are between two reports."""
     now = [0.0]
     monkeypatch.setattr("regard.train.loop.time.monotonic", lambda: now[0])
 
@@ -542,7 +542,7 @@ except filelock.Timeout:
 
 
 def test_one_process_at_a_time_writes_a_run(tmp_path):
-    """Another process is kept out; and it keeps others out until it is killed. It knows nothing but the lock."""
+    """Another process cannot write the run; and it locks out others until it is killed. It only takes the lock."""
     run, command = RunFolder(tmp_path / "m.run"), [sys.executable, "-c", LOCKING, str(tmp_path / ".m.run.lock")]
     with run.lock(print):
         assert subprocess.run(command, capture_output=True, check=True, timeout=30).stdout == b"refused\n"

@@ -1,4 +1,4 @@
-"""The training loss, against the sum that Szegedy et al. 2016 write and against torch's in float64."""
+"""The training loss, against the formula of Szegedy et al. 2016 and against torch's loss in float64."""
 
 import pytest
 import torch
@@ -31,7 +31,7 @@ def test_the_sum_as_it_is_written(smoothing):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_its_mean_is_torchs(dtype):
-    """Of half precision the logits are rounded, not the loss."""
+    """In half precision the logits are rounded, not the loss."""
     logits, wanted = make_inputs(dtype)
     loss = smoothed_cross_entropy(logits, wanted, smoothing=0.1, ignored=0) / (wanted > 0).sum()
     (gradient,) = torch.autograd.grad(loss, logits)

@@ -1,4 +1,4 @@
-"""The numeric backends of a run are restored when it resumes, and a message says where they cannot be."""
+"""A resumed run restores its numeric backends, and a message reports those that are not available."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from regard.train import numeric_backends
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch):
-    """Without variables of one's own; what is set is undone, and what was measured because of it forgotten."""
+    """Remove regard's environment variables for a test, and clear the measurements that depend on them."""
     for name in ("REGARD_ISA", "REGARD_LINEAR"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

@@ -1,6 +1,6 @@
-"""In which precision a device multiplies: what runs, what is fastest for each kind of layer, and what a user is told.
+"""Precision of products on a device: what is supported, what is fastest for each kind of layer, and the messages.
 
-Machines differ, so what they measure and lack is put in their place here.
+Machines differ, so their measurements and missing features are replaced by fakes here.
 """
 
 import pytest
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def machine(monkeypatch):
-    """A CPU of one's choice: ``products`` of bfloat16, an ``lstm`` in it, and the ``share`` of float32's time."""
+    """Fake a CPU: ``products`` and ``lstm`` in bfloat16 or not, and bfloat16's ``share`` of float32's time."""
 
     def made(*, products=True, lstm=True, share=1.0):
         monkeypatch.setattr(precision, "_has_bf16_products", lambda: products)
@@ -99,7 +99,7 @@ class TestPrecisions:
 
 
 class TestChoosePrecision:
-    """What a training run multiplies in, and what is said of it."""
+    """The precision that a training run chooses, and its message."""
 
     @pytest.mark.parametrize(("share", "chosen"), [(0.3, "bfloat16"), (1.2, "float32")])
     def test_auto_says_what_it_chose_and_why(self, machine, share, chosen):

@@ -1,4 +1,4 @@
-"""The folder of a run and what lies in it that no run wrote; and that all is brought to the disk."""
+"""The run folder, files in it that no run wrote, and syncing all files to the disk."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def names(folder):
 
 
 def everything_written(folder):
-    """Once, all that is written aside: the model's folder, a run, parts."""
+    """Everything that is written atomically, once: a model folder, a run, parts."""
     run = RunFolder(folder / "m.run")
     run.begin({"seed": 1}, {"tokenizer.json": "{}"})
     save(run, 1)
@@ -53,7 +53,7 @@ def everything_written(folder):
 
 
 def test_all_is_saved_where_only_what_may_be_written_can_be_synced(tmp_path, monkeypatch):
-    """So it is on Windows; and there no folder can be opened."""
+    """As on Windows, where folders cannot be opened either."""
     sync = os.fsync
 
     def as_on_windows(handle):
@@ -125,7 +125,7 @@ def test_what_kills_left_in_a_run_goes_with_the_next_checkpoint(run):
 
 
 def test_what_could_not_be_removed_goes_with_a_later_checkpoint(run, monkeypatch):
-    """A kill while a leftover was being removed leaves it again, and again."""
+    """Repeated kills while a leftover is being removed leave it each time."""
     save(run, 1)
     (run.path / "checkpoints" / ".step-00000001.0a1b2c3d.partial").mkdir()
     with monkeypatch.context() as patched:

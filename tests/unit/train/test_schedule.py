@@ -1,4 +1,4 @@
-"""Learning rates against the formulas of the papers, written out."""
+"""Learning rate schedules against the formulas of the papers."""
 
 from __future__ import annotations
 

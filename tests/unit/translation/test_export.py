@@ -1,4 +1,4 @@
-"""What leaves translates as the model did: CTranslate2 and transformers beside it, token by token."""
+"""Exported models translate as the original does: CTranslate2 and transformers are compared token by token."""
 
 import json
 import stat
@@ -35,7 +35,7 @@ OTHER = Subwords.train(["eine kleine Lampe", "zwei rote Lampen"] * 3, size=400)
 
 
 def build_model(**options):
-    """A model whose weights are all random, those of norms and biases too."""
+    """Build a model with random weights, including norms and biases."""
     torch.manual_seed(5)
     sizes = {"vocabulary": JOINT_SUBWORDS.vocabulary}
     if options.get("shared", "all") != "all":
@@ -48,12 +48,12 @@ def build_model(**options):
 
 
 def subwords(model):
-    """Of a model: one for both languages, or two."""
+    """Return a model's subwords: one for both languages, or two."""
     return (JOINT_SUBWORDS, JOINT_SUBWORDS) if model.config.shared == "all" else (JOINT_SUBWORDS, OTHER)
 
 
 def sources(seed=3):
-    """Ids padded on the right, each ended, and their lengths."""
+    """Random ids, each with an end token and padded on the right, and their lengths."""
     ids = torch.randint(
         4, JOINT_SUBWORDS.vocabulary, (len(LENGTHS), LENGTH), generator=torch.Generator().manual_seed(seed)
     )
@@ -63,9 +63,9 @@ def sources(seed=3):
 
 
 def decode_greedily(model, ids, lengths):
-    """The likeliest tokens, one after the other, and the logits of each step (rows, steps, vocabulary).
+    """Decode greedily; return the tokens, and the logits of each step (rows, steps, vocabulary).
 
-    Never padding, unknown or start, not the end at once, and no token twice: random models like to repeat themselves.
+    Padding, unknown, start, an immediate end and repeated tokens are banned: random models tend to repeat tokens.
     """
     found, seen, ended = [[] for _ in lengths], [], set()
     with torch.no_grad():
@@ -83,7 +83,7 @@ def decode_greedily(model, ids, lengths):
 
 
 def translate_with_ctranslate2(folder, ids, **options):
-    """What CTranslate2 makes of the sources, with its files' names for tokens."""
+    """Translate the sources with CTranslate2; tokens are named as in its files."""
     import ctranslate2
 
     names = [
@@ -193,7 +193,7 @@ def test_transformers_computes_what_the_model_does(tmp_path, form, options):
 
 @pytest.mark.parametrize(("form", "norm"), [("marian", "post"), ("pegasus", "pre")])
 def test_what_transformers_saves_again_is_the_same_model(tmp_path, form, norm):
-    """So nothing of it hangs on a file that only the export has."""
+    """So the model does not depend on a file that only the export writes."""
     model = build_model(norm=norm)
     export(model, subwords(model), tmp_path / "out", form=form)
     load_transformers(tmp_path / "out").save_pretrained(tmp_path / "again")
@@ -240,7 +240,7 @@ def test_two_tokenizers_lie_in_folders_of_their_own(tmp_path):
         assert tokenizer("rote dog")["input_ids"] == [*own.encode(["rote dog"])[0], END]
 
 
-# What is never written
+# Tokens that are never written
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -267,12 +267,12 @@ def test_padding_unknown_and_start_are_never_written(tmp_path, form):
     assert not {PAD, UNKNOWN, START} & {token for row in beams for token in row}
 
 
-# A model that has learned something, with texts in and out
+# A trained model, with texts as input and output
 
 
 @pytest.fixture(scope="module")
 def reverser():
-    """Models that have learned to write a sentence backwards, of each norm."""
+    """Trained models that reverse a sentence, one for each norm placement."""
     return {norm: trained(norm) for norm in ("post", "pre")}
 
 
@@ -300,7 +300,7 @@ TEXTS = ["a dog sees two", "that red lamp that", "small girl under bird"]
 
 
 def own(model):
-    """What the model writes itself."""
+    """Return the translations of the regard model."""
     found = []
     with torch.no_grad():
         for ids in JOINT_SUBWORDS.encode(TEXTS):
@@ -340,7 +340,7 @@ def test_what_was_learned_is_kept_in_transformers(tmp_path, reverser, form, norm
         assert tokenizer.batch_decode(rows, skip_special_tokens=True) == own(model)
 
 
-# What has no form
+# Models that cannot be exported
 
 
 @pytest.mark.parametrize(
@@ -407,7 +407,7 @@ def test_without_ctranslate2(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("form", ["ctranslate2", "marian"])
 def test_what_exists_is_never_replaced(tmp_path, form):
-    """It may be the model itself."""
+    """The existing folder may be the model itself."""
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "config.json").write_text("mine")
     with pytest.raises(OutputExistsError, match="choose another name"):

@@ -1,4 +1,4 @@
-"""BLEU against its definition, chrF against its own, and what is refused."""
+"""BLEU and chrF against their definitions, and errors."""
 
 import logging
 import math
@@ -15,7 +15,7 @@ WORDS = ["a", "girl", "in", "the", "red", "coat", "runs", "over", "A", "bridge"]
 
 
 def sentences(count, seed, kept=None):
-    """Sentences of words; with ``kept``, those sentences with some words exchanged."""
+    """Random sentences of words; with ``kept``, those sentences with some words replaced."""
     draw = random.Random(seed)
     if kept is None:
         return [" ".join(draw.choices(WORDS, k=draw.randint(4, 11))) for _ in range(count)]
@@ -23,7 +23,7 @@ def sentences(count, seed, kept=None):
 
 
 def bleu(hypotheses, references):
-    """Papineni et al. 2002, sections 2.1 to 2.3, of words between spaces, without smoothing."""
+    """BLEU (Papineni et al. 2002, sections 2.1 to 2.3) over words between spaces, without smoothing."""
     ours, theirs = [one.split() for one in hypotheses], [one.split() for one in references]
     total = 0.0
     for n in range(1, 5):
@@ -39,7 +39,7 @@ def bleu(hypotheses, references):
 
 
 def chrf(hypothesis, reference, beta=2, longest=6):
-    """Popović 2015, section 2, of one sentence: mean precision and recall over n, without spaces."""
+    """chrF (Popović 2015, section 2) of one sentence: mean precision and recall over n, without spaces."""
     ours, known = hypothesis.replace(" ", ""), reference.replace(" ", "")
     precisions, recalls = [], []
     for n in range(1, longest + 1):

@@ -1,4 +1,4 @@
-"""Sentences in, translations out: order, batches, streams, placeholders, words, and what cannot be read."""
+"""The translator: order, batches, streams, placeholders, words, and sentences that it cannot read."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def translator():
 
 @pytest.fixture(scope="module")
 def translations(translator):
-    """Those of all texts, as a user gets them who asks for nothing else."""
+    """Translations of all texts with default options."""
     return texts_of(translator.translate(TEXTS))
 
 
@@ -197,7 +197,7 @@ class TestWords:
             translator.aligned("Zwei Hunde", found.renderings[0])
 
     def test_a_translation_that_was_cut_is_aligned_too(self):
-        """As long as the positions allow, by a model that never ends: all it has is near 1, and the end is at -100."""
+        """The model never ends (states near 1, weights of the end -100), so the translation has the maximum length."""
         translator = transformer(position="learned", length=23, norm="pre")
         translator.model.decoder_norm.weight.data.fill_(0.1)
         translator.model.decoder_norm.bias.data.fill_(1.0)
@@ -271,7 +271,7 @@ def test_models_are_left_as_they_were(translator):
 
 
 class Counting(Search):
-    """Writes nothing, and notes how many sources it is given at a time."""
+    """Search that writes nothing, and counts the sources of each call."""
 
     def __init__(self, rows: int) -> None:
         self._rows, self.batches = rows, []
@@ -286,7 +286,7 @@ class Counting(Search):
 
 
 class TestBatches:
-    """How many sentences are searched together."""
+    """Number of sentences that are searched together."""
 
     def test_the_more_targets_of_each_the_fewer(self):
         translator = Translator(transformer().model, tokens=60)

@@ -1,4 +1,4 @@
-"""Text from anyone made safe to look at."""
+"""Untrusted text made safe to display."""
 
 import unicodedata
 

@@ -1,4 +1,4 @@
-"""Findings: what position explains is left out, and the word behind the numbers comes first."""
+"""Findings: effects of position are excluded, and the word that explains the numbers comes first."""
 
 from dataclasses import replace
 
@@ -104,10 +104,10 @@ def test_pieces_are_averaged_for_the_query_and_summed_for_the_key() -> None:
     expected = ((0.6 + 0.1) + (0.2 + 0.4)) / 2
     assert pairs.weight[0, 0, 1] == pytest.approx(expected, abs=1e-6)
     assert weight_of_pair(reading, pairs.query_words[0], pairs.key_words[1], 0, 0) == pytest.approx(expected, abs=1e-6)
-    # un gives sea and farers 0.6 + 0.1, affable 0.2 + 0.4; of un's two shares the one of sea is larger.
+    # un gives sea and farers 0.6 + 0.1, affable 0.2 + 0.4; the share of sea is the larger of un's two.
     assert strongest_pieces(reading, pairs.query_words[0], pairs.key_words[1], 0, 0) == (0, 2)
-    # rest -> unaffable, distances -4 and -3. No other pair is 4 back: an even share, 1/5.
-    # One other pair is 3 back, farers -> un: 0.1.
+    # rest -> unaffable, distances -4 and -3. No other pair has distance -4: an even share, 1/5.
+    # One other pair has distance -3, farers -> un: 0.1.
     assert pairs.usual[0, 2, 0] == pytest.approx(1 / 5 + 0.1, abs=1e-6)
     # rest -> seafarers. 2 back: sea -> un 0.2, farers -> affable 0.2. 1 back: affable -> un 0.1, sea -> affable 0.2,
     # farers -> sea 0.3.

@@ -1,4 +1,4 @@
-"""What was recorded of a layer gives its weights again, whichever mechanism scored: against the papers, in float64."""
+"""Weights recomputed from a layer's recording, for every mechanism: against the papers, in float64."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ WIDTH = HEADS * HEAD_DIM
 
 
 def record_layer(mechanism: nn.Module, queries: int = QUERIES, keys: int = KEYS, **options):
-    """The layer, and its random query and key (heads, length, head_dim) in float64."""
+    """Return the recorded layer, and its random query and key (heads, length, head_dim) in float64."""
     torch.manual_seed(3)
     query, key = torch.randn(1, HEADS, queries, HEAD_DIM), torch.randn(1, HEADS, keys, HEAD_DIM)
     with regard.record(mechanism) as seen:
@@ -132,7 +132,7 @@ def test_relative_positions_under_an_unscaled_dot_product() -> None:
 
 
 def shaw(position: positions.ShawRelative, query: np.ndarray) -> np.ndarray:
-    """The query times the vector of each distance: Shaw et al. 2018, equation 4."""
+    """Product of the query and the vector of each distance: Shaw et al. 2018, equation 4."""
     distance = np.arange(KEYS)[None] - np.arange(QUERIES)[:, None] + QUERIES - KEYS
     vectors = numbers(position.key_vectors)[distance.clip(-2, 2) + 2]
     return np.einsum("hqd,qkd->hqk", query, vectors)
@@ -149,7 +149,7 @@ def test_relative_positions_beside_a_projected_query_have_weights_alone() -> Non
 
 
 def alone(layer: AttentionLayer) -> str:
-    """Why a layer has nothing but its weights."""
+    """Assert that a layer is stored as weights alone, and return the reason."""
     assert isinstance(layer, LayerWeights)
     assert layer.weights_are == "distribution"
     return layer.reason

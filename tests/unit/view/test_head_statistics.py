@@ -1,4 +1,4 @@
-"""Statistics of heads whose weights are known."""
+"""Statistics of heads with known weights."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ TOKENS = Tokens(
 
 
 def head_attending_to(at: list[int] | None) -> LayerReading:
-    """One head whose query i looks at token at[i] alone, or evenly at all for None."""
+    """One head whose query i attends to token at[i] only, or equally to all for None."""
     eye = np.eye(N, dtype=np.float32)[None]
     query = np.zeros((1, N, N), dtype=np.float32) if at is None else 1e4 * eye[:, at]
     return LayerReading("one", query, eye, eye, scale=1.0)

@@ -1,4 +1,4 @@
-"""Weights of a layer from what a reading keeps of it, against the definition in loops."""
+"""Weights of a layer from its stored reading, against the definition in loops."""
 
 import numpy as np
 import pytest

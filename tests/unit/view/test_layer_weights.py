@@ -1,4 +1,4 @@
-"""Layers of weights alone: mechanisms without scores, signed weights, and what the views count of them."""
+"""Layers stored as weights alone: mechanisms without scores, signed weights, and their statistics in the views."""
 
 import ast
 import math
@@ -33,7 +33,7 @@ HEADS, QUERIES, KEYS, HEAD_DIM = 3, 5, 7, 11
 
 
 class CentredMean(Mechanism):
-    """A toy without scores: each query gives the key in its place 1, and takes 1 / keys from all."""
+    """A toy without scores: each query gives weight 1 to the key at its position, and -1 / keys to all."""
 
     weights_are = "signed"
 
@@ -43,7 +43,7 @@ class CentredMean(Mechanism):
 
 
 def record_layer(mechanism: Mechanism, queries: int = QUERIES, keys: int = KEYS):
-    """The layer, and its random query and key (heads, length, head_dim) in float64."""
+    """Return the recorded layer, and its random query and key (heads, length, head_dim) in float64."""
     torch.manual_seed(3)
     query, key = torch.randn(1, HEADS, queries, HEAD_DIM), torch.randn(1, HEADS, keys, HEAD_DIM)
     with regard.record(mechanism) as seen:

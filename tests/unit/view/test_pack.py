@@ -1,4 +1,4 @@
-"""Vectors to text and back, by a decoder written here from the format alone."""
+"""Vectors to text and back, with a decoder written here from the format's description alone."""
 
 import base64
 import string

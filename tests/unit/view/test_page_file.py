@@ -1,4 +1,4 @@
-"""The page as a file: what stands in it, and how it is written."""
+"""The page as a file: its contents, and how it is written."""
 
 import base64
 import hashlib
@@ -61,7 +61,7 @@ def test_a_translation_has_three_attentions_of_one_form() -> None:
     assert [one["kind"] for one in text["attentions"]] == ["alignment", "source", "target"]
     assert set(alignment) - set(source) == {"key_tokens", "key_words"}
     assert set(source) == set(target)
-    # Places in two texts have no distance and no neighbours.
+    # Positions in two different texts have no distance and no neighbours.
     assert alignment["statistics"]["columns"] == ["layer", "head", "entropy", "</s>"]
     assert source["statistics"]["columns"][2:] == ["entropy", "distance", "itself", "previous", "next", "</s>"]
     assert (len(alignment["masks"]), len(source["masks"]), len(target["masks"])) == (0, 0, 1)
@@ -105,7 +105,7 @@ def test_places_that_cannot_be_written_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_the_system_refuses_is_said_plainly(tmp_path: Path) -> None:
-    # A name that no file system takes: the same path as a full disk or a missing permission, also for root.
+    # A name that no file system accepts: the same code path as a full disk or a missing permission, also for root.
     with pytest.raises(OutputError, match="cannot be written"):
         write_page([make_reading()], tmp_path / ("long" * 61 + ".html"))
     assert list(tmp_path.iterdir()) == []

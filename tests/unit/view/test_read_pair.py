@@ -1,4 +1,4 @@
-"""A sentence and its translation, as one translator saw them: which rows and columns, and their numbers in float64."""
+"""A sentence and its translation in one translator's attention: rows and columns, and their numbers in float64."""
 
 import numpy as np
 import pytest
@@ -22,12 +22,12 @@ def surfaces(tokens) -> list[str]:
 
 
 def pieces(text: str) -> list[str]:
-    """The pieces as the text writes them."""
+    """Return the pieces as they are written in the text."""
     return [piece.text.strip() for piece in JOINT_SUBWORDS.pieces(text)]
 
 
 def capture_inputs(translator, source: str, target: str) -> dict[str, np.ndarray]:
-    """What each projection of queries and keys was given: tokens (length, width) in float64."""
+    """Capture the input of each query and key projection: tokens (length, width) in float64."""
     given: dict[str, np.ndarray] = {}
     handles = []
     for name, module in translator.model.named_modules():
@@ -49,7 +49,7 @@ def capture_inputs(translator, source: str, target: str) -> dict[str, np.ndarray
 
 
 def project(linear: nn.Linear, tokens: np.ndarray) -> np.ndarray:
-    """(1, heads, length, head_dim)."""
+    """Project tokens to (1, heads, length, head_dim)."""
     numbers = tokens @ linear.weight.detach().double().numpy().T + linear.bias.detach().double().numpy()
     return numbers.reshape(len(tokens), HEADS, WIDTH // HEADS).transpose(1, 0, 2)[None]
 
@@ -108,7 +108,7 @@ def test_rows_are_named_after_what_was_written_and_columns_after_what_was_read()
 
 
 def word_level(found: PairReading) -> np.ndarray:
-    """Of the layer that alignments are read from, its heads averaged, without the end marks."""
+    """Word-level weights of the alignment layer, averaged over heads, without the end tokens."""
     weights = found.alignment.layers[found.alignment_layer].weights().mean(axis=0, keepdims=True)
     return aggregate_by_word(weights, words_of(found.alignment.tokens), words_of(found.alignment.key_tokens))[0]
 

@@ -1,4 +1,4 @@
-"""Readings: weights against the definition, and arrays that do not fit."""
+"""Readings: weights against the definition, and arrays of wrong shapes."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""A word in several texts."""
+"""Words that occur in several texts."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def test_cosines_layer_by_layer() -> None:
     second = make_reading("apple pie", np.array([[[6, 8], [1, 1]], [[0, 5], [1, 1]], [[1, 1], [1, 1]]]))
     (shared,) = shared_words([first, second])
     assert (shared.word, shared.first, shared.second) == ("apple", 0, 1)
-    # the same direction; at right angles; a vector of zeros, which has no direction
+    # the same direction; a right angle; a vector of zeros, which has no direction
     assert shared.cosines == pytest.approx((1, 0, 0))
 
 

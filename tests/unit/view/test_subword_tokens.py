@@ -1,4 +1,4 @@
-"""Subwords as tokens to look at: what each shows, where it stands, and which word it is of."""
+"""Subwords as displayed tokens: their text, their position, and their word."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ CHINESE = Subwords.train(["我喜欢猫和狗。", "猫喜欢鱼。", "שלום 
 
 
 def surfaces_and_texts(subwords: Subwords, text: str, **marks: str) -> tuple[list[str], list[str]]:
-    """The surfaces of the tokens and the texts of the words."""
+    """Return the surfaces of the tokens and the texts of the words."""
     protected = protect(text)
     tokens = ids_to_tokens(subwords, subwords.encode([protected.text])[0], protected.kept, **marks)
     return [tokens.surface(at) for at in range(len(tokens))], [word.text for word in words_of(tokens)]

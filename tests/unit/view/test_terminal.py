@@ -12,7 +12,7 @@ from regard.view.terminal import print_reading, print_readings, print_shared_wor
 
 
 def make_reading(words: list[str], *, dropped: int = 0) -> Reading:
-    """Every word looks at the first with weight 0.82, in two heads of layer 1."""
+    """Every word attends to the first with weight 0.82, in two heads of layer 1."""
     text, n = " ".join(words), len(words)
     spans, start = [], 0
     for word in words:

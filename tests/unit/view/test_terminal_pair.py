@@ -20,7 +20,7 @@ def add_end_token(words: list[str], groups: tuple[tuple[str, tuple[int, ...]], .
 def pair(
     source: Tokens, target: Tokens, *heads: np.ndarray, forced: bool = False, within: np.ndarray | None = None
 ) -> PairReading:
-    """An alignment whose second layer has heads of given weights; its first looks evenly."""
+    """An alignment whose second layer has heads with given weights, and whose first layer has uniform weights."""
     queries, keys = len(target), len(source)
     eye = np.repeat(np.eye(keys, dtype=np.float32)[None], len(heads), axis=0)
     even = np.zeros((len(heads), queries, keys), dtype=np.float32)
@@ -36,7 +36,7 @@ def pair(
 
 
 def attention_to(at: list[int], keys: int, share: float = 0.7) -> np.ndarray:
-    """Row t gives ``share`` to key at[t], the rest to the others alike."""
+    """Row t gives ``share`` to key at[t], and the rest equally to the other keys."""
     weights = np.full((len(at), keys), (1 - share) / (keys - 1))
     weights[np.arange(len(at)), at] = share
     return weights
@@ -77,7 +77,7 @@ def test_words_of_several_tokens_stand_above_their_tokens() -> None:
 
 def test_each_side_as_it_looks_at_itself() -> None:
     source = add_end_token(["dogs", "bark", "since", "they", "may"])
-    # The first word may see no other one.
+    # The first word sees no other word.
     within = np.maximum(np.tril(attention_to([0, 0, 0, 0, 0, 0], 6, 0.8)), 1e-30)
     target = add_end_token(["x"])
     lines = render(pair(source, target, attention_to([0, 1], 6), within=within))

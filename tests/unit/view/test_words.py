@@ -12,7 +12,7 @@ from regard.view.words_from_tokens import aggregate_by_word, unknown_words_note,
 
 
 def tokens(text: str, *pieces: str) -> Tokens:
-    """The pieces as they stand in the text one after the other, between [CLS] and [SEP]."""
+    """Tokens of the pieces, which are adjacent in the text, between [CLS] and [SEP]."""
     spans, start = [(0, 0)], 0
     for piece in pieces:
         start = text.index(piece, start)
@@ -57,7 +57,7 @@ def test_an_unknown_token_is_still_its_word() -> None:
 def test_words_that_stand_again_are_numbered() -> None:
     pieces = ["The", "cat", ",", "the", "dog", ",", "the", "Cat"]
     found = words_of(tokens(" ".join(pieces), *pieces))
-    # "The" counts, but needs no number: nothing else is spelled so.
+    # "The" counts, but needs no number: no other word has this spelling.
     assert [word.label for word in found] == ["The", "cat", ",", "the (2)", "dog", ",", "the (3)", "Cat"]
 
 
