@@ -1,11 +1,11 @@
-"""How fast regard is, beside its peers and beside what the machine can do at the most.
+"""Speed of regard, compared with other implementations and with the machine's measured peaks.
 
-    python -m benchmarks                                   every family; writes benchmarks/results/<machine>.json
-    python -m benchmarks forward --quick                   a look at one family
+    python -m benchmarks                                   every suite; writes benchmarks/results/<machine>.json
+    python -m benchmarks forward --quick                   a quick run of one suite
     python -m benchmarks forward --cases fp32,2048 --contestants native,sdpa
-    python -m benchmarks.report                            docs/speed.md and its plots, from the results
+    python -m benchmarks.report                            writes docs/speed.md and its plots from the results
 
-``families`` holds what is measured, a file a family. A case is prepared (``case``), every contestant's answer is
-compared with float64 (``answers``), all contestants and the machine's own peaks (``peaks``) are timed in turns
-(``timing``), and what was promised is judged (``targets``).
+``suites`` contains the suites, one per file. A case is prepared (``case``), the result of every contestant is compared
+with float64 (``accuracy``), all contestants and the machine's own peaks (``peaks``) are timed in turns (``timing``),
+and the promises are judged (``targets``).
 """

@@ -1,6 +1,6 @@
-"""``python -m benchmarks``: measure, print tables, keep the results.
+"""``python -m benchmarks``: run the suites, print tables, write the results.
 
-Leaves with 1 where an answer was wrong (its speed is then not reported), and with 0 otherwise, whatever was reached.
+Exits with 1 if a result was wrong (its speed is then not reported), and with 0 otherwise, even if a target was missed.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _SECONDS, _QUICK_SECONDS = 5.0, 1.0
 
 
 def parse_options() -> argparse.Namespace:
-    """What was asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Time regard beside its peers and the machine's peaks. Answers are first compared with float64.",
-        epilog="A whole family, measured without --quick, --cases and --contestants, is kept in "
+        description="Time regard, its peers and the machine's peaks. Results are first compared with float64.",
+        epilog="Results of whole suites (without --quick, --cases and --contestants) are written to "
         "benchmarks/results/<machine>.json. Then `python -m benchmarks.report` writes docs/speed.md.",
     )
-    parser.add_argument("families", nargs="*", metavar="family", help=f"of {', '.join(SUITES)}; none: all")
+    parser.add_argument("families", nargs="*", metavar="suite", help=f"{', '.join(SUITES)}; default: all")
     parser.add_argument("--cases", default="", metavar="WORDS", help="only cases with all these words: fp32,2048")
-    parser.add_argument("--contestants", default="", metavar="NAMES", help="only these: native,sdpa")
-    parser.add_argument("--quick", action="store_true", help="a few cases, a second each")
+    parser.add_argument("--contestants", default="", metavar="NAMES", help="only these contestants: native,sdpa")
+    parser.add_argument("--quick", action="store_true", help="only the quick cases, 1 second each")
     parser.add_argument(
-        "--seconds", type=float, metavar="S", help=f"to spend on a case; {_SECONDS:g}, quick {_QUICK_SECONDS:g}"
+        "--seconds", type=float, metavar="S", help=f"seconds per case; {_SECONDS:g}, with --quick {_QUICK_SECONDS:g}"
     )
-    parser.add_argument("--out", type=Path, metavar="FILE", help="keep the results here, whatever was measured")
-    parser.add_argument("--list", action="store_true", help="name the cases and measure nothing")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the results to FILE, also of a partial run")
+    parser.add_argument("--list", action="store_true", help="list the cases without running them")
     return parser.parse_args()
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the chosen cases and return the exit code."""
     asked, console = parse_options(), _make_console()
     names = _parse_contestants(asked)
     families = [_find_suite(name) for name in asked.families or SUITES]
@@ -110,7 +110,7 @@ def _measure_scaling(console: Console, family: Suite, found: list[run_case.CaseR
 
 def _find_suite(name: str) -> Suite:
     if name not in SUITES:
-        raise unknown_name_error("family", name, SUITES)
+        raise unknown_name_error("suite", name, SUITES)
     return SUITES[name]
 
 
@@ -128,7 +128,7 @@ def _select_cases(family: Suite, asked: argparse.Namespace) -> list[Case]:
 
 
 def _make_console() -> Console:
-    """As wide as the terminal; into a file or a pipe as wide as a table may be."""
+    """Make a console as wide as the terminal, or 180 columns wide for a file or a pipe."""
     return Console() if sys.stdout.isatty() else Console(width=180)
 
 

@@ -1,11 +1,11 @@
-"""How far an answer is from float64. No speed is reported of a wrong one.
+"""Error of a contestant's result relative to float64. The speed of a wrong result is not reported.
 
-Some batch entries and some rows of queries are computed in float64, the keys all: enough to see a wrong answer, and
-cheap at any length. For gradients the gradient of the output is 0 in the other rows, so sums over queries are known.
+Some batch entries and some query rows are computed in float64, with all keys: this detects a wrong result, and is cheap
+at any length. For gradients, the gradient of the output is 0 in the other rows, so sums over queries are known.
 
     deviation = |answer - expected| / |expected|            norms over all compared numbers
 
-With dropout answers are random, but not arbitrary (for one mask, everything below is linear in it):
+With dropout, results are random, but have known properties (for one mask, everything below is linear in it):
 
     z = (output - expected) / standard deviation            has a mean square of 1
     gradients                                               have the expected ones as their means
@@ -27,18 +27,18 @@ from benchmarks.problem import Problem
 AttentionCall = Callable[[], Tensor]
 
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
-"""Allowed deviations: some tens of roundings of the dtype in float32, a few in the half precisions."""
+"""Allowed deviations: some tens of roundings of the dtype in float32, a few in half precision."""
 _BIAS_TOLERANCE_FACTOR = 5
-"""How many times further off a bias's gradient may be: terms of all queries and keys, which sum to 0 in each row."""
+"""Factor of the tolerance for a bias's gradient, which sums terms of all queries and keys that cancel in each row."""
 _SUM_TOLERANCE = 0.05
-"""Allowed between two sums that are one but for rounding; with different masks they differ by some 0.4."""
+"""Allowed difference of two sums that are equal except for rounding; with different masks it is about 0.4."""
 _NUM_CHECKED_ROWS = 33
 
 
 @final
 @dataclass(frozen=True)
 class Deviation:
-    """How far one result is from what it should be."""
+    """Relative error of one result, and the allowed error."""
 
     what: str
     size: float
@@ -46,12 +46,12 @@ class Deviation:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether it is too far; NaN is."""
+        """Whether the error is larger than allowed, or NaN."""
         return not self.size <= self.allowed
 
 
 def deviation(what: str, answer: Tensor, expected: Tensor, allowed: float) -> Deviation:
-    """The distance of an answer from the expected one, as a share of the latter's size."""
+    """Compute the distance of a result from the expected one, relative to the norm of the expected one."""
     if answer.shape != expected.shape:
         return Deviation(f"{what} of shape {tuple(answer.shape)} for {tuple(expected.shape)}", math.inf, allowed)
     size = (answer.double() - expected).norm() / expected.norm()
@@ -82,7 +82,7 @@ class Float64Reference:
         self.dropout_std = variance.sqrt().detach()
 
     def gradients(self) -> dict[str, Tensor]:
-        """Of all inputs, for a gradient of the output that is 0 in all rows but those taken."""
+        """Return the gradients of all inputs, for a gradient of the output that is 0 except in the selected rows."""
         leaves = {"query": self.query, "key": self.key, "value": self.value}
         leaves |= {} if self.weight is None else {"bias": self.weight}
         grad_output = self.problem.grad_output[self.entries][:, :, self.rows].double()
@@ -93,14 +93,14 @@ class Float64Reference:
         return gradients | {"query": whole}
 
     def grad_output(self) -> Tensor:
-        """The gradient of the output that ``gradients`` is about."""
+        """Return the gradient of the output for ``gradients``, (batch, heads, queries, value_dim)."""
         sparse = torch.zeros_like(self.problem.grad_output)
         for entry in self.entries:
             sparse[entry, :, self.rows] = self.problem.grad_output[entry, :, self.rows]
         return sparse
 
     def select_rows(self, output: Tensor) -> Tensor:
-        """The entries and rows of an output that ``self.output`` is about."""
+        """Select the entries and rows of an output that ``self.output`` has, in float64."""
         return output.detach()[self.entries][:, :, self.rows].double()
 
     def _select_entries(self, tensor: Tensor) -> Tensor:
@@ -114,7 +114,7 @@ class Float64Reference:
 
 
 def deviations(problem: Problem, attend: AttentionCall) -> Iterator[Deviation]:
-    """Of the output, and of the gradients where the problem has a backward pass."""
+    """Yield the deviations of the output, and of the gradients if the problem has a backward pass."""
     expected = Float64Reference(problem)
     if problem.setting.dropout:
         yield from _dropout_deviations(problem, expected, attend)
@@ -134,7 +134,7 @@ def deviations(problem: Problem, attend: AttentionCall) -> Iterator[Deviation]:
 
 
 def _dropout_deviations(problem: Problem, expected: Float64Reference, attend: AttentionCall) -> Iterator[Deviation]:
-    """See the head of this file."""
+    """Yield the deviations for dropout, which the module docstring defines."""
     output = attend()
     yield _nonfinite_deviation(output)
     distance = (expected.select_rows(output) - expected.output.detach()) / expected.dropout_std
@@ -152,7 +152,7 @@ def _dropout_deviations(problem: Problem, expected: Float64Reference, attend: At
 
 
 def _sum_deviation(what: str, left: Tensor, right: Tensor) -> Deviation:
-    """Whether two tensors have one sum; the difference as a share of the sum that random signs would give."""
+    """Compare the sums of two tensors; the difference is relative to the sum that random signs would give."""
     left, right = left.detach().double(), right.detach().double()
     return Deviation(what, abs(float((left.sum() - right.sum()) / left.norm())), _SUM_TOLERANCE)
 

@@ -1,4 +1,4 @@
-"""Files that are there complete or not at all."""
+"""Atomic writes: files are complete or unchanged."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write(path: Path, text: str) -> None:
-    """Put ``text`` in place of what the file held, in a folder that is made if need be."""
+    """Replace the contents of the file by ``text``; a missing folder is created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     part.write_text(text, encoding="utf-8")

@@ -1,12 +1,11 @@
-"""Who takes part in exact attention, each called as its users call it.
+"""Contestants for exact attention, each called as its users call it.
 
     native         regard.attention(..., impl="native")
-    reference      regard.attention(..., impl="reference"), only when asked for
-    sdpa           torch's scaled_dot_product_attention; a trained T5 bias is laid out as a tensor, as it must be
+    reference      regard.attention(..., impl="reference"), only if requested
+    sdpa           torch's scaled_dot_product_attention; a trained T5 bias is expanded to a tensor, as torch requires
     flex           torch's FlexAttention, compiled; on a CPU it has no backward pass
 
-What stays the same from layer to layer of a model (masks, block masks, the buckets of distances) is made once, outside
-of the time.
+Objects that all layers of a model share (masks, block masks, buckets of distances) are made once, and are not timed.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ LABELS = {
     "joeynmt": "JoeyNMT",
     "onnxruntime": "ONNX Runtime",
 }
-"""What contestants are called in tables."""
+"""Labels of contestants in tables."""
 
 _BLOCK_SIZE = 128
-_MAX_BLOCK_MASK_CELLS = 1 << 28  # that FlexAttention's create_block_mask may hold
+_MAX_BLOCK_MASK_CELLS = 1 << 28  # limit for FlexAttention's create_block_mask
 
 
 def attention_case(
     name: str, setting: Setting, *, targets: tuple[Target, ...] = (), peers: tuple[str, ...] = ("sdpa",), **place: Any
 ) -> Case:
-    """A case of exact attention, held against the arithmetic peak of its dtype. ``place``: further fields of Case."""
+    """Make a case of exact attention with the arithmetic peak of its dtype. ``place``: other fields of Case."""
 
     def prepare() -> PreparedCase:
         problem = Problem(setting)
@@ -62,7 +61,7 @@ def attention_case(
 
 
 def contestants(problem: Problem) -> dict[str, Callable[[], Contestant]]:
-    """Every contestant that there is for a problem."""
+    """Return a maker for each contestant that can solve a problem."""
     makers = {
         "native": partial(regard_attention, problem, "native"),
         "reference": partial(regard_attention, problem, "reference"),
@@ -73,7 +72,7 @@ def contestants(problem: Problem) -> dict[str, Callable[[], Contestant]]:
 
 
 def solve(problem: Problem, attend: AttentionCall) -> object:
-    """One solution: forward, or forward and backward. This is what is timed."""
+    """Solve once, forward or forward and backward: the timed call."""
     if not problem.setting.backward:
         with torch.no_grad():
             return attend()
@@ -81,7 +80,7 @@ def solve(problem: Problem, attend: AttentionCall) -> object:
 
 
 def regard_attention(problem: Problem, impl: str) -> AttentionCall:
-    """regard's attention by the implementation of that name."""
+    """Return regard's attention with the implementation of that name."""
     mask, bias, dropout = problem.setting.pattern.mask(), problem.bias, problem.setting.dropout
     query, key, value = problem.query, problem.key, problem.value
 
@@ -92,7 +91,7 @@ def regard_attention(problem: Problem, impl: str) -> AttentionCall:
 
 
 def sdpa(problem: Problem) -> AttentionCall:
-    """torch's attention."""
+    """Return torch's scaled_dot_product_attention."""
     query, key, value, setting = problem.query, problem.key, problem.value, problem.setting
     options = setting.pattern.sdpa(problem.keys)
     grouped = problem.key_heads != setting.heads
@@ -110,7 +109,7 @@ def sdpa(problem: Problem) -> AttentionCall:
 
 
 def flex(problem: Problem) -> AttentionCall:
-    """FlexAttention, compiled for these sizes."""
+    """Return FlexAttention, compiled for these sizes."""
     if problem.setting.backward or problem.setting.dropout or problem.setting.t5:
         raise NotImplementedError("FlexAttention on a CPU has no backward pass, and no dropout")
     query, key, value = problem.query, problem.key, problem.value
@@ -137,9 +136,9 @@ def _compile_flex_attention() -> Callable[..., Tensor]:
 
 
 def _block_mask(problem: Problem) -> BlockMask:
-    """The pattern as FlexAttention's block mask.
+    """Return the pattern as FlexAttention's block mask.
 
-    Where create_block_mask would hold too many cells, a window's blocks are counted instead.
+    If create_block_mask would allocate too many cells, a window's blocks are computed instead.
     """
     queries, keys, pattern = problem.setting.queries, problem.keys, problem.setting.pattern
     rule = pattern.flex()

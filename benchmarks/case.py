@@ -1,8 +1,8 @@
-"""What a benchmark is made of: a case, its contestants, the work that one call does.
+"""The data classes of a benchmark: suite, case, contestant, and the work of one call.
 
-family       cases that answer one question
-case         one problem of one size, with what is promised for it
-contestant   code that solves it: called to be timed, and asked how far its answer is from float64
+suite        cases that answer one question
+case         one problem of one size, with its targets
+contestant   code that solves it: a call to time, and the deviations of its result from float64
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from benchmarks.peaks import Peak
 from benchmarks.targets import Target
 
 OURS = "native"
-"""The contestant that the targets are about."""
+"""The contestant to which the targets apply."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What one call does: ``amount`` operations, bytes or items; its rate in ``unit`` counts in steps of ``step``.
+    """Work of one call: ``amount`` operations, bytes or items; its rate in ``unit`` counts multiples of ``step``.
 
-    ``peaks`` are the bounds of the machine that it is to be held against.
+    ``peaks`` are the machine's peaks that the rate is compared with.
     """
 
     amount: float
@@ -36,7 +36,7 @@ class Work:
 class Contestant:
     """Code that solves a case.
 
-    ``run`` is what is timed. ``deviations`` compares its answer with float64, and is called before any timing.
+    ``run`` is the timed call. ``deviations`` compares its result with float64, and is called before any timing.
     """
 
     run: Callable[[], object]
@@ -45,7 +45,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class PreparedCase:
-    """A case in memory: its work, and how to make each contestant that there is for it."""
+    """A case in memory: its work, and a maker for each of its contestants."""
 
     work: Work
     contestants: Mapping[str, Callable[[], Contestant]]
@@ -55,8 +55,8 @@ class PreparedCase:
 class Case:
     """One problem of one size.
 
-    ``contestants`` take part unless others are asked for by name. ``line`` and ``length`` place the case in a plot of
-    time against length, if it has one.
+    ``contestants`` run unless others are requested by name. ``line`` and ``length`` are the case's place in a plot of
+    time against length, if the suite has one.
     """
 
     name: str
@@ -69,16 +69,16 @@ class Case:
     length: int = 0
 
     def has_words(self, words: Iterable[str]) -> bool:
-        """Whether every word is one of the name's words."""
+        """Whether every word is a word of the case's name."""
         return set(words) <= set(self.name.split())
 
 
 @dataclass(frozen=True)
 class ScalingTarget:
-    """Something that is to grow as length does, over the cases with these names, shortest first.
+    """Target that time or memory grows linearly with length, over the cases with these names, shortest first.
 
-    ``what`` is "time" or "memory"; ``within`` is how much faster than length it may grow. Of the contestants only the
-    first is judged.
+    ``what`` is "time" or "memory"; ``within`` is the factor by which it may grow faster than length. Only the first
+    contestant is judged.
     """
 
     what: Literal["time", "memory"]
@@ -91,7 +91,7 @@ class ScalingTarget:
 class Suite:
     """Cases that answer one question.
 
-    ``untimed`` are cases of ``scaling`` alone. ``notes`` are sentences that a reader of the numbers needs.
+    ``untimed`` cases are only for ``scaling``. ``notes`` are explanations for readers of the results.
     """
 
     name: str
@@ -103,5 +103,5 @@ class Suite:
     notes: tuple[str, ...] = ()
 
     def case(self, name: str) -> Case:
-        """The case of that name."""
+        """Return the case of that name."""
         return next(case for case in (*self.cases, *self.untimed) if case.name == name)

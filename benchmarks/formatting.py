@@ -1,4 +1,4 @@
-"""Numbers and verdicts in words, the same in the terminal and on the page."""
+"""Format numbers and verdicts, equally for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from benchmarks.attention_baselines import LABELS
 
 _BUSY_SHARE = 0.9
-"""A peak below this share of the highest of its family was measured on a busy machine."""
+"""A peak below this share of the suite's highest is reported as measured on a busy machine."""
 
 
 def seconds(value: float) -> str:
-    """A time with three digits and its unit."""
+    """Format a time with three digits and its unit."""
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if value >= size:
             return f"{_three_digits(value / size)} {unit}"
@@ -19,22 +19,22 @@ def seconds(value: float) -> str:
 
 
 def rate(value: float, unit: str) -> str:
-    """A rate with three digits."""
+    """Format a rate with three digits."""
     return f"{_three_digits(value)} {unit}"
 
 
 def share(value: float) -> str:
-    """Per cent, without decimals unless it is small."""
+    """Format a share in per cent, without decimals unless it is small."""
     return f"{value:.0%}" if value >= 0.1 else f"{value:.2%}"
 
 
 def spread(time: dict[str, Any]) -> str:
-    """Half of the middle half's range, as a share of the median."""
+    """Format half of the interquartile range, as a share of the median."""
     return f"±{(time['high'] - time['low']) / 2 / time['seconds']:.0%}"
 
 
 def verdict(found: dict[str, Any]) -> str:
-    """What was got, and in brackets what was asked."""
+    """Format a verdict: the measured value, and the target in brackets."""
     mark = "✓" if found["reached"] else "✗"
     label = LABELS.get(found["against"], found["against"])
     if found["kind"] == "faster":
@@ -45,12 +45,12 @@ def verdict(found: dict[str, Any]) -> str:
 
 
 def factor(value: float) -> str:
-    """A factor, or per cent where it is below a half."""
+    """Format a factor, or per cent if it is below a half."""
     return f"{value:.2f}x" if value >= 0.5 else f"{value:.2%}"
 
 
 def scaling_lines(found: dict[str, Any]) -> list[str]:
-    """A line a contestant: what it grew from and to."""
+    """Yield a line per contestant with the first and the last value."""
     lines = []
     kind = found["cases"][0].rsplit(" ", 1)[0]
     for name, measured in found["measured"].items():
@@ -65,7 +65,7 @@ def scaling_lines(found: dict[str, Any]) -> list[str]:
 
 
 def busy_warnings(family: dict[str, Any]) -> list[str]:
-    """A sentence for each peak that was far below its highest in some cases, with those cases."""
+    """Yield a sentence for each peak that was far below its highest in some cases, with those cases."""
     said = []
     for name in dict.fromkeys(name for case in family["cases"] for name in case["peaks"]):
         rates = {case["name"]: case["peaks"][name]["rate"] for case in family["cases"] if name in case["peaks"]}

@@ -1,4 +1,4 @@
-"""The machine and the versions that numbers belong to."""
+"""Describe the machine and the versions that results belong to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 
 
 def machine() -> dict[str, Any]:
-    """The processor, its caches, memory, and the threads that are used."""
+    """Describe the processor, its caches, memory, and the number of threads in use."""
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
@@ -30,7 +30,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Of regard, its peers, Python; the commit of regard, if this is a checkout; the instruction set of its kernels."""
+    """Versions of regard, other libraries and Python; regard's commit in a checkout; its kernels' instruction set."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -41,7 +41,7 @@ def versions() -> dict[str, str]:
 
 
 def slug() -> str:
-    """A file name for this machine."""
+    """Return a file name for this machine."""
     described = machine()
     name = f"{described['processor']} {described['cores']} cores {described['instructions']}"
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
@@ -58,7 +58,7 @@ def _processor() -> str:
 
 
 def _instructions() -> str:
-    """The best that torch finds."""
+    """Return the best instruction set that torch detects."""
     return str(torch.backends.cpu.get_cpu_capability()).lower().replace("_", "-")
 
 

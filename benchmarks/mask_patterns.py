@@ -1,6 +1,6 @@
-"""Who may attend to whom, in everybody's terms: a mask of regard, arguments of torch, cells for the float64 answer.
+"""Mask patterns in each library's form: a mask of regard, arguments of torch, cells for the float64 reference.
 
-The cells are written here a second time, from their definition, so that an error in a mask shows.
+The cells are computed here from their definition, independently of regard, so that an error in a mask is detected.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from regard import masks
 
 
 class Pattern(ABC):
-    """A pattern of (query, key) pairs. There are as many queries as keys, or one query after all keys."""
+    """A pattern of allowed (query, key) pairs. There are as many queries as keys, or one query after all keys."""
 
     @abstractmethod
     def mask(self) -> masks.Mask | None:
-        """As a mask of regard."""
+        """Return the pattern as a mask of regard, or None for no mask."""
 
     @abstractmethod
     def cells(self, entries: Tensor, rows: Tensor, keys: int) -> Tensor | None:
-        """Which keys the queries ``rows`` of the batch ``entries`` may see; None: all."""
+        """Which keys the queries ``rows`` of the batch ``entries`` may see, as bools; None: all."""
 
     @abstractmethod
     def pairs(self, batch: int, queries: int, keys: int) -> int:
-        """How many pairs there are, over the whole batch."""
+        """Number of allowed pairs, over the whole batch."""
 
     def sdpa(self, keys: int) -> dict[str, Any]:
-        """As arguments of torch's ``scaled_dot_product_attention``."""
+        """Return the arguments of torch's ``scaled_dot_product_attention``."""
         raise NotImplementedError(
             f"torch's attention has no {type(self).__name__.lower()} without queries x keys cells"
         )
 
     def flex(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None:
-        """As a ``mask_mod`` of FlexAttention; None: no mask."""
+        """Return the ``mask_mod`` of FlexAttention; None: no mask."""
         raise NotImplementedError(f"not measured: FlexAttention with {type(self).__name__.lower()}")
 
 
@@ -48,29 +48,29 @@ class Dense(Pattern):
     """Every query sees every key."""
 
     def mask(self) -> None:
-        """None: no mask."""
+        """Return None: no mask."""
         return
 
     def cells(self, entries: Tensor, rows: Tensor, keys: int) -> None:
-        """None: all."""
+        """Return None: all keys are visible."""
         del entries, rows, keys
 
     def pairs(self, batch: int, queries: int, keys: int) -> int:
-        """All of them."""
+        """Count all pairs."""
         return batch * queries * keys
 
     def sdpa(self, keys: int) -> dict[str, Any]:
-        """No mask."""
+        """Return no mask."""
         del keys
         return {}
 
     def flex(self) -> None:
-        """No mask."""
+        """Return no mask."""
         return
 
 
 DENSE = Dense()
-"""The one there is."""
+"""The dense pattern."""
 
 
 @final
@@ -79,26 +79,26 @@ class Causal(Pattern):
     """key <= query."""
 
     def mask(self) -> masks.Mask:
-        """``masks.causal()``."""
+        """Return ``masks.causal()``."""
         return masks.causal()
 
     def cells(self, entries: Tensor, rows: Tensor, keys: int) -> Tensor:
-        """From the definition."""
+        """Evaluate the definition."""
         del entries
         return (torch.arange(keys) <= rows[:, None])[None, None]
 
     def pairs(self, batch: int, queries: int, keys: int) -> int:
-        """A triangle with its diagonal."""
+        """Count the pairs of a triangle with its diagonal."""
         del keys
         return batch * queries * (queries + 1) // 2
 
     def sdpa(self, keys: int) -> dict[str, Any]:
-        """``is_causal``."""
+        """Return ``is_causal``."""
         del keys
         return {"is_causal": True}
 
     def flex(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """From the definition."""
+        """Evaluate the definition."""
         return lambda batch, head, query, key: key <= query
 
 
@@ -110,21 +110,21 @@ class Padded(Pattern):
     lengths: tuple[int, ...]
 
     def mask(self) -> masks.Mask:
-        """``masks.padding``."""
+        """Return ``masks.padding``."""
         return masks.padding(self.lengths)
 
     def cells(self, entries: Tensor, rows: Tensor, keys: int) -> Tensor:
-        """From the definition."""
+        """Evaluate the definition."""
         del rows
         return self._tokens(keys)[entries][:, None, None, :]
 
     def pairs(self, batch: int, queries: int, keys: int) -> int:
-        """Padded queries look too; torch computes the hidden keys as well, which is its own affair."""
+        """Count visible keys for all queries, padded ones too; torch also computes hidden keys."""
         del batch, keys
         return queries * sum(self.lengths)
 
     def sdpa(self, keys: int) -> dict[str, Any]:
-        """A bool mask (batch, 1, 1, keys), the smallest that torch takes."""
+        """Return a bool mask (batch, 1, 1, keys), the smallest that torch accepts."""
         return {"attn_mask": self._tokens(keys)[:, None, None, :]}
 
     def _tokens(self, keys: int) -> Tensor:
@@ -140,22 +140,22 @@ class Window(Pattern):
     right: int
 
     def mask(self) -> masks.Mask:
-        """``masks.window``."""
+        """Return ``masks.window``."""
         return masks.window(self.left, self.right)
 
     def cells(self, entries: Tensor, rows: Tensor, keys: int) -> Tensor:
-        """From the definition."""
+        """Evaluate the definition."""
         del entries
         distance = torch.arange(keys) - rows[:, None]
         return ((distance >= -self.left) & (distance <= self.right))[None, None]
 
     def pairs(self, batch: int, queries: int, keys: int) -> int:
-        """Row by row, cut at both ends."""
+        """Count the pairs row by row, with the window cut at both ends."""
         row = torch.arange(queries)
         seen = (row + self.right).clamp(max=keys - 1) - (row - self.left).clamp(min=0) + 1
         return batch * int(seen.sum())
 
     def flex(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """From the definition."""
+        """Evaluate the definition."""
         left, right = self.left, self.right
         return lambda batch, head, query, key: (key - query >= -left) & (key - query <= right)

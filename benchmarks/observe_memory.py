@@ -2,7 +2,7 @@
 
     python benchmarks/observe_memory.py --length 16384 --heads 8 --head-dim 64 --causal
 
-The peak is that of the whole process, torch included; ``before`` is what the process held before the call.
+The peak is that of the whole process, including torch; ``before`` is the process's memory before the call.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from regard import masks
 
 
 def peak_bytes() -> int:
-    """Largest resident memory of this process so far; getrusage counts kilobytes, on macOS bytes."""
+    """Peak resident memory of this process so far; getrusage counts kilobytes, on macOS bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--length", type=int, default=16384, help="queries, and keys")
+    parser.add_argument("--length", type=int, default=16384, help="number of queries and of keys")
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=64)
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--causal", action="store_true", help="with a causal mask")
-    parser.add_argument("--backward", action="store_true", help="with a backward pass")
+    parser.add_argument("--causal", action="store_true", help="use a causal mask")
+    parser.add_argument("--backward", action="store_true", help="run a backward pass too")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

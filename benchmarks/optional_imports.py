@@ -1,4 +1,4 @@
-"""Peers that are optional: what they are called where they are missing, and how they are kept quiet."""
+"""Import optional libraries: errors if they are missing, and settings that silence them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from regard.errors import MissingPackageError
 
 
 def missing_package_error(package: str, what: str = "'regard[bench]'") -> MissingPackageError:
-    """The error for a peer that is not installed; ``what`` pip is to install."""
+    """Return the error for a library that is not installed; ``what`` are the arguments of pip install."""
     return MissingPackageError(
         f"{package} is not installed", expected="the peers of the benchmarks", do=f"pip install {what}"
     )
 
 
 def import_transformers() -> Any:
-    """transformers, without its messages and bars. Raises MissingPackageError where it is not installed."""
+    """Import transformers, without its messages and progress bars. Raises MissingPackageError if it is missing."""
     try:
         import transformers
     except ImportError:

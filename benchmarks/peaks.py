@@ -1,11 +1,11 @@
-"""What the machine can do at the most, measured beside the contestants (see ``peaks.cpp``).
+"""Measure the machine's peak rates beside the contestants (see ``peaks.cpp``).
 
     multiply-add fp32     fused multiply-adds on registers, all cores         GFLOP/s
-    dot bf16              vdpbf16ps on registers, all cores                   GFLOP/s, where the CPU has it
-    read N MB             reading a buffer of that size again and again       GB/s
+    dot bf16              vdpbf16ps on registers, all cores                   GFLOP/s, if the CPU supports it
+    read N MB             reading a buffer of that size repeatedly       GB/s
     read memory           reading a buffer far larger than the last cache     GB/s
 
-Needs a C++ compiler (``CXX``, or c++, g++ or clang++ on the path); without one no share of a peak is reported.
+Needs a C++ compiler (``CXX``, or c++, g++ or clang++ on the path); without a compiler, no share of a peak is reported.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from torch import Tensor
 
 SOURCE = Path(__file__).with_name("peaks.cpp")
 MEMORY_BYTES = 1 << 30
-"""Bytes far larger than the last cache."""
+"""Bytes of a buffer far larger than the last-level cache."""
 _ARITHMETIC_SECONDS, _READ_SECONDS = 0.03, 0.06
 
 
 @final
 @dataclass(frozen=True)
 class Peak:
-    """One bound of the machine: arithmetic, or reading ``bytes`` (0: no reading)."""
+    """One peak rate of the machine: of arithmetic, or of reading ``bytes`` (0: arithmetic)."""
 
     name: str
     bytes: int = 0
@@ -47,24 +47,24 @@ READ_MEMORY = Peak("read memory", MEMORY_BYTES)
 
 
 def read_peak(size: int) -> Peak:
-    """Reading a buffer of ``size`` bytes."""
+    """Return the peak for reading a buffer of ``size`` bytes."""
     return Peak(f"read {size / 1e6:.0f} MB", size)
 
 
 def arithmetic_peak(dtype: torch.dtype) -> Peak:
-    """The bound of a kernel on ``dtype``: bf16 computes in float32 where the CPU has no faster bf16 dot product."""
+    """Return the peak for kernels of ``dtype``: float32's for bf16, if the CPU has no faster bf16 dot product."""
     return DOT_BF16 if dtype == torch.bfloat16 and _dot_is_faster() else MULTIPLY_ADD
 
 
 def has_dot_bf16() -> bool:
-    """Whether the CPU multiplies pairs of bf16 in one instruction."""
+    """Whether the CPU has an instruction that multiplies pairs of bf16."""
     library = _load_library()
     return library is not None and library.regard_peak_dot_bf16(1, ctypes.c_double(0.0)) > 0
 
 
 @cache
 def _dot_is_faster() -> bool:
-    """Some CPUs have the instruction and take longer over it than over float32. The two lie far apart."""
+    """Whether bf16 dot products are faster: on some CPUs they are slower than float32. The difference is large."""
     if not has_dot_bf16():
         return False
     measures = [make_probe(peak) for peak in (DOT_BF16, MULTIPLY_ADD)]
@@ -73,7 +73,7 @@ def _dot_is_faster() -> bool:
 
 
 def make_probe(peak: Peak) -> Callable[[], float] | None:
-    """A function that measures the peak once, in 1e9 a second; None without a compiler."""
+    """Return a function that measures the peak once, in 1e9 per second; None without a compiler."""
     library = _load_library()
     if library is None:
         return None
@@ -85,7 +85,7 @@ def make_probe(peak: Peak) -> Callable[[], float] | None:
 
 
 def measure_peaks() -> dict[str, float]:
-    """Medians of a few probes of the machine's own peaks, in 1e9 a second."""
+    """Return the medians of a few measurements of the machine's peaks, in 1e9 per second."""
     found = {}
     for peak in (MULTIPLY_ADD, *([DOT_BF16] if has_dot_bf16() else []), READ_MEMORY):
         measure = make_probe(peak)
@@ -95,7 +95,7 @@ def measure_peaks() -> dict[str, float]:
 
 
 def _measure_read(library: ctypes.CDLL, threads: int, buffer: Tensor) -> float:
-    """The faster of the two ways of reading."""
+    """Measure reading in both ways, and return the faster rate."""
     start, size = ctypes.c_void_p(buffer.data_ptr()), ctypes.c_int64(buffer.numel())
     seconds = ctypes.c_double(_READ_SECONDS)
     return max(float(library.regard_peak_read(threads, seconds, start, size, in_pieces)) for in_pieces in (0, 1))
@@ -108,7 +108,7 @@ def _make_buffer(size: int) -> Tensor:
 
 @cache
 def _load_library() -> ctypes.CDLL | None:
-    """``peaks.cpp``, compiled into a temporary folder and loaded."""
+    """Compile ``peaks.cpp`` in a temporary folder and load it."""
     compiler = os.environ.get("CXX") or next(filter(shutil.which, ("c++", "g++", "clang++")), None)
     if compiler is None or platform.system() == "Windows":
         return None

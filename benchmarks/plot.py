@@ -1,7 +1,7 @@
-"""Time against length, log-log, one line an implementation; beside them what the machine's own peak would take.
+"""Plot time against length, log-log, one line per implementation, with the time at the machine's peak rate.
 
-A column a dtype, a row a kind of attention. Colours are those of Okabe and Ito 2008, which the colour-blind can tell
-apart, and shapes differ too. Each plot is drawn twice, for light and for dark pages.
+One column per dtype, one row per kind of attention. Colours are those of Okabe and Ito 2008, which colour-blind people
+can distinguish, and markers differ too. Each plot is drawn twice, for light and for dark pages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PLOTS: dict[str, tuple[str, ...]] = {
     "training": ("dense", "dropout", "t5"),
     "short": ("padded",),
 }
-"""Families that have a plot, and the kinds of attention in it, from top to bottom."""
+"""Suites that have a plot, and the kinds of attention in it, from top to bottom."""
 DTYPES = ("fp32", "bf16")
 SCHEMES = ("light", "dark")
 
@@ -35,7 +35,7 @@ _PANEL_HEIGHT = 2.7
 
 
 def draw(family: str, cases: list[dict[str, Any]], scheme: str, path: Path) -> None:
-    """Write the plot of a family as SVG."""
+    """Write the plot of a suite as SVG."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -78,7 +78,7 @@ def draw(family: str, cases: list[dict[str, Any]], scheme: str, path: Path) -> N
 
 
 def _draw_panel(panel: Any, title: str, cases: list[dict[str, Any]], rate: float | None, scheme: str) -> None:
-    """One kind of attention in one dtype; ``rate`` is the machine's peak."""
+    """Draw one kind of attention in one dtype; ``rate`` is the machine's peak."""
     panel.set_title(title, loc="left", fontsize=10, fontweight="bold")
     panel.set_xscale("log", base=2)
     panel.set_yscale("log")
@@ -111,7 +111,7 @@ def _format_axes(panel: Any, lengths: list[int], scheme: str) -> None:
 
 
 def _draw_labels(panel: Any, ends: list[tuple[tuple[float, float], str, str]]) -> None:
-    """Names at the ends of the lines, from the top down, each at least a line of text below the one before."""
+    """Draw names at the ends of the lines, from the top down, each at least a text line below the previous one."""
     lowest = math.inf
     low, high = panel.get_ylim()
     points_a_decade = _PANEL_HEIGHT * 72 * 0.8 / math.log10(high / low)
@@ -131,10 +131,10 @@ def _draw_labels(panel: Any, ends: list[tuple[tuple[float, float], str, str]]) -
 
 
 def _find_peak_rate(cases: list[dict[str, Any]]) -> float | None:
-    """The largest of the first peaks of these cases."""
+    """Return the largest of the first peaks of these cases."""
     return max((next(iter(case["peaks"].values()))["rate"] for case in cases if case["peaks"]), default=None)
 
 
 def _format_tick(value: float) -> str:
-    """A power of ten of seconds."""
+    """Format a power of ten of seconds."""
     return formatting.seconds(value).replace(".00", "").replace(".0", "")

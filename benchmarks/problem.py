@@ -1,10 +1,10 @@
 """One problem of exact attention: its sizes, its tensors, and what one solution costs.
 
     forward     2 pairs (head_dim + value_dim)                   scores, and the weighted sum of values
-    backward    2 pairs (3 head_dim + 2 value_dim)               scores again, dQ, dK; dV, and the weights' gradient
+    backward    2 pairs (3 head_dim + 2 value_dim)               scores again, dQ, dK; dV, and dWeights
 
-operations (a multiply-add is two), where pairs counts the (query, key) pairs that the mask allows, of all heads.
-That is the count of Dao 2023 (FlashAttention-2), section 4.1: 4 N^2 d forward, 2.5 times that backward, half if causal.
+operations (a multiply-add is two), where pairs is the number of (query, key) pairs that the mask allows, of all heads.
+This is the count of Dao 2023 (FlashAttention-2), section 4.1: 4 N^2 d forward, 2.5 times that backward, half if causal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DTYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp
 @final
 @dataclass(frozen=True)
 class Setting:
-    """Sizes and options. ``keys`` None: as many as queries; ``t5``: with a trained bias by T5 buckets."""
+    """Sizes and options. ``keys`` None: as many as queries; ``t5``: with a trained T5 bias."""
 
     dtype: torch.dtype
     queries: int
@@ -54,7 +54,7 @@ class Setting:
 
 @final
 class Problem:
-    """The tensors of a setting; random, from a fixed seed. Leaves that require grad where there is a backward pass."""
+    """Random tensors of a setting, from a fixed seed; they require grad if there is a backward pass."""
 
     def __init__(self, setting: Setting, *, seed: int = 2017) -> None:
         self.setting = setting
@@ -71,7 +71,7 @@ class Problem:
 
     @cached_property
     def bias(self) -> positions.T5Buckets | None:
-        """The trained bias. Its weights are of the size of the scores, so that they matter."""
+        """The trained bias, whose weights are as large as the scores, so that they have an effect."""
         if not self.setting.t5:
             return None
         bias = positions.T5Buckets(self.setting.heads).to(self.setting.dtype)
@@ -81,25 +81,25 @@ class Problem:
 
     @property
     def leaves(self) -> dict[str, Tensor]:
-        """What gets a gradient."""
+        """The tensors that get a gradient, by name."""
         bias = {} if self.bias is None else {"bias": self.bias.weight}
         return {"query": self.query, "key": self.key, "value": self.value} | bias
 
     @property
     def pairs(self) -> int:
-        """(query, key) pairs that are allowed, over batch and heads."""
+        """Number of allowed (query, key) pairs, over batch and heads."""
         return self.setting.heads * self.setting.pattern.pairs(self.setting.batch, self.setting.queries, self.keys)
 
     @property
     def operations(self) -> int:
-        """Of one solution, forward or forward and backward."""
+        """Number of operations of one solution, forward or forward and backward."""
         head_dim, value_dim = self.setting.head_dim, self.value_dim
         backward = 3 * head_dim + 2 * value_dim if self.setting.backward else 0
         return 2 * self.pairs * (head_dim + value_dim + backward)
 
     @property
     def cache_bytes(self) -> int:
-        """Of keys and values."""
+        """Bytes of keys and values."""
         return (self.key.numel() + self.value.numel()) * self.key.element_size()
 
     def _random_leaf(self, *shape: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""From results to ``docs/speed.md`` and its plots.
+"""Write ``docs/speed.md`` and its plots from the results.
 
 python -m benchmarks.report            write them
-python -m benchmarks.report --check    leave with 1 unless the page is what the results say
+python -m benchmarks.report --check    exit with 1 if the page is not up to date
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NO_RESULTS = "No machine has been measured yet.\n"
 
 
 def render_page(reports: list[dict[str, Any]]) -> str:
-    """The whole page."""
+    """Render the whole page in Markdown."""
     parts = [_INTRODUCTION] if reports else [_INTRODUCTION, _NO_RESULTS]
     for report in reports:
         parts += list(_render_machine(report))
@@ -59,7 +59,7 @@ def render_page(reports: list[dict[str, Any]]) -> str:
 
 
 def read_all() -> list[dict[str, Any]]:
-    """The results of every machine, with the name of the file that they are in."""
+    """Read the results of every machine, with the name of their file."""
     return [results.read(file) | {"slug": file.stem} for file in sorted(results.FOLDER.glob("*.json"))]
 
 
@@ -127,7 +127,7 @@ def _format_rate(case: dict[str, Any]) -> tuple[str, str]:
 
 
 def _render_refusals(family: dict[str, Any]) -> Iterator[str]:
-    """Each reason once, with the cases that it holds for."""
+    """Group cases by reason: yield each reason once, with its cases."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for case in family["cases"]:
         for name, reason in case["refused"].items():
@@ -152,13 +152,11 @@ def _format_versions(measured: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """The exit code."""
+    """Write or check the page, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.report", description="Write docs/speed.md from the results."
     )
-    parser.add_argument(
-        "--check", action="store_true", help="write nothing; leave with 1 if the page is not up to date"
-    )
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is not up to date")
     asked = parser.parse_args()
     reports = read_all()
     text = render_page(reports)

@@ -1,4 +1,4 @@
-"""Results as JSON: one file a machine, the families in it each with when, where and with what it was measured."""
+"""Results as JSON: one file per machine; each suite in it has the time, machine and versions of its measurement."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 def describe_measurement(seconds: float) -> dict[str, Any]:
-    """When, where and with what."""
+    """Describe a measurement: date, machine, versions, peaks and seconds per case."""
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "seconds a case": seconds,
@@ -32,7 +32,7 @@ def describe_measurement(seconds: float) -> dict[str, Any]:
 def suite_to_json(
     family: Suite, results: Iterable[CaseResult], grown: Iterable[ScalingResult], measured: dict[str, Any]
 ) -> dict[str, Any]:
-    """A family's results, ready for JSON."""
+    """Convert a suite's results to JSON types."""
     return {
         "title": family.title,
         "question": family.question,
@@ -44,12 +44,12 @@ def suite_to_json(
 
 
 def results_path() -> Path:
-    """Where this machine's results are kept."""
+    """Return the path of this machine's results."""
     return FOLDER / f"{machine.slug()}.json"
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a file holds; an empty report where there is none."""
+    """Read a results file; an empty report if it does not exist."""
     if not path.exists():
         return {"format": FORMAT, "families": {}}
     report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -57,14 +57,14 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def write(path: Path, families: dict[str, Any]) -> None:
-    """Put families in place of those of the same names; the others stay."""
+    """Replace the suites of the same names in the file; other suites are kept."""
     report = read(path)
     report["families"] |= families
     atomic_write.write(path, json.dumps(_round_floats(report), indent=1) + "\n")
 
 
 def _round_floats(value: Any) -> Any:
-    """Five digits are more than a time has."""
+    """Round to five digits, more than are significant in a time."""
     if isinstance(value, float):
         return float(f"{value:.5g}")
     if isinstance(value, dict):

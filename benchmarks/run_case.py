@@ -1,4 +1,4 @@
-"""One case from start to end: prepare it, compare every answer with float64, take times in turns, judge."""
+"""Run one case: prepare it, compare every result with float64, time the contestants in turns, judge the targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFUSAL_ERRORS = (RegardError, NotImplementedError)
 
 @dataclass(frozen=True)
 class CaseTime:
-    """Seconds of one call: median, and the range of the middle half; its rate; the largest deviation from float64."""
+    """Seconds of one call (median and quartiles), its rate, and the largest deviation from float64."""
 
     seconds: float
     low: float
@@ -29,7 +29,7 @@ class CaseTime:
 
 @dataclass(frozen=True)
 class PeakShare:
-    """A measured peak of the machine, and the share of it that each contestant reached."""
+    """A measured peak of the machine, and each contestant's share of it."""
 
     rate: float
     low: float
@@ -39,7 +39,7 @@ class PeakShare:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What came out of a case. ``refused`` and ``wrong`` name contestants that were not timed, with the reason."""
+    """Result of a case. ``refused`` and ``wrong`` are contestants that were not timed, with the reason."""
 
     name: str
     sizes: str
@@ -55,7 +55,7 @@ class CaseResult:
 
 
 def run(case: Case, *, contestants: Iterable[str], seconds: float) -> CaseResult:
-    """The result of a case for those of the named contestants that it has; for its own where none is named."""
+    """Run a case with the named contestants that it has, or with its own if none is named."""
     prepared = case.prepare()
     names = [name for name in (contestants or case.contestants) if name in prepared.contestants]
     work = prepared.work
@@ -69,7 +69,7 @@ def run(case: Case, *, contestants: Iterable[str], seconds: float) -> CaseResult
         except _REFUSAL_ERRORS as error:
             result.refused[name] = str(error).splitlines()[0]
             continue
-        except Exception as error:  # whatever it is, the other contestants and cases are to be measured
+        except Exception as error:  # any error: the other contestants and cases must still run
             result.wrong[name] = f"failed with {type(error).__name__}: {error}"
             continue
         bad = [_describe_deviation(one) for one in found if one.is_wrong]

@@ -1,4 +1,4 @@
-"""Whether time or memory grows as length does.
+"""Check whether time or memory grows linearly with length.
 
     time      median at the last length / median at the first     at most 1.25 times the ratio of the lengths
     memory    peak at the last length / peak at the first         likewise
@@ -7,7 +7,7 @@ Memory is the peak resident memory of a fresh process that prepares the case and
 
     python -m benchmarks.scaling training "fp32 dropout 1024" native
 
-It may take half of the machine's memory, and no more.
+The process may use at most half of the machine's memory.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from benchmarks.case import ScalingTarget, Suite
 _ROOT = Path(__file__).resolve().parents[1]
 _EXIT_REFUSED, _EXIT_OUT_OF_MEMORY = 2, 3
 _EXIT_REASONS = {_EXIT_REFUSED: "it refuses", _EXIT_OUT_OF_MEMORY: "it needs more than half of the machine's memory"}
-"""What the codes mean with which a measuring process ends."""
+"""Meanings of the exit codes of a measuring process."""
 
 
 @dataclass(frozen=True)
 class ScalingResult:
-    """What was measured: seconds or bytes of each case and contestant, and whether that is linear.
+    """Seconds or bytes of each case and contestant, and whether the growth is linear.
 
-    ``missing`` names those that could not be measured, with the reason.
+    ``missing`` are those that could not be measured, with the reason.
     """
 
     what: str
@@ -48,13 +48,13 @@ class ScalingResult:
 
 
 class _MeasurementError(Exception):
-    """A process that was to measure memory ended without doing so."""
+    """A process that should measure memory ended without a result."""
 
 
 def judge_time_scaling(
     growth: ScalingTarget, family: Suite, medians: Mapping[str, Mapping[str, float]]
 ) -> ScalingResult | None:
-    """From the medians of the cases, by case and contestant; None where one is missing."""
+    """Judge growth of time from the medians, by case and contestant; None if one is missing."""
     name = growth.contestants[0]
     if not all(name in medians.get(case, {}) for case in growth.cases):
         return None
@@ -67,12 +67,12 @@ def judge_time_scaling(
 
 
 def growth_factor(measured: Sequence[float], lengths: Sequence[int]) -> float:
-    """How much faster than length something grew, from the first to the last."""
+    """Growth from the first to the last value, divided by the growth of the length."""
     return measured[-1] / measured[0] / (lengths[-1] / lengths[0])
 
 
 def measure_memory_scaling(growth: ScalingTarget, family: Suite) -> ScalingResult:
-    """By a fresh process for each case and contestant."""
+    """Judge growth of memory, with a new process for each case and contestant."""
     lengths = tuple(family.case(case).length for case in growth.cases)
     measured: dict[str, list[float]] = {}
     missing: dict[str, str] = {}
@@ -87,7 +87,7 @@ def measure_memory_scaling(growth: ScalingTarget, family: Suite) -> ScalingResul
 
 
 def _measure_peak_in_subprocess(family: str, case: str, contestant: str) -> float:
-    """The peak in bytes, from a fresh process. Raises _NotMeasuredError where that ends without one."""
+    """Measure the peak in bytes in a new process. Raises _NotMeasuredError if the process ends without a result."""
     command = [sys.executable, "-m", "benchmarks.scaling", family, case, contestant]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True)
     if done.returncode != 0:
@@ -97,7 +97,7 @@ def _measure_peak_in_subprocess(family: str, case: str, contestant: str) -> floa
 
 
 def measure_peak_memory(family: Suite, case: str, contestant: str) -> int:
-    """Bytes of resident memory that preparing and solving a case once added at its peak."""
+    """Peak resident memory that preparing and solving a case once added, in bytes."""
     torch.nn.functional.scaled_dot_product_attention(*torch.randn(3, 1, 2, 16, 8))  # starts the threads
     _reset_peak_memory()
     before = _read_peak_memory()
@@ -106,14 +106,14 @@ def measure_peak_memory(family: Suite, case: str, contestant: str) -> int:
 
 
 def _reset_peak_memory() -> None:
-    """Let the peak be what is held now, where the system can."""
+    """Reset the peak to the current memory, if the system supports it."""
     file = Path("/proc/self/clear_refs")
     if file.exists():
         file.write_text("5", encoding="ascii")
 
 
 def _read_peak_memory() -> int:
-    """The largest resident memory so far, in bytes."""
+    """Peak resident memory so far, in bytes."""
     status = Path("/proc/self/status")
     if status.exists():
         line = next(line for line in status.read_text(encoding="utf-8").splitlines() if line.startswith("VmHWM"))
@@ -122,13 +122,13 @@ def _read_peak_memory() -> int:
 
 
 def _limit_memory() -> None:
-    """Let an allocation beyond half of the machine's memory fail, before the system ends processes of others."""
+    """Limit memory to half of the machine's, so that an allocation fails before the system kills other processes."""
     half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     resource.setrlimit(resource.RLIMIT_DATA, (half, half))
 
 
 def main() -> int:
-    """The exit code: 2 where the contestant refuses, 3 where it needs too much; else the peak in bytes is printed."""
+    """Print the peak in bytes; exit code 2 if the contestant refuses, 3 if it needs too much memory."""
     from benchmarks.suites import SUITES
     from regard.errors import RegardError
 
@@ -138,7 +138,7 @@ def main() -> int:
         print(measure_peak_memory(SUITES[family], case, contestant))
     except (RegardError, NotImplementedError):
         return _EXIT_REFUSED
-    except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError for memory it cannot have
+    except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError if memory runs out
         if isinstance(error, RuntimeError) and "alloc" not in str(error):
             raise
         return _EXIT_OUT_OF_MEMORY

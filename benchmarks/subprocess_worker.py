@@ -1,7 +1,7 @@
-"""An object in a process of its own, as its users run it: with its own memory, allocator and threads.
+"""An object in a separate process, as its users run it: with its own memory, allocator and threads.
 
-Threads above all: where a process has more of them than there are cores, OpenMP lets all of them sleep between any two
-operations, so contestants that bring their own threads slow each other down.
+The threads matter most: if a process has more threads than there are cores, OpenMP lets all of them sleep between
+operations, so contestants with their own thread pools slow each other down.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from regard.errors import RegardError
 
 @final
 class SubprocessWorker:
-    """What ``make(*arguments)`` gives, in a new process, which ends with this object.
+    """Proxy of the object that ``make(*arguments)`` returns in a new process, which ends with this proxy.
 
-    ``make`` is a function that can be imported; arguments and answers can be pickled. Raises NotImplementedError where
-    it refuses, RuntimeError where it fails.
+    ``make`` must be importable; arguments and results must be picklable. Raises NotImplementedError if ``make`` raises
+    it, and RuntimeError if it fails.
     """
 
     def __init__(self, make: Callable[..., object], *arguments: object) -> None:
@@ -33,7 +33,7 @@ class SubprocessWorker:
         self._receive()
 
     def call(self, method: str) -> Any:
-        """What the object's method of that name answers."""
+        """Call the object's method of that name and return its result."""
         self._connection.send(method)
         return self._receive()
 
@@ -50,7 +50,7 @@ class SubprocessWorker:
 
 
 def _serve(channel: Connection, make: Callable[..., object], arguments: tuple[object, ...]) -> None:
-    """The life of the other process: an answer for each call, and a first one when the object is made."""
+    """Loop of the other process: send one reply after the object is made, and one for each call."""
     try:
         made = make(*arguments)
         channel.send(("made", None))
@@ -58,8 +58,8 @@ def _serve(channel: Connection, make: Callable[..., object], arguments: tuple[ob
             method = getattr(made, channel.recv())
             channel.send(("answer", method()))
     except EOFError:
-        return  # nobody asks any more
+        return  # the proxy is gone
     except (RegardError, NotImplementedError) as error:
         channel.send(("refused", str(error)))
-    except Exception as error:  # whatever it is, it is told where it was asked for
+    except Exception as error:  # any error is raised in the calling process
         channel.send(("failed", f"{type(error).__name__}: {error}"))

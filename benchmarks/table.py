@@ -1,4 +1,4 @@
-"""The results of a family as a table in the terminal."""
+"""Print the results of a suite as a table in the terminal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.attention_baselines import LABELS
 
 
 def show(console: Console, family: dict[str, Any]) -> None:
-    """Print a family as ``results.suite_to_json`` gives it: a row a case, a column a contestant."""
+    """Print a suite as ``results.suite_to_json`` returns it: a row per case, a column per contestant."""
     names = list(dict.fromkeys(name for case in family["cases"] for name in list_contestants(case)))
     table = Table(title=f"{family['title']}: {family['question']}", title_justify="left", caption_justify="left")
     table.add_column("case")
@@ -39,12 +39,12 @@ def show(console: Console, family: dict[str, Any]) -> None:
 
 
 def list_contestants(case: dict[str, Any]) -> list[str]:
-    """Everybody who was asked to solve a case, ours first."""
+    """Return all contestants of a case, regard first."""
     return sorted({*case["times"], *case["refused"], *case["wrong"]}, key=list(LABELS).index)
 
 
 def rated_contestant(case: dict[str, Any]) -> str | None:
-    """Whose rate is shown: ours, or whoever took part first."""
+    """Return the contestant whose rate is shown: regard, or the first one."""
     return next((name for name in list_contestants(case) if name in case["times"]), None)
 
 

@@ -1,10 +1,10 @@
-"""What is promised of a case, and whether it was reached.
+"""Targets of a case, and whether they were reached.
 
-    Faster        time of a peer / our time                   at least so much
-    NoLonger      our time / time of another                  at most so much
-    ShareOfPeak   our rate / the machine's measured peak      at least so much
+    Faster          time of a peer / regard's time              at least ``by``
+    MaxTimeRatio    regard's time / time of another             at most ``times``
+    ShareOfPeak     regard's rate / the machine's peak          at least ``share``
 
-Times are medians of interleaved repeats; the range of a ratio is that of the middle half of the ratios within rounds.
+Times are medians of interleaved repeats; the range of a ratio is the interquartile range of the ratios within rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.timing import Samples
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was asked and what was got. ``kind`` is "faster", "no longer" or "share of peak"."""
+    """The target and the measured value. ``kind`` is "faster", "no longer" or "share of peak"."""
 
     kind: str
     against: str
@@ -31,15 +31,15 @@ class Verdict:
 
 
 class Target(ABC):
-    """Something promised of a case."""
+    """A promise for a case."""
 
     @abstractmethod
     def judge(
         self, ours: Samples, others: Mapping[str, Samples], peaks: Mapping[str, Samples], work: float
     ) -> Verdict | None:
-        """The verdict; None where the other did not take part, or has no such peak.
+        """Return the verdict; None if the other contestant did not run, or if there is no peak.
 
-        ``peaks`` are rates a second, and ``work`` is what one call of ours does, in the same steps.
+        ``peaks`` are rates per second, and ``work`` is the work of one call of regard, in the same unit.
         """
 
 
@@ -54,7 +54,7 @@ class Faster(Target):
     def judge(
         self, ours: Samples, others: Mapping[str, Samples], peaks: Mapping[str, Samples], work: float
     ) -> Verdict | None:
-        """Median of theirs over median of ours."""
+        """Judge the other's median time divided by regard's."""
         del peaks, work
         theirs = others.get(self.than)
         if theirs is None:
@@ -74,7 +74,7 @@ class MaxTimeRatio(Target):
     def judge(
         self, ours: Samples, others: Mapping[str, Samples], peaks: Mapping[str, Samples], work: float
     ) -> Verdict | None:
-        """Median of ours over median of theirs."""
+        """Judge regard's median time divided by the other's."""
         del peaks, work
         theirs = others.get(self.than)
         if theirs is None:
@@ -86,14 +86,14 @@ class MaxTimeRatio(Target):
 @final
 @dataclass(frozen=True)
 class ShareOfPeak(Target):
-    """At least ``share`` of the first of the peaks that the case's work is held against."""
+    """At least ``share`` of the first peak that the case's work is compared with."""
 
     share: float
 
     def judge(
         self, ours: Samples, others: Mapping[str, Samples], peaks: Mapping[str, Samples], work: float
     ) -> Verdict | None:
-        """Work over the median time, over the median peak."""
+        """Judge work / median time / median peak."""
         del others
         if not peaks:
             return None

@@ -1,8 +1,8 @@
-"""Times of contestants that take turns.
+"""Time contestants in turns.
 
-A machine's speed drifts: other guests of the host come and go, clocks change. So every round times each contestant
-once and probes the peaks once, in an order that is turned around from round to round; what is compared was measured
-within the same seconds. Medians are reported, and the range of the middle half.
+A machine's speed drifts: the load of other guests on the host varies, clocks change. So every round times each
+contestant once and measures the peaks once, in an order that is reversed from round to round; compared values are
+measured within the same seconds. Medians and interquartile ranges are reported.
 
 A short call is repeated within its turn until it takes a few milliseconds, after one call that is not timed.
 """
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import final
 
 TURN_SECONDS = 0.01
-"""Seconds that a turn of a short call is stretched to."""
+"""Minimum seconds of a turn: short calls are repeated."""
 PAUSE_SECONDS = 0.01
-"""Seconds of rest between turns, in which threads that still spin for the last contestant go to sleep."""
+"""Seconds of rest between turns, in which the spinning threads of the previous contestant go to sleep."""
 MAX_ROUNDS = 41
 MIN_ROUNDS = 3
 MIN_SLOW_ROUNDS = 2
@@ -31,27 +31,27 @@ SLOW_ROUND_SECONDS = 20.0
 @final
 @dataclass(frozen=True)
 class Samples:
-    """One number a round."""
+    """One number per round."""
 
     values: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """The median."""
+        """Median over the rounds."""
         return statistics.median(self.values)
 
     @property
     def low(self) -> float:
-        """A quarter of the numbers are below."""
+        """Lower quartile."""
         return self._quartile(0)
 
     @property
     def high(self) -> float:
-        """A quarter of the numbers are above."""
+        """Upper quartile."""
         return self._quartile(2)
 
     def ratio_to(self, other: Samples) -> Samples:
-        """The ratios within rounds."""
+        """Return the ratio to the other samples in each round."""
         return Samples(tuple(mine / theirs for mine, theirs in zip(self.values, other.values, strict=True)))
 
     def _quartile(self, number: int) -> float:
@@ -67,16 +67,16 @@ def time_interleaved(
     seconds: float,
     pause: float = PAUSE_SECONDS,
 ) -> tuple[dict[str, Samples], dict[str, Samples]]:
-    """Seconds a call of each of ``calls``, and what each of ``probes`` gave, in about ``seconds`` of rounds.
+    """Return the seconds per call of each of ``calls``, and the results of ``probes``, in about ``seconds`` of rounds.
 
-    ``pause`` is the rest before each turn: some runtimes let their threads spin for a fifth of a second.
+    ``pause`` is the rest before each turn: in some runtimes threads spin for a fifth of a second.
     """
     repeats: dict[str, int] = {}
     start = time.perf_counter()
     for name, call in calls.items():
         took = _time_call(call, 1)
         repeats[name] = max(1, math.ceil(TURN_SECONDS / took))
-        if repeats[name] > 1:  # the first call of all was slower than those that follow
+        if repeats[name] > 1:  # the very first call is slower than later calls
             repeats[name] = max(1, math.ceil(TURN_SECONDS / _time_call(call, repeats[name])))
     for probe in probes.values():
         probe()
@@ -111,7 +111,7 @@ def _time_turn(call: Callable[[], object], repeats: int, pause: float) -> float:
 
 
 def _time_call(call: Callable[[], object], repeats: int) -> float:
-    """Seconds of one call, the mean of ``repeats`` of them."""
+    """Return the seconds of one call, as the mean of ``repeats`` calls."""
     start = time.perf_counter()
     for _ in range(repeats):
         call()

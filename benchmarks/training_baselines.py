@@ -1,4 +1,4 @@
-"""Translators that learn one batch, each the way its own trainer does, all from the same weights, which regard exports.
+"""Translators that train on one batch, each as its own trainer does, all from the same weights, exported by regard.
 
 native         regard.models.Transformer; AdamW, fused
 transformers   MarianMTModel with the loss of its Trainer; AdamW, fused, which is the Trainer's default
@@ -38,13 +38,13 @@ CONFIG = TransformerConfig(
 )
 NUM_PAIRS, NUM_TOKENS = 128, 16
 FIRST_TOKEN_ID = 4
-"""Tokens before it stand for no text."""
+"""Smaller ids are special tokens."""
 _LEARNING_RATE = 1e-6
 
 
 @dataclass(frozen=True)
 class TrainingBaseline:
-    """A model that learns: ``loss(smoothing)`` is the mean over tokens, ``token_embedding`` what all tokens share."""
+    """A model in training: ``loss(smoothing)`` is the mean over tokens, ``token_embedding`` the shared embedding."""
 
     model: nn.Module
     token_embedding: nn.Parameter
@@ -54,7 +54,7 @@ class TrainingBaseline:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Pairs of full length: sources (pairs, tokens), what the decoder is given and what it is to say."""
+    """Pairs of full length: sources, decoder inputs and labels, each (pairs, tokens)."""
 
     source: Tensor
     decoder_input: Tensor
@@ -62,7 +62,7 @@ class Batch:
 
     @classmethod
     def random(cls) -> Batch:
-        """Random tokens; each target ends."""
+        """Make a batch of random tokens; each source and target ends with the end token."""
         numbers = torch.Generator().manual_seed(2017)
         source, target = torch.randint(FIRST_TOKEN_ID, CONFIG.vocabulary, (2, NUM_PAIRS, NUM_TOKENS), generator=numbers)
         source[:, -1] = target[:, -1] = CONFIG.end_id
@@ -97,7 +97,7 @@ def _make_adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def make_marian_model(dtype: torch.dtype) -> Any:
-    """The same weights in transformers' code."""
+    """Build a MarianMTModel with the same weights."""
     peer, model = import_transformers(), _make_regard_model()
     with tempfile.TemporaryDirectory() as parent:
         folder = Path(parent) / "marian"
@@ -200,5 +200,5 @@ _JOEYNMT = WeightNames(
 
 
 def _to_joeynmt_weights(theirs: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Our weights by their names; tables of positions, which are theirs, stay."""
+    """Rename regard's weights for JoeyNMT; JoeyNMT's position tables are kept."""
     return theirs | _JOEYNMT.to_file(_initial_weights())

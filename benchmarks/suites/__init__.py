@@ -1,4 +1,4 @@
-"""What is measured, one file a suite; each has a ``SUITE``."""
+"""The suites, one per file; each file has a ``SUITE``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Additive attention, v . tanh(W_q q_i + W_k k_j), against the same written with broadcasting.
+"""Additive attention, v . tanh(W_q q_i + W_k k_j), against the same formula written with broadcasting.
 
 Bahdanau et al. 2015, section 3.1. Batch 8, 128 queries, 128 keys, a hidden layer of 256; one head. Both contestants
 include the two projections.
@@ -26,14 +26,14 @@ _GROWTH_LENGTHS = (256, 512, 1024)
 def broadcast(
     query: Tensor, key: Tensor, value: Tensor, query_weight: Tensor, key_weight: Tensor, score_vector: Tensor
 ) -> Tensor:
-    """As it is usually written: a queries x keys x width tensor."""
+    """Compute it in the usual way, with a queries x keys x width tensor."""
     hidden = torch.tanh((query @ query_weight.mT)[:, :, :, None, :] + (key @ key_weight.mT)[:, :, None, :, :])
     return torch.softmax(hidden @ score_vector[0], dim=-1) @ value
 
 
 @final
 class _AdditiveProblem:
-    """The tensors, and the ways: regard's mechanism by an impl, and broadcasting."""
+    """The tensors, and the contestants: regard's mechanism with an impl, and broadcasting."""
 
     def __init__(self, length: int, *, backward: bool) -> None:
         self.backward = backward
@@ -44,12 +44,12 @@ class _AdditiveProblem:
         self.grad_output = torch.randn(self.query.shape, generator=self.generator)
 
     def contestant(self, name: str) -> Contestant:
-        """Broadcasting, or the impl of that name."""
+        """Return the contestant of that name: "broadcast", or an impl."""
         attend = (lambda: broadcast(*self.leaves())) if name == "broadcast" else self._regard_attention(name)
         return Contestant(partial(self._solve, attend), lambda: list(self._deviations(attend)))
 
     def leaves(self) -> tuple[Tensor, ...]:
-        """Everything that gets a gradient."""
+        """Return all tensors that get a gradient."""
         return (self.query, self.key, self.value, self.query_weight, self.key_weight, self.score_vector)
 
     def _regard_attention(self, impl: str) -> Callable[[], Tensor]:
@@ -60,14 +60,14 @@ class _AdditiveProblem:
         return lambda: mechanism(self.query, self.key, self.value)
 
     def _solve(self, attend: Callable[[], Tensor]) -> object:
-        """One solution: what is timed."""
+        """Solve once: the timed call."""
         if not self.backward:
             with torch.no_grad():
                 return attend()
         return torch.autograd.grad(attend(), self.leaves(), self.grad_output)
 
     def _deviations(self, attend: Callable[[], Tensor]) -> Iterator[Deviation]:
-        """From the formula in float64."""
+        """Yield the deviations from the formula in float64."""
         allowed = TOLERANCES[torch.float32]
         exact = [leaf.detach().double().requires_grad_(self.backward) for leaf in self.leaves()]
         expected, output = broadcast(*exact), attend()

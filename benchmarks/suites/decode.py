@@ -1,9 +1,9 @@
-"""Decoding: one query against a long cache of keys and values. Nothing but reading them takes time.
+"""Decoding: one query against a long cache of keys and values. Nearly all of the time is for reading them.
 
     rate = bytes of keys and values / time
 
-A model reads the keys and values of one layer after the other, and all layers together are larger than any cache of the
-CPU: "memory" cases go from layer to layer. "cached" ones read one layer again and again, where it fits the last cache.
+A model reads the keys and values of one layer after the other, and all layers together are larger than any CPU cache:
+"memory" cases cycle through layers. "cached" cases read one layer repeatedly, if it fits the last-level cache.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _KEYS = (4096, 65536)
 _BATCHES = (1, 8)
 _PEAK_SHARE = 0.85
 _MIN_BYTES_OF_ALL_LAYERS = 512 << 20
-"""Of all layers' caches together, at least; far more than a last cache."""
+"""Minimum bytes of the key/value caches of all layers, far more than a last-level cache."""
 _MAX_CACHED_BYTES = 24 << 20
-"""Up to which a cache fits the CPU's last one."""
+"""Maximum bytes of a key/value cache that fits the CPU's last-level cache."""
 
 
 def _case(dtype: torch.dtype, keys: int, batch: int, *, cached: bool) -> Case:
@@ -52,7 +52,7 @@ def _prepare(setting: Setting, *, cached: bool) -> PreparedCase:
 
 
 def _cycle_layers(makers: list[Callable[[], Contestant]]) -> Contestant:
-    """A contestant that solves another layer's problem in each call."""
+    """Make a contestant that solves the next layer's problem in each call."""
     layers = [make() for make in makers]
     calls = cycle([layer.run for layer in layers])
     return Contestant(lambda: next(calls)(), layers[0].deviations)

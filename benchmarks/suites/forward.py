@@ -1,4 +1,4 @@
-"""The forward pass of exact attention, dense and causal, against torch's fused kernel and the machine's arithmetic."""
+"""Forward pass of exact attention, dense and causal, against torch's fused kernel and the machine's arithmetic peak."""
 
 from __future__ import annotations
 

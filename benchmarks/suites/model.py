@@ -1,10 +1,10 @@
-"""A whole model, MiniLM (6 layers of 384), by regard, transformers and ONNX Runtime.
+"""A whole model, MiniLM (6 layers of width 384), with regard, transformers and ONNX Runtime.
 
-    bf16       regard and transformers in bfloat16, ONNX Runtime in float32, which is its usual way on a CPU
+    bf16       regard and transformers in bfloat16, ONNX Runtime in float32, its usual dtype on a CPU
     fp32       all in float32
-    mixed      texts of different lengths, padded to the longest for the others, as regard embeds them by default
+    mixed      texts of different lengths; transformers pads them to the longest, regard embeds them with its defaults
 
-The answers are the last layer's hidden states and each text's mean of them, held against transformers in float64.
+The results are the last layer's hidden states and their mean for each text, compared with transformers in float64.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from regard.models.load import resolve_folder
 from regard.text import Embedder, Pooling, TokenizedText
 
 _TOLERANCES = {torch.bfloat16: (5e-2, 1e-3), torch.float32: (1e-4, 1e-5)}
-"""Six layers in that dtype: hidden states, and 1 - the cosine of sentence vectors."""
+"""Tolerances for six layers in that dtype: of hidden states, and of 1 - cosine of sentence vectors."""
 _NUM_CHECKED = 2
-"""Sequences compared with float64."""
+"""Number of sequences that are compared with float64."""
 _SIZES = ((8, 512, 1.6), (32, 128, 1.2))
 _FASTER_THAN_ONNX = 2.0
 _DTYPE_NAMES = {torch.bfloat16: "bf16", torch.float32: "fp32"}
@@ -88,11 +88,11 @@ def _direction_deviation(answer: Tensor, expected: Tensor, allowed: float) -> De
 
 
 _LENGTHS = tuple(range(5, 501, 16))
-"""Of the texts of the mixed case: as of a page of search results, most of them shorter than the longest."""
+"""Lengths of the texts in the mixed case, as on a page of search results: most are shorter than the longest."""
 
 
 def _prepare_mixed(dtype: torch.dtype) -> PreparedCase:
-    """Sentence vectors, not normalised, from token ids on."""
+    """Prepare sentence vectors, not normalised, from token ids."""
     texts = [
         TokenizedText("", tuple(ids.tolist()), ("",) * len(ids), ((0, 0),) * len(ids), (False,) * len(ids), len(ids))
         for ids in (_tokens(1, length)[0] for length in _LENGTHS)
@@ -172,7 +172,7 @@ def _onnxruntime(ids: Tensor) -> Callable[[], Tensor]:
 
 @cache
 def _load_peer(dtype: torch.dtype, attention: str) -> Any:
-    """The same weights in transformers' code."""
+    """Load the same weights into transformers' model."""
     model = import_transformers().BertModel.from_pretrained(
         resolve_folder("minilm"), dtype=dtype, attn_implementation=attention, add_pooling_layer=False
     )
@@ -181,7 +181,7 @@ def _load_peer(dtype: torch.dtype, attention: str) -> Any:
 
 @cache
 def _export_onnx() -> bytes:
-    """transformers' model in float32, exported by torch for any batch and length."""
+    """Export transformers' model in float32 by torch, for any batch size and length."""
     try:
         import onnx  # noqa: F401
         import onnxscript  # noqa: F401

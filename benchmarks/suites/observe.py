@@ -1,4 +1,4 @@
-"""``regard.observe`` with everything on, against native attention without it.
+"""``regard.observe`` with all statistics, against native attention without statistics.
 
 Output, lse, entropy, received mass, the 8 largest weights of each query, and 8 rows.
 """
@@ -65,7 +65,7 @@ def _rows(problem: Problem) -> list[int]:
 
 
 def _deviations(problem: Problem, seen: Observation) -> Iterator[Deviation]:
-    """All statistics of the last head in float64, queries in chunks."""
+    """Compute all statistics of the last head in float64, in chunks of queries."""
     allowed = TOLERANCES[problem.setting.dtype]
     query, key, value = (tensor[:, -1].double() for tensor in (problem.query, problem.key, problem.value))
     received = torch.zeros(1, problem.keys, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Other sizes of heads: from 32 to 256, values of another size, fewer key heads than query heads."""
+"""Other head sizes: from 32 to 256, values of another size, fewer key heads than query heads."""
 
 from __future__ import annotations
 

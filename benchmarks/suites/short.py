@@ -1,4 +1,4 @@
-"""Short sequences in large batches, as encoders of sentences see them: padded forward, and training."""
+"""Short sequences in large batches, as in sentence encoders: padded forward, and training."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Forward and backward of exact attention: plain, with dropout, and with a trained T5 bias.
 
-For dropout and for a trained bias torch's CPU kernel is not used: SDPA falls back to plain operations that hold
-queries x keys matrices.
+For dropout and for a trained bias torch's CPU kernel is not used: SDPA falls back to separate operations, which
+allocate queries x keys matrices.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A step of training a translator, Transformer 3 + 3 of width 256, by regard, transformers (Marian) and JoeyNMT.
+"""One training step of a translator, Transformer 3 + 3 of width 256: regard, transformers (Marian) and JoeyNMT.
 
-    a step     loss with smoothed labels, its gradient, cut to norm 1, and the optimizer, each contestant's own
+    a step     label-smoothed loss, its gradient, clipped to norm 1, and each contestant's own optimizer
     fp32       float32 throughout
-    bf16       torch.autocast: weights and optimizer float32; transformers in float32 beside it
+    bf16       torch.autocast: weights and optimizer in float32; transformers also in float32
 
-Each contestant has a process of its own, as its users run it; "memory kept" is transformers with the one setting of the
-allocator that `regard train` makes. Before any timing, without dropout, the loss and the gradient of the matrix of
-words are held against transformers in float64 (norms of rows: contestants order the width differently).
+Each contestant has its own process, as its users run it; "memory kept" is transformers with the allocator setting that
+`regard train` makes. Before any timing, without dropout, the loss and the gradient of the token embedding are compared
+with transformers in float64 (norms of rows: contestants order the width differently).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _DTYPE_NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 
 @dataclass(frozen=True)
 class _Baseline:
-    """A contestant: what makes it, whether its allocator keeps freed memory, its dtype if that is not the case's."""
+    """A contestant: its maker, whether its allocator keeps freed memory, and its dtype if not that of the case."""
 
     make: Callable[[Batch], TrainingBaseline]
     keeps_memory: bool = False
@@ -59,7 +59,7 @@ _BASELINES = {
     "joeynmt": _Baseline(make_joeynmt_baseline),
 }
 _TOLERANCES = {torch.float32: (1e-5, 1e-4), torch.bfloat16: (1e-2, 5e-2)}
-"""Six layers in that dtype: the loss, and the gradient."""
+"""Tolerances for six layers in that dtype: of the loss, and of the gradient."""
 
 
 def _case(dtype: torch.dtype, *targets: Target) -> Case:
@@ -81,13 +81,13 @@ def _prepare(dtype: torch.dtype) -> PreparedCase:
 
 
 def _contestant_in_subprocess(name: str, dtype: torch.dtype) -> Contestant:
-    """The contestant of that name, in its own process."""
+    """Start the contestant of that name in its own process."""
     apart = SubprocessWorker(_contestant, name, dtype)
     return Contestant(partial(apart.call, "run"), partial(apart.call, "deviations"))
 
 
 def _contestant(name: str, dtype: torch.dtype) -> Contestant:
-    """Made in the contestant's own process."""
+    """The training step, in the contestant's own process."""
     kind = _BASELINES[name]
     if kind.keeps_memory:
         keep_freed_memory()
@@ -97,7 +97,7 @@ def _contestant(name: str, dtype: torch.dtype) -> Contestant:
 
 
 def _training_step(learner: TrainingBaseline, dtype: torch.dtype) -> None:
-    """What is timed."""
+    """Run one training step: the timed call."""
     learner.model.train()
     with _autocast(dtype):
         loss = learner.loss(_SMOOTHING)
@@ -125,7 +125,7 @@ def _deviations(learner: TrainingBaseline, dtype: torch.dtype, batch: Batch) -> 
 
 @cache
 def _reference_loss_and_norms(batch: Batch) -> tuple[float, Tensor]:
-    """The loss without smoothing, and the norms of the rows of its gradient, by transformers in float64."""
+    """Return the loss without smoothing, and the row norms of its gradient, by transformers in float64."""
     model = make_marian_model(torch.float64).eval()
     words = model.get_input_embeddings().weight
     logits = model(input_ids=batch.source, decoder_input_ids=batch.decoder_input).logits

@@ -1,4 +1,4 @@
-"""A window of 513 keys: forward against FlexAttention compiled, backward (which nobody has on a CPU) against dense.
+"""A window of 513 keys: forward against compiled FlexAttention, backward (only regard has it on CPUs) against dense.
 
 Forward and backward should take the time of dense attention times the share of 64 x 64 tiles that the window touches.
 """
@@ -58,13 +58,13 @@ def _training(dtype: torch.dtype, length: int) -> Case:
 
 
 def _dense_contestant(setting: Setting) -> Callable[[], Contestant]:
-    """regard on the same sizes without the window."""
+    """Run regard with the same sizes without the window."""
     return lambda: contestants(Problem(replace(setting, pattern=DENSE)))["native"]()
 
 
 @cache
 def tile_share(length: int) -> float:
-    """Of all tiles of 64 queries x 64 keys, those with an allowed pair."""
+    """Share of the tiles of 64 queries x 64 keys that have an allowed pair."""
     tile = 64
     first = torch.arange(0, length, tile)
     touched = ((first - _SIDE).clamp(min=0) // tile, (first + tile - 1 + _SIDE).clamp(max=length - 1) // tile)

@@ -1,1 +1,1 @@
-"""Translators trained from a config each, measured as the papers measured theirs."""
+"""Translators, each trained from a config, and evaluated as in the papers."""

@@ -1,7 +1,6 @@
-"""``python -m benchmarks.translation NAME``: train a translator as configs/NAME.toml says, measure it, keep the result.
+"""``python -m benchmarks.translation NAME``: train a translator by configs/NAME.toml, evaluate it, write the result.
 
-The data is not part of the repository: --data names the folder that holds it. A run that was cut off goes on where it
-was.
+The data is not part of the repository: --data is its folder. An interrupted run is resumed.
 """
 
 from __future__ import annotations
@@ -19,22 +18,24 @@ from benchmarks.translation.train import train_model
 
 
 def parse_options() -> argparse.Namespace:
-    """What was asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.translation",
-        description="Train translators and measure them.",
+        description="Train and evaluate translators.",
         epilog="Then `python -m benchmarks.translation.report` writes docs/results.md.",
     )
-    parser.add_argument("names", nargs="+", choices=NAMES, metavar="name", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="multi30k/, tatoeba/ and others")
-    parser.add_argument("--out", type=Path, default=Path("trained"), metavar="FOLDER", help="of the models")
-    parser.add_argument("--minutes", type=float, metavar="M", help="instead of the config's")
-    parser.add_argument("--only-measure", action="store_true", help="a model that is trained already")
+    parser.add_argument("names", nargs="+", choices=NAMES, metavar="name", help=f"config: {', '.join(NAMES)}")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="FOLDER", help="folder of the data: multi30k/, tatoeba/ and others"
+    )
+    parser.add_argument("--out", type=Path, default=Path("trained"), metavar="FOLDER", help="folder for the models")
+    parser.add_argument("--minutes", type=float, metavar="M", help="training time instead of the config's")
+    parser.add_argument("--only-measure", action="store_true", help="do not train; evaluate an existing model")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Train and measure what was asked for."""
+    """Train and evaluate the given configs."""
     asked = parse_options()
     for name in asked.names:
         config = Config.read(name)

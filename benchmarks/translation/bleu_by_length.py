@@ -1,4 +1,4 @@
-"""BLEU by the length of the source: where a model that keeps a sentence in one vector falls behind.
+"""BLEU by source length, which shows how a model with a fixed-size sentence vector falls behind on long sentences.
 
 Bahdanau et al. 2015, "Neural machine translation by jointly learning to align and translate", figure 2.
 """
@@ -13,7 +13,7 @@ NUM_PARTS = 4
 
 
 def bleu_by_length(sources: list[str], texts: list[str], references: list[str], language: str) -> list[dict[str, Any]]:
-    """sacreBLEU of the quarters of the sentences, the shortest first; words are what white space parts."""
+    """Return sacreBLEU of each quarter of the sentences, the shortest first; words are separated by white space."""
     lengths = [len(source.split()) for source in sources]
     order = sorted(range(len(sources)), key=lengths.__getitem__)
     found = []

@@ -1,4 +1,4 @@
-"""What is trained, on what, and how it is measured: one TOML file each in configs/."""
+"""Configs: data, training options and metric, one TOML file each in configs/."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ NAMES = tuple(sorted(path.stem for path in _FOLDER.glob("*.toml")))
 
 @dataclass(frozen=True)
 class Config:
-    """A result to reach.
+    """A result to reproduce.
 
-    ``prepare`` names a function of ``prepare``, which makes files of pairs from the data; None takes them as they are.
-    ``train``, ``valid`` and ``test`` are files in the folder of data, or in that of what was prepared. ``options`` are
-    those of `regard train translate`. ``published`` is a sentence, and ``footing`` says how that was measured, where
-    it takes more than that; ``promise`` is the score that is to be reached, of ``metric``, and ``most_memory`` the GB
-    that training may take.
+    ``prepare`` names a function of ``prepare``, which makes files of pairs from the data; None uses the data's files.
+    ``train``, ``valid`` and ``test`` are files in the data folder, or in the folder of prepared data. ``options`` are
+    those of `regard train translate`. ``published`` is a sentence with the published score, and ``footing`` explains
+    how that was measured, if necessary; ``promise`` is the target score of ``metric``, and ``most_memory`` the maximum
+    memory of training in GB.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Config:
 
     @classmethod
     def read(cls, name: str) -> Config:
-        """The config of that name."""
+        """Read the config of that name."""
         fields = tomllib.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8"))
         return cls(name=name, **{key: _lists_to_tuples(value) for key, value in fields.items()})
 

@@ -1,12 +1,12 @@
-"""``python -m benchmarks.translation.decoding NAME``: how fast a trained model translates, beside its peers.
+"""``python -m benchmarks.translation.decoding NAME``: decoding speed of a trained model, compared with other libraries.
 
     regard         regard.search.Beam
     transformers   generate of MarianMTModel, on the same weights, exported
     ctranslate2    translate_batch, on the same weights, exported
 
-All in float32, with the same beam, on the same batches of subwords, sorted by length, in turns, each in a process of
-its own. Beside the time stands BLEU, so that no speed is bought with worse translations. The times join the model's
-result.
+All in float32, with the same beam, on the same batches of subwords, sorted by length, in turns, each in its own
+process. BLEU is reported with the time, so that speed at the cost of worse translations is visible. The times are added
+to the model's result.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from regard.translation.export import export
 _BEAM, _LENGTH_PENALTY = 5, 1.0
 _SENTENCES, _BATCH = 256, 64
 _MAX_TOKENS = 100
-"""Tokens of a translation: none of the test data comes near it."""
+"""Maximum tokens of a translation, far above the length of all test data."""
 _PAUSE_SECONDS = 0.3
-"""Seconds of rest before each turn: threads of the last contestant spin for a fifth of a second."""
+"""Seconds of rest before each turn: threads of the previous contestant spin for a fifth of a second."""
 
 Ids = list[list[int]]
 Decode = Callable[[Ids], Ids]
@@ -48,7 +48,7 @@ Decode = Callable[[Ids], Ids]
 
 @final
 class Decoder:
-    """A contestant, which knows its sentences: to be called in its own process."""
+    """A contestant with its sentences, which runs in its own process."""
 
     def __init__(self, name: str, model: Path, exported: Path, sources: Sequence[str]) -> None:
         translator = Translator.load(model)
@@ -58,12 +58,12 @@ class Decoder:
         self._decode = _DECODERS[name](translator, exported)
 
     def run(self) -> None:
-        """What is timed."""
+        """Translate all sentences: the timed call."""
         for batch in self._batches:
             self._decode(batch)
 
     def translate(self) -> tuple[int, list[str]]:
-        """How many tokens were written, ends included, and the translations."""
+        """Return the number of output tokens, including end tokens, and the translations."""
         found = [ids for batch in self._batches for ids in self._decode(batch)]
         return sum(len(ids) + 1 for ids in found), [self._target.decode(ids) for ids in found]
 
@@ -111,7 +111,7 @@ def _ctranslate2(translator: Translator, exported: Path) -> Decode:
     )
 
     def decode(sources: Ids) -> Ids:
-        texts = [[backends[0].id_to_token(token) for token in ids[:-1]] for ids in sources]  # it adds the end itself
+        texts = [[backends[0].id_to_token(token) for token in ids[:-1]] for ids in sources]  # CTranslate2 adds the end
         found = engine.translate_batch(
             texts, beam_size=_BEAM, length_penalty=_LENGTH_PENALTY, max_decoding_length=_MAX_TOKENS
         )
@@ -128,7 +128,7 @@ _DECODERS: dict[str, Callable[[Translator, Path], Decode]] = {
 
 
 def time_decoders(config: Config, data: Path, model: Path, *, seconds: float) -> dict[str, Any]:
-    """Times of all contestants, with the BLEU of what they wrote."""
+    """Return the times of all contestants, with the BLEU of their translations."""
     pairs = _read_test_pairs(config, data, model)
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     with tempfile.TemporaryDirectory() as folder:
@@ -151,7 +151,7 @@ def time_decoders(config: Config, data: Path, model: Path, *, seconds: float) ->
 
 
 def _read_test_pairs(config: Config, data: Path, model: Path) -> list[Pair]:
-    """The first sentences of the test data, the longest first, as all are given them."""
+    """Return the first sentences of the test data, the longest first, as every contestant gets them."""
     found = list(PairCounts().count(read_pairs(resolve_files(config, config.test, data, model))))[:_SENTENCES]
     return sorted(found, key=lambda pair: -len(pair.source))
 
@@ -165,16 +165,18 @@ def _export(model: Path, folder: Path) -> None:
 
 
 def main() -> int:
-    """The exit code."""
+    """Measure, add the times to the result, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.translation.decoding",
-        description="Time regard's beam search beside that of transformers and CTranslate2.",
-        epilog="The model was trained by `python -m benchmarks.translation NAME`; its result gets the times.",
+        description="Time the beam search of regard, transformers and CTranslate2.",
+        epilog="Train the model with `python -m benchmarks.translation NAME` first; the times are added to its result.",
     )
-    parser.add_argument("name", choices=NAMES, metavar="name", help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="multi30k/, tatoeba/ and others")
-    parser.add_argument("--out", type=Path, default=Path("trained"), metavar="FOLDER", help="of the models")
-    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="to spend")
+    parser.add_argument("name", choices=NAMES, metavar="name", help=f"config: {', '.join(NAMES)}")
+    parser.add_argument(
+        "--data", type=Path, required=True, metavar="FOLDER", help="folder of the data: multi30k/, tatoeba/ and others"
+    )
+    parser.add_argument("--out", type=Path, default=Path("trained"), metavar="FOLDER", help="folder of the models")
+    parser.add_argument("--seconds", type=float, default=60.0, metavar="S", help="time to spend in seconds")
     asked = parser.parse_args()
     found = time_decoders(Config.read(asked.name), asked.data, asked.out / asked.name, seconds=asked.seconds)
     print(json.dumps(found, indent=2))

@@ -1,7 +1,7 @@
-"""Scores of a translator: sacreBLEU with its signature, and BLEU on the footing of the papers beside it.
+"""Scores of a translator: sacreBLEU with its signature, and BLEU computed as in the papers.
 
-That footing: texts made lower case and cut into tokens by the rules of Moses, BLEU over those tokens, as
-multi-bleu.perl does.
+As in the papers means: texts are lower-cased and tokenized by the rules of Moses, and BLEU is computed over those
+tokens, as multi-bleu.perl does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from regard.translation import Translator, score
 
 
 def measure_translator(config: Config, data: Path, model: Path) -> dict[str, Any]:
-    """All scores, and some translations."""
+    """Return all scores, and some translations."""
     translator = Translator.load(model)
     pairs = list(PairCounts().count(read_pairs(resolve_files(config, config.test, data, model))))
     sources, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
@@ -65,7 +65,7 @@ def _score_translations(texts: list[str], references: list[str], language: str) 
 
 
 def _tokenize(texts: list[str], language: str, *, lower: bool = True) -> list[str]:
-    """Tokens by the rules of Moses; Chinese by characters."""
+    """Tokenize by the rules of Moses; Chinese by characters."""
     from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
     if language == "zh":
@@ -76,16 +76,16 @@ def _tokenize(texts: list[str], language: str, *, lower: bool = True) -> list[st
 
 
 TRAINING_KEYS = ("training", "memory GB", "machine", "versions")
-"""What only the run that trained can tell."""
+"""Keys of the result that only a training run can measure."""
 
 
 def describe_run(model: Path, memory: float) -> dict[str, Any]:
-    """Of the run that ends now: how it went, the GB that it took, and on what."""
+    """Describe the training run that has just ended: its metrics, memory in GB, machine and versions."""
     return dict(zip(TRAINING_KEYS, (_summarize_metrics(model), round(memory, 2), machine(), versions()), strict=True))
 
 
 def _summarize_metrics(model: Path) -> dict[str, Any]:
-    """Tokens a second (the middle one), and the course of BLEU on validation data."""
+    """Return the median tokens per second, and BLEU at each validation."""
     lines = (model.with_name(f"{model.name}.run") / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     records = [json.loads(line) for line in lines]
     speeds = sorted(one["tokens_per_second"] for one in records if one["kind"] == "train")

@@ -1,4 +1,4 @@
-"""Data that has to be parted before it is learnt from. Each function writes files into a folder."""
+"""Data that must be split into training and test data first. Each function writes files into a folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def tatoeba(data: Path, folder: Path) -> None:
-    """English and French; of the English sentences in the file the last 5,000 different ones are held out."""
+    """Split English-French pairs: the last 5,000 different English sentences of the file are held out."""
     with gzip.open(data / "tatoeba" / "eng-fra_2019-04-07.txt.gz", "rt", encoding="utf-8") as file:
         pairs = [tuple(line.rstrip("\n").split("\t")[:2]) for line in file]
     held = set(list(dict.fromkeys(source for source, _ in pairs))[-5000:])
@@ -20,7 +20,7 @@ def tatoeba(data: Path, folder: Path) -> None:
 
 
 def jupyterlab(language: str) -> Callable[[Path, Path], None]:
-    """The catalogue of a language pack, a tenth of its messages held out."""
+    """Return a function that splits the catalogue of a language pack, with a tenth of its messages held out."""
 
     def prepare(data: Path, folder: Path) -> None:
         from regard.text.pairs import PairCounts, read_pairs

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.translation.report``: from the results to docs/results.md; --check only compares."""
+"""``python -m benchmarks.translation.report``: write docs/results.md from the results; --check only compares."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "results.md"
 
 _DECODER_LABELS = {"regard": "regard", "transformers": "transformers, generate", "ctranslate2": "CTranslate2"}
 _MIN_WORDS = 4
-"""Words: BLEU counts runs of four."""
+"""Minimum source words for the table by length: BLEU counts 4-grams."""
 _INTRODUCTION = """\
 <!-- Written by `python -m benchmarks.translation.report` from benchmarks/translation/results. Do not edit. -->
 
@@ -40,14 +40,14 @@ python -m benchmarks.translation multi30k-de-en --data data/
 
 @dataclass(frozen=True)
 class Result:
-    """What was to be reached, and what was measured."""
+    """A config with its target, and its measured result."""
 
     config: Config
     measured: dict[str, Any]
 
     @property
     def search(self) -> str:
-        """How the translations that count were found."""
+        """The search whose score is compared with the target."""
         return self.config.metric.partition(", ")[0]
 
     @property
@@ -58,26 +58,26 @@ class Result:
 
     @property
     def reached(self) -> float:
-        """The score that counts."""
+        """The score that is compared with the target."""
         found: float = self.score[self.config.metric.partition(", ")[2]]
         return found
 
     @property
     def mark(self) -> str:
-        """Whether that is what was promised; nothing where nothing was."""
+        """Mark for a reached or missed promise; empty without a promise."""
         if self.config.promise is None:
             return ""
         return "✓" if self.reached >= self.config.promise else "✗"
 
 
 def read_all() -> list[Result]:
-    """All results, in the order of their configs' names."""
+    """Read all results, in the order of their configs' names."""
     found = ((Config.read(name), results.read(name)) for name in NAMES)
     return [Result(config, measured) for config, measured in found if measured is not None]
 
 
 def render_page(found: list[Result]) -> str:
-    """The whole page."""
+    """Render the whole page in Markdown."""
     parts = [_INTRODUCTION, *_render_overview(found), *_render_lengths(found)]
     parts += [line for result in found for line in _render_result(result)]
     return "\n".join(parts)
@@ -126,7 +126,7 @@ def _format_memory(result: Result) -> str:
 
 
 def _heading_to_anchor(title: str) -> str:
-    """What mkdocs makes of a heading."""
+    """Convert a heading to the anchor that mkdocs generates."""
     return re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower())
 
 
@@ -186,11 +186,11 @@ def _escape_cell(text: str) -> str:
 
 
 def main() -> int:
-    """The exit code."""
+    """Write or check the page, and return the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.translation.report", description="Write docs/results.md from the results."
     )
-    parser.add_argument("--check", action="store_true", help="write nothing; leave with 1 unless it is up to date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if the page is not up to date")
     asked = parser.parse_args()
     text = render_page(read_all())
     if asked.check:

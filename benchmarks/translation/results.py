@@ -1,4 +1,4 @@
-"""Results as JSON, one file a config."""
+"""Results as JSON, one file per config."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).with_name("results")
 
 
 def read(name: str) -> dict[str, Any] | None:
-    """The result of that name; None where there is none yet."""
+    """Read the result of a config; None if it does not exist yet."""
     path = FOLDER / f"{name}.json"
     if not path.exists():
         return None
@@ -21,5 +21,5 @@ def read(name: str) -> dict[str, Any] | None:
 
 
 def write(name: str, result: dict[str, Any]) -> None:
-    """Keep a result, in place of an older one."""
+    """Write the result of a config, and replace an older one."""
     atomic_write.write(FOLDER / f"{name}.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Training by the command that users have, so that what is measured is what they get."""
+"""Train with the `regard train translate` command, so that the result is the one that users get."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from benchmarks.translation.prepare import PREPARE
 
 
 def resolve_files(config: Config, names: tuple[str, ...], data: Path, model: Path) -> list[Path]:
-    """Where the files of a config are."""
+    """Return the paths of a config's files."""
     folder = prepared_data_folder(model) if config.prepare else data
     return [folder / name for name in names]
 
 
 def prepared_data_folder(model: Path) -> Path:
-    """Where prepared data is."""
+    """Return the folder of a model's prepared data."""
     return model.with_name(f"{model.name}.data")
 
 
 def train_model(config: Config, data: Path, model: Path, *, minutes: float | None = None) -> float:
-    """Train, or go on with a run that was cut off; the most memory that it held at a time, in GB."""
+    """Train, or resume an interrupted run. Return the peak memory of the process in GB."""
     if config.prepare and not prepared_data_folder(model).exists():
         PREPARE[config.prepare](data, prepared_data_folder(model))
     command = [sys.executable, "-m", "regard", "train", "translate", "--out", str(model), *config.options]
@@ -36,7 +36,7 @@ def train_model(config: Config, data: Path, model: Path, *, minutes: float | Non
     if model.with_name(f"{model.name}.run").exists():
         command.append("--resume")
     process = subprocess.Popen(command)
-    _, status, usage = os.wait4(process.pid, 0)  # of this process alone; getrusage knows the largest of all so far
+    _, status, usage = os.wait4(process.pid, 0)  # this process only; getrusage has the maximum over all
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, command)

@@ -47,7 +47,7 @@ def test_names_of_cases_tell_them_apart() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["forwards"], "unknown family 'forwards'"),
+        (["forwards"], "unknown suite 'forwards'"),
         (["forward", "--contestants", "spda"], "unknown contestant 'spda'"),
         (["forward", "--cases", "fp33"], "no case has all of these words"),
     ],
