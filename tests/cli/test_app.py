@@ -64,7 +64,7 @@ def test_names_in_messages_cannot_act_on_the_terminal(shell):
 
 def test_memory_that_is_refused(shell, tmp_path):
     (tmp_path / "pairs.tsv").write_text("ein Hund\ta dog\nzwei Hunde\ttwo dogs\n", encoding="utf-8")
-    wide = f"--set width={2**10} --set inner={2**22} --set heads=1 --steps 1"  # 16 GiB a weight, in 12 that may be had
+    wide = f"--set width={2**10} --set inner={2**22} --set heads=1 --steps 1"  # 16 GiB per weight, of 12 available
     code, _, error = shell(f"ulimit -v 12000000; REGARD train translate --data pairs.tsv --out m {wide}")
     assert code == 2
     assert "regard: there is not enough memory" in error
@@ -86,7 +86,7 @@ def test_view_interrupted(regard_command, tmp_path):
         [*regard_command, "view", "--data", "slow"],
         cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    with (tmp_path / "slow").open("w"):  # opens once the command does, which then waits for a line
+    with (tmp_path / "slow").open("w"):  # opens when the command opens it and waits for a line
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         out, error = process.communicate(timeout=120)

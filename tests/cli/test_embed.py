@@ -388,9 +388,7 @@ class TestResume:
         "options", [("-o", "out.npy"), ("-o", "out.npy", "--tokens"), ("-o", "out.jsonl"), ("-o", "out.parquet")]
     )
     def test_from_every_moment(self, embed, monkeypatch, small_chunks, options):
-        write(
-            ["one two", "x" * 99 + " too long", "", "猫", "three"]
-        )  # in three parts, the first of which has the bad line
+        write(["one two", "x" * 99 + " too long", "", "猫", "three"])  # three parts; the bad line is in the first
         options = ("--data", "in.txt", "--skip-bad", *options)
         embed(*options)
         whole = {name: Path(name).read_bytes() for name in names()}

@@ -112,7 +112,7 @@ def test_a_line_that_never_ends_is_not_read_to_its_end(embed):
 
 
 def test_no_room_for_a_file(embed, many):
-    limit = 300_000  # bytes a file may have: enough for the parts, too few for the output
+    limit = 300_000  # maximum bytes of a file: enough for the parts, too few for the output
     process = embed(
         "--data",
         "in.txt",

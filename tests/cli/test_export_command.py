@@ -28,7 +28,7 @@ def test_it_says_where_it_wrote_and_does_not_write_twice(model, tmp_path):
     result = export(model, "--format", "ctranslate2", "--out", "ct2")
     assert result.exit_code == 0, result.exception
     assert "ct2: exported for ctranslate2" in result.output
-    other = ctranslate2.Translator(str(tmp_path / "ct2"), intra_threads=1)  # it sets the threads of torch too
+    other = ctranslate2.Translator(str(tmp_path / "ct2"), intra_threads=1)  # it sets torch's threads too
     found = other.translate_batch([SOURCE.split()], max_decoding_length=3)
     assert len(found) == 1
     assert isinstance(export(model, "--format", "ctranslate2", "--out", "ct2").exception, OutputExistsError)

@@ -38,7 +38,7 @@ num_machines: 1
 num_processes: 2
 use_cpu: true
 """
-"""As `accelerate config` writes it; precision and accumulation are the run's own, whatever it says."""
+"""A file as `accelerate config` writes it; the run's own precision and accumulation override it."""
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "regard"]
 
@@ -98,7 +98,7 @@ def test_a_run_killed_at_random_moments_ends_at_the_same_weights(regard_command,
             time.sleep(0.01)
         time.sleep(chance.random() * 0.1)
         process.kill()
-        process.communicate()  # until a fork has ended too, which has the pipe
+        process.communicate()  # waits for the fork too, which has the pipe open
     rest = run(data, *command[len(regard_command) :], "--resume", start=regard_command)
     assert rest.returncode == 0, rest.stderr
     assert last_weights(data / "cut.run") == last_weights(data / "whole.run")
@@ -152,8 +152,8 @@ def test_two_processes_learn_as_one_does(train_two, data):
     said = train_two(data, "two", *same)
     losses = [[line["loss"] for line in metrics(data / f"{name}.run")] for name in ("one", "two")]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    assert losses[0] != losses[1]  # two processes indeed: their sums round in another order
-    assert said.count("subwords for") == 1  # one of them speaks
+    assert losses[0] != losses[1]  # there were two processes: their sums have another order of rounding
+    assert said.count("subwords for") == 1  # only one process prints
 
 
 @pytest.mark.slow
@@ -237,7 +237,7 @@ def test_forty_pairs_work_and_are_said_to_be_few(tmp_path):
     assert run(tmp_path, "translate", "--model", "m", "hund").returncode == 0
 
 
-@pytest.mark.slow  # docs/translating.md, whose examples are run, goes the same way
+@pytest.mark.slow  # the examples of docs/translating.md, which are tests, do the same
 def test_what_was_trained_translates_files_in_order(data):
     """Translation is word for word, so a small model learns it: most unseen pairs are translated correctly."""
     done = train(data, "m", "--steps", 400, "--rate", 4e-3, "--set", "dropout=0.1", "--set", "width=64")
@@ -255,7 +255,7 @@ def test_what_was_trained_translates_files_in_order(data):
     right = sum(one == wanted for one, (_, wanted) in zip(out, unseen, strict=True))
     assert right > 20
     again = run(data, "translate", "--model", "m", "--data", "in.txt.gz", "-o", "out.txt")
-    assert again.returncode == 5  # it is there already
+    assert again.returncode == 5  # it already exists
     score = run(data, "evaluate", "translate", "--model", "m", "--data", "pairs.tsv", "--format", "json")
     assert json.loads(score.stdout)["bleu"] > 50
     records = run(data, "translate", "--model", "m", "hund katze", "--format", "jsonl", "--best", "3")
@@ -275,7 +275,7 @@ def test_other_data_does_not_go_on_with_a_run(data):
     assert "another pairs" in done.stderr
 
 
-@pytest.mark.slow  # tests/unit/translation/test_export.py has every form, by random weights
+@pytest.mark.slow  # tests/unit/translation/test_export.py tests every format with random weights
 def test_what_was_trained_leaves_for_another_program(data):
     import ctranslate2
     import tokenizers
@@ -287,7 +287,7 @@ def test_what_was_trained_leaves_for_another_program(data):
     (data / "in.txt").write_text("\n".join(sources) + "\n", encoding="utf-8")
     ours = run(data, "translate", "--model", "m", "--data", "in.txt", "--beam", "1").stdout.splitlines()
     tokenizer = tokenizers.Tokenizer.from_file(str(data / "ct2" / "tokenizer.json"))
-    other = ctranslate2.Translator(str(data / "ct2"), intra_threads=1)  # it sets the threads of torch too
+    other = ctranslate2.Translator(str(data / "ct2"), intra_threads=1)  # it sets torch's threads too
     found = other.translate_batch([tokenizer.encode(text).tokens for text in sources], beam_size=1)
     theirs = [tokenizer.decode([tokenizer.token_to_id(token) for token in one.hypotheses[0]]) for one in found]
-    assert sum(one == two for one, two in zip(ours, theirs, strict=True)) >= 21  # rounding may turn a tie
+    assert sum(one == two for one, two in zip(ours, theirs, strict=True)) >= 21  # rounding may break a tie differently

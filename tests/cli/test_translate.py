@@ -106,7 +106,7 @@ class TestAFileThatIsWritten:
     """Output files, with --out."""
 
     def test_what_ends_early_leaves_what_it_wrote(self, folder):
-        lines = ["Zwei Hunde laufen."] * 1024 + ["Der Hund." * 2000, "Der Hund."]  # a chunk is written, then one is bad
+        lines = ["Zwei Hunde laufen."] * 1024 + ["Der Hund." * 2000, "Der Hund."]  # one chunk, then a bad line
         (folder / "in.de").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         result = translate("--data", "in.de", "-o", "out.en", "--beam", "1")
         assert isinstance(result.exception, DataError)

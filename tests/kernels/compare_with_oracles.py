@@ -1,15 +1,15 @@
 """Compare each kernel operation with the oracles in float64, in the instruction set that REGARD_ISA names.
 
-Run by test_isas.py in a process of its own, since the set is chosen once: ``python every_operation.py``. Prints the
-set and what is off, and leaves with 1 if anything is.
+test_isas.py runs it in a separate process, since the instruction set is chosen once. Prints the set and all wrong
+results, and exits with 1 if there are any.
 
-Inputs are rounded to the dtype first, so the oracle has the same. With eps of the dtype, and wide the epsilon of the
-one that sums are taken in (float32 for half precision), a result is off by at most
+Inputs are rounded to the dtype first, so the oracle has the same inputs. With eps of the dtype, and wide the epsilon of
+the dtype of sums (float32 for half precision), the error of a result is at most
 
     (L * wide + 8 * eps / 2) * largest,    L = head_dim + value_dim + max(keys, group * queries)
 
 where largest = max(1, max |oracle|): a score is a sum of head_dim terms, its gradient of value_dim, a result of as many
-as there are keys, or queries that share a key; and at most 8 numbers on the way are rounded to the dtype.
+as there are keys, or queries that share a key; and at most 8 intermediate numbers are rounded to the dtype.
 """
 
 import sys
@@ -34,7 +34,7 @@ BATCH, HEADS, KEY_HEADS, HEAD_DIM, VALUE_DIM = 2, 4, 2, 19, 37
 GROUP = HEADS // KEY_HEADS
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 Comparisons = Iterator[tuple[str, torch.Tensor, np.ndarray, int]]
-"""(name, ours, the oracle's, how many terms the sums have) of each result."""
+"""(name, regard's result, the oracle's, number of terms of the sums) of each result."""
 
 
 def random_tensor(dtype: torch.dtype, *shape: int) -> torch.Tensor:
@@ -42,7 +42,7 @@ def random_tensor(dtype: torch.dtype, *shape: int) -> torch.Tensor:
 
 
 def random_query_key_value(dtype: torch.dtype, queries: int, keys: int) -> list[torch.Tensor]:
-    """As layers store them, (batch, length, heads, head_dim)."""
+    """Random inputs in the memory layout of layers, (batch, length, heads, head_dim)."""
     shapes = (queries, HEADS, HEAD_DIM), (keys, KEY_HEADS, HEAD_DIM), (keys, KEY_HEADS, VALUE_DIM)
     return [random_tensor(dtype, BATCH, *shape).transpose(1, 2).requires_grad_() for shape in shapes]
 
@@ -56,7 +56,7 @@ def num_terms(queries: int, keys: int) -> int:
 
 
 def compare_attention(dtype: torch.dtype, queries: int = 67, keys: int = 131) -> Comparisons:
-    """Forward and backward, with a mask of every kind and a trained bias."""
+    """Compare forward and backward, with a mask of every kind and a trained bias."""
     query, key, value = random_query_key_value(dtype, queries, keys)
     mask = (masks.window(90, 3) | masks.global_tokens([0])) & masks.padding([keys, 71])
     bias = random_tensor(dtype, 1, HEADS, 1, keys).requires_grad_()
@@ -88,7 +88,7 @@ def compare_decode(dtype: torch.dtype, keys: int = 1031) -> Comparisons:
 
 
 def compare_paged_attention(dtype: torch.dtype, keys: int = 131, page_size: int = 7) -> Comparisons:
-    """Pages in any order; the second sequence is shorter than the first."""
+    """Compare with pages in any order; the second sequence is shorter than the first."""
     query, key, value = random_query_key_value(dtype, 2, keys)
     lengths = torch.tensor([keys, 71])
     most = -(-keys // page_size)
@@ -113,7 +113,7 @@ def compare_paged_attention(dtype: torch.dtype, keys: int = 131, page_size: int 
 
 
 def compare_additive(dtype: torch.dtype, queries: int = 67, keys: int = 71) -> Comparisons:
-    """Additive attention, with projections that change nothing."""
+    """Compare additive attention, with identity projections."""
     of_query, of_key, value = (part.detach() for part in random_query_key_value(dtype, queries, keys))
     wide = results.accumulation_dtype(dtype)
     vector = random_tensor(dtype, HEADS, HEAD_DIM)
@@ -136,7 +136,7 @@ def compare_additive(dtype: torch.dtype, queries: int = 67, keys: int = 71) -> C
 
 
 def compare_dropout(dtype: torch.dtype, count: int = 40009, probability: float = 0.3) -> Comparisons:
-    """Numbers that are multiplied with one of about 1 each."""
+    """Compare dropout of numbers, each multiplied by about 1."""
     tokens = random_tensor(dtype, count)
     ours = torch.ops.regard.dropout.default(tokens, probability, torch.tensor(7))
     exact = np.where(dropout_oracle.keep_mask(7, count, probability), arrays(tokens)[0] / (1 - probability), 0)

@@ -84,7 +84,7 @@ def test_what_is_read_stays_alive():
     array.flags.writeable = False
     tensor = arrays.tensor_from_numpy(array)
     del array
-    [np.full(5, np.nan) for _ in range(100)]  # would take freed memory
+    [np.full(5, np.nan) for _ in range(100)]  # would reuse freed memory
     assert tensor.tolist() == [0, 1, 2, 3, 4]
 
 

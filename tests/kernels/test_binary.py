@@ -28,7 +28,7 @@ NOT_IN = {
     "avx512": re.compile(r"^v\w*bf16"),
     "avx512_bf16": re.compile(r"$^"),
 }
-"""What an instruction of a namespace must not be; of none, the same as "portable"."""
+"""Forbidden instructions of each namespace; code outside of namespaces is checked as "portable"."""
 
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 SVE = re.compile(r"\bz\d+\.")

@@ -188,7 +188,7 @@ class TestLargeLogits:
     @pytest.mark.parametrize("constant", [1e4, -1e6, 1e9])
     def test_what_follows_from_the_rounded_ones(self, smoothing, dtype, constant, classes):
         size = 3e4 if dtype == torch.float16 else constant
-        spread = max(3.0, abs(size) * 8 * torch.finfo(dtype).eps)  # some differ, however coarse the numbers are
+        spread = max(3.0, abs(size) * 8 * torch.finfo(dtype).eps)  # some differ, even with coarse numbers
         logits = (size + spread * torch.rand(29, classes, dtype=torch.float64)).to(dtype).requires_grad_()
         targets = torch.arange(29) % classes
         upstream = torch.randn(29).to(results.accumulation_dtype(dtype))

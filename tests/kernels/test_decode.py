@@ -240,7 +240,7 @@ def test_a_forbidden_token_has_no_influence(dtype):
     given = tensors(tokens(2, keys), dtype)
     allowed = cells(2, keys, 1, chance=0.5)
     allowed[..., ::5] = False
-    forbidden = ~allowed.any(2)[:, 0]  # (batch, keys): by everyone
+    forbidden = ~allowed.any(2)[:, 0]  # (batch, keys): hidden from all queries
     hidden = {
         "cells": (masks.keep(allowed), forbidden),
         "padding": (masks.padding([513, 1]), torch.arange(keys) >= torch.tensor([[513], [1]])),

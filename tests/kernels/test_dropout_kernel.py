@@ -16,7 +16,7 @@ from regard.kernels.operators.dropout_op import drop
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 OPERATOR = torch.ops.regard.dropout.default
 SIZES = (1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 65, 127, 16383, 16384, 16385, 32771)
-"""About the widths of vectors and of a block."""
+"""Sizes around the widths of vectors and of a block."""
 
 
 def make_seed(number: int) -> torch.Tensor:

@@ -28,7 +28,7 @@ from regard.kernels import extension, results
 
 native = extension.native
 GUARD = 64  # elements before and after each array
-NEAR_EDGES = [1, 2, 3, 5, 17, 31, 63, 64, 65, 67, 127, 128, 129, 131]  # of tiles and of registers
+NEAR_EDGES = [1, 2, 3, 5, 17, 31, 63, 64, 65, 67, 127, 128, 129, 131]  # edges of tiles and of registers
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 fuzz_settings = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -112,7 +112,7 @@ class Case(NamedTuple):
     query: Tensor
     key: Tensor
     value: Tensor
-    given: list[Any]  # query, key and value as they lie
+    given: list[Any]  # query, key and value in their memory layouts
     options: dict[str, Any]
     allowed: Tensor  # (batch, heads, queries, keys)
     bias: Tensor | None  # float64
@@ -151,7 +151,7 @@ def cases(draw: st.DrawFn) -> Case:
     key = numbers.normal(dtype, batch, key_heads, keys, head_dim)
     value = numbers.normal(dtype, batch, key_heads, keys, value_dim)
     laid = [draw(strided_arrays(tensor)).array for tensor in (query, key, value)]
-    if batch > 1 and draw(st.booleans()):  # all entries have the keys of the first, in one place
+    if batch > 1 and draw(st.booleans()):  # all entries share the memory of the first entry's keys
         key = key[:1].expand(key.shape)
         laid[1] = draw(strided_arrays(key[:1])).tensor.expand(key.shape)
 
@@ -173,7 +173,7 @@ def cases(draw: st.DrawFn) -> Case:
         allowed &= cells
     if draw(st.booleans()):
         tiled = numbers.chosen(0.5, draw(st.sampled_from([1, batch])), draw(st.sampled_from([1, heads])), queries, keys)
-        tiled[..., :64] = draw(st.booleans())  # empty tiles, or full ones
+        tiled[..., :64] = draw(st.booleans())  # makes empty or full tiles
         tiles = masks.keep(tiled).tiles(queries, keys)
         options["row_start"] = tiles.row_start.unflatten(0, (tiles.batch, tiles.heads))
         options |= {"key_tile": tiles.key_tile, "bitmap": tiles.bitmap, "bitmaps": tiles.bitmaps.flatten(1)}

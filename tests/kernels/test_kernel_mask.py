@@ -15,7 +15,7 @@ TILED = (
     Layout(batch=2, heads=2, key_heads=1, queries=127, keys=65, head_dim=5, value_dim=5),
     Layout(batch=2, heads=3, key_heads=3, queries=3, keys=131, head_dim=5, value_dim=5),
 )
-HUGE = Frame(2**40, 2**41)  # whatever looked at cells or tiles would not come back
+HUGE = Frame(2**40, 2**41)  # code that visited cells or tiles would not finish
 
 
 @pytest.mark.parametrize("at", [*LAYOUTS, *TILED], ids=lambda at: f"{at.queries}x{at.keys}")

@@ -121,7 +121,7 @@ def one_key(dtype: torch.dtype, queries: int, keys: int, size: float) -> tuple[l
     return [query, key, value], masks.keep(allowed)
 
 
-@pytest.mark.parametrize(("queries", "keys"), [(67, 71), (1, 71), (3, 1031)])  # the last two forward by decoding
+@pytest.mark.parametrize(("queries", "keys"), [(67, 71), (1, 71), (3, 1031)])  # the last two decode in forward
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_one_visible_key_has_all_the_weight_whatever_its_size(dtype, queries, keys):
     """dS, dQ and dK are 0, and the gradient of the value is the gradient of the output."""
@@ -161,7 +161,7 @@ def test_opposite_products_that_cancel_are_no_noise():
 # Near the largest float32, where a score times log2 e would be infinite: the largest score has all the weight.
 
 
-@pytest.mark.parametrize("queries", [67, 1])  # the last one by decoding
+@pytest.mark.parametrize("queries", [67, 1])  # the last one decodes
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_a_bias_near_the_largest_number(dtype, queries):
     leaves = tokens(dtype, queries, 71)
@@ -241,7 +241,7 @@ def test_statistics(constant):
     truth = Float64Reference(weights_of(*leaves, **options), *leaves, bias)
     weights = truth.weights
     entropy = -(weights * weights.masked_fill(weights == 0, 1.0).log()).sum()
-    top = weights.gather(-1, seen.top_keys).sum()  # of equal weights the first, where amax would take all
+    top = weights.gather(-1, seen.top_keys).sum()  # the first of equal weights, where amax would spread over all
     rows = weights[:, :, [5, 66]].square().sum() + (weights.sum(2) * chosen).sum() + top
     found = torch.autograd.grad(total, leaves[:2])
     exact = torch.autograd.grad(entropy + rows, truth.leaves[:2])

@@ -129,7 +129,7 @@ def test_forward_mode_derivatives_are_refused(without_shape_checks):
 RUN = "import torch, regard; q = torch.ones(1, 1, 1, 1); print(regard.attention(q, q, q, impl='native').item())"
 
 
-@pytest.mark.slow  # tests/kernels/test_isas.py names each of them as well
+@pytest.mark.slow  # tests/kernels/test_isas.py tests each of them too
 @pytest.mark.parametrize("isa", [*(extension.native.isas() if extension.missing_reason is None else []), "sse9"])
 def test_the_instruction_set_can_be_named(isa):
     done = run_script(RUN, environment={**os.environ, "REGARD_ISA": isa})
@@ -141,7 +141,7 @@ def test_the_instruction_set_can_be_named(isa):
         assert done.stdout.strip() == "1.0", done.stderr
 
 
-@pytest.mark.filterwarnings("ignore")  # tracing warns that it looks at sizes, and that it is on its way out
+@pytest.mark.filterwarnings("ignore")  # tracing warns about sizes, and that it is deprecated
 def test_tracing_records_the_operator(without_shape_checks):
     given = [tensor.detach() for tensor in tensors(queries=7, keys=11)]
     traced = torch.jit.trace(lambda *given: attend(*given), given, check_trace=False)
@@ -245,7 +245,7 @@ def test_the_gradient_of_an_expanded_bias():
 def test_a_bias_near_the_lowest_number_is_finite(as_table, queries):
     """It is not -infinity, which would hide keys: if all keys have it, their weights are equal."""
     query, key, value = (tensor.detach() for tensor in tensors(queries=queries))
-    lowest = -3.4e38  # written for "nearly never"; times log2 e it is beyond float32
+    lowest = -3.4e38  # commonly used for "almost never"; times log2 e it overflows float32
     if as_table:
         bias = positions.T5Buckets(HEADS)
         torch.nn.init.constant_(bias.weight, lowest)

@@ -9,7 +9,7 @@ import regard
 from regard import masks
 
 BATCH, HEADS, KEY_HEADS, LENGTH, HEAD_DIM = 2, 26, 13, 1031, 61
-"""Packed, for the backward pass, they take more than one round of memory (round_bytes in pack_layout.h)."""
+"""Packed for the backward pass, they need more than one round of memory (round_bytes in pack_layout.h)."""
 
 
 MASKS = {
@@ -20,8 +20,8 @@ MASKS = {
     "dense": None,
 }
 SOME, ALL = (0, 6, 12), tuple(range(KEY_HEADS))
-"""Key heads that are compared: by day the first, middle and last of each text, since the reference takes longest. A
-round ends among them."""
+"""Key heads that are compared: in the default run the first, middle and last of each batch entry, since the reference
+takes the most time. A round ends between them."""
 
 
 def tensors(dtype):
@@ -48,7 +48,7 @@ def heads_of(key_heads, tensor):
     return tensor.detach().unflatten(1, (KEY_HEADS, -1))[:, list(key_heads)].flatten(1, 2)
 
 
-@lru_cache(maxsize=1)  # the next test is that of the other dtype
+@lru_cache(maxsize=1)  # the next test is the same with another dtype
 def reference(mask, key_heads):
     *given, gradient = (heads_of(key_heads, tensor) for tensor in (*tensors(torch.float32), upstream(torch.float32)))
     return solve([tensor.requires_grad_() for tensor in given], gradient, MASKS[mask], "reference")

@@ -54,7 +54,7 @@ for _ in range(3):
 print(started, threads() - before)
 """
     started, all_of_them = map(int, said(script))
-    assert started <= count  # the calling thread is one of the team, and autograd has one of its own
+    assert started <= count  # the calling thread is in the team, and autograd has its own thread
     assert all_of_them <= count
 
 
@@ -185,7 +185,7 @@ def test_calls_at_the_same_time_give_the_same_bits(two_threads):
     mask = masks.causal()
 
     def bits(place: int) -> list[torch.Tensor]:
-        torch.set_num_threads(2)  # the number is each Python thread's own
+        torch.set_num_threads(2)  # each Python thread has its own number
         queries, keys = sizes[place % len(sizes)]
         generator = torch.Generator().manual_seed(place % len(sizes))
         shapes = (queries, 19), (keys, 19), (keys, 37)

@@ -124,7 +124,7 @@ def test_a_late_negation_against_the_oracle():
     np.testing.assert_allclose(output.numpy(), exact, rtol=0, atol=(HEAD_DIM + KEYS) * torch.finfo(torch.float32).eps)
 
 
-@pytest.mark.parametrize("rows", [3, 67])  # with 67 oneDNN may be asked
+@pytest.mark.parametrize("rows", [3, 67])  # with 67 oneDNN may be used
 def test_a_linear_layer_reads_values(rows):
     layer = nn.Linear(512, 512)
     weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
@@ -156,7 +156,7 @@ def test_odd_addresses_in_other_dtypes_and_with_strides(dtype):
     query, key, value = (tensor.to(dtype) for tensor in tokens())
     turned = [misaligned(tensor.transpose(1, 2).contiguous()).transpose(1, 2) for tensor in (query, key, value)]
     bias = random_tensor(1, 1, 1, KEYS).to(dtype)
-    wide = misaligned(bias).expand(BATCH, HEADS, QUERIES, KEYS)  # copied as it is stored, not as it is seen
+    wide = misaligned(bias).expand(BATCH, HEADS, QUERIES, KEYS)  # copies the stored values, not the negated ones
     output = regard.attention(*turned, bias=wide, impl="native")
     assert torch.equal(output, regard.attention(query, key, value, bias=bias, impl="native"))
 

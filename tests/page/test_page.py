@@ -271,7 +271,7 @@ def test_policy_forbids_any_other_script_and_any_request(show: Show) -> None:
     )
     assert ran == [True, 3]
     opened.wait_until_painted()
-    opened.errors.clear()  # the refusals themselves
+    opened.errors.clear()  # errors of the refused requests
 
 
 def test_right_to_left_runs_right_to_left(show: Show) -> None:
@@ -352,18 +352,18 @@ def test_another_text_is_shown_by_the_chosen_head(show: Show) -> None:
     opened = show(*(random_reading(one, layers=3, heads=3, seed=seed) for seed, one in enumerate(texts)))
     tabs = opened.page.locator("[role=tab]")
     openings = []
-    for number in (1, 2, 0):  # nothing is chosen: each opens where it does
+    for number in (1, 2, 0):  # without a choice, each opens at its default
         tabs.nth(number).click()
         openings.append(opened.current_url().partition("#")[2])
     opened.page.locator("#row .token").nth(1).click()
     tabs.nth(1).click()
-    assert opened.current_url().endswith(openings[0])  # choosing a token chooses no head
+    assert opened.current_url().endswith(openings[0])  # choosing a token does not choose a head
     opened.page.select_option("#layer", "2")
     opened.page.select_option("#head", "1")
     opened.page.locator("#row .token").nth(3).click()
     assert opened.current_url().endswith("#text=1&layer=2&head=1&token=3")
     tabs.nth(0).click()
-    assert opened.current_url().endswith("#text=0&layer=2&head=1&token=2")  # "sat" is here too
+    assert opened.current_url().endswith("#text=0&layer=2&head=1&token=2")  # "sat" occurs here too
     assert opened.sentence().startswith("In layer 2, head 1, sat ")
     tabs.nth(2).click()
     assert "#text=2&layer=2&head=1&token=" in opened.current_url()

@@ -58,7 +58,7 @@ def _in_temporary_folder(tmp_path, monkeypatch):
 def test_some_of_every_call():
     found, tried = [], 0
     for target in by_name().values():
-        cases = [case for case in target.cases() if case[1] != "jagged"]  # whose first use takes seconds
+        cases = [case for case in target.cases() if case[1] != "jagged"]  # their first use takes seconds
         cases = random.Random(f"{target.name} 15").sample(cases, min(SAMPLED, len(cases)))
         found += [f"{target.name}: {what}" for what in broken(target, cases)]
         tried += len(cases)
@@ -82,7 +82,7 @@ def test_every_public_name_is_tried():
             "CatalogueRow",
             "Choice",
             "Observation",
-        ):  # folders, and what takes nothing
+        ):  # submodules, and names that take no arguments
             assert name in tried, name
     for entry in regard.catalogue():
         assert {f"{entry.name}()", f"{entry.name}.forward", f"{entry.name}.observe"} <= set(by_name())
@@ -108,7 +108,7 @@ def test_sizes_are_looked_at_before_memory_is_taken():
         lambda: regard.observe(QUERY, QUERY, QUERY, top=2**40),
         lambda: regard.mechanism("additive", heads=2, head_dim=5).observe(QUERY, QUERY, QUERY, top=2**40),
         lambda: regard.MultiHeadAttention(2**40, 2),
-        lambda: regard.MultiHeadAttention(2**24, 2),  # each size is possible, their product is not
+        lambda: regard.MultiHeadAttention(2**24, 2),  # each size is valid, but their product is too large
         lambda: FeedForward(2**20, 2**20),
         lambda: regard.mechanism("luong_general", heads=1, head_dim=2**20),
         lambda: regard.models.BertConfig(layers=10**6),

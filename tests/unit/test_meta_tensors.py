@@ -30,7 +30,7 @@ BIASES = {
 }
 CASES = [(mask, "none") for mask in MASKS] + [("causal", bias) for bias in BIASES if bias != "none"]
 META_DEVICE = {"device": "meta"}
-IN_EACH_DTYPE = [("none", "none"), ("causal", "tensor"), ("causal", "T5")]  # by night all others too
+IN_EACH_DTYPE = [("none", "none"), ("causal", "tensor"), ("causal", "T5")]  # the others are marked slow
 
 
 def in_each_dtype(first, *others):

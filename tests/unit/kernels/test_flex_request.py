@@ -25,7 +25,7 @@ def tensors(at, learning: bool = False):
 @pytest.fixture
 def by_flex(flex_attention):
     def computed(query, key, value, *, mask=None, bias=None, scale=None):
-        with torch.no_grad():  # it traces the rules, and a parameter among them warns
+        with torch.no_grad():  # it traces the rules, and warns about parameters in them
             return run_flex_attention(
                 make_request(query, key, value, mask=mask, bias=bias, scale=scale), flex_attention
             )

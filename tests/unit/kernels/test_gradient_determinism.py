@@ -13,7 +13,7 @@ from regard import masks, positions
 from regard.models import Transformer, TransformerConfig
 from regard.train.loss import smoothed_cross_entropy
 
-LENGTH, HEAD_DIM, RUNS = 223, 4, 5  # LENGTH^2 numbers are enough for torch to share them out among threads
+LENGTH, HEAD_DIM, RUNS = 223, 4, 5  # LENGTH^2 numbers are enough for torch to use several threads
 POSITIONS = {
     "T5, one head for all": lambda: positions.T5Buckets(1),
     "T5": lambda: positions.T5Buckets(2, bidirectional=False),

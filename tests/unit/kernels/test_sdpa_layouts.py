@@ -60,7 +60,7 @@ def _masks(batch, length):
     return [padding, padding & masks.causal(), masks.keep(cells), masks.causal(), masks.window(3, 3)]
 
 
-IN_EACH_DTYPE = ("contiguous", "unaligned", "amid an element")  # by night all others too
+IN_EACH_DTYPE = ("contiguous", "unaligned", "amid an element")  # the others are marked slow
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -123,7 +123,7 @@ class TestCopies:
         others = torch.randn(1, 2, 3, 2, dtype=torch.float64)
         where = (tensor > 0).any(-1, keepdim=True)
 
-        def function(values, other):  # a leaf may not be expanded here: finite differences write into it
+        def function(values, other):  # a leaf must not be expanded here, since finite differences write to it
             laid = LAYOUTS[layout](values)
             return same_layout.replace_where(
                 same_layout.zero_where(laid.resolve_neg(), where).square(), where, other.sin()

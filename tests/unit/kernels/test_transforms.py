@@ -37,7 +37,7 @@ OPTIONS = {
 }
 
 
-CHECKED_BY_DAY = ("plain", "cells, an empty row", "T5", "Shaw")  # the others prove more of the same
+CHECKED_BY_DAY = ("plain", "cells, an empty row", "T5", "Shaw")  # the others are similar
 
 
 def _tangent(function, query, direction):
@@ -195,7 +195,7 @@ def may_refuse(impl: str, transform: str, option: str) -> bool:
         return transform in SECOND
     if impl == "native":
         return transform in IN_FUNCTORCH | FIRST_ONLY | SECOND
-    trained = option in ("T5", "trained bias")  # for which torch has a slower kernel, with second derivatives
+    trained = option in ("T5", "trained bias")  # torch has a slower kernel for it, with second derivatives
     return transform in IN_FUNCTORCH or transform in (FIRST_ONLY if trained else SECOND)
 
 

@@ -48,7 +48,7 @@ def test_from_torch_gives_the_same(bias, kdim, vdim, batch_first, dtype):
     theirs = nn.MultiheadAttention(
         WIDTH, HEADS, dropout=0.5, bias=bias, kdim=kdim, vdim=vdim, batch_first=batch_first, dtype=dtype
     ).eval()
-    for parameter in theirs.parameters():  # biases start at 0, which would hide one that was lost
+    for parameter in theirs.parameters():  # biases start at 0, which would hide a missing one
         nn.init.normal_(parameter, std=0.3)
     ours = regard.MultiHeadAttention.from_torch(theirs, batch_first=True)
     assert not ours.training
@@ -85,7 +85,7 @@ def test_fused_weights_load_inside_a_larger_model():
     state = theirs.state_dict()
     names = set(state)
     ours.load_state_dict(state)
-    assert set(state) == names  # the caller's own is left as it was
+    assert set(state) == names  # the caller's layer is unchanged
     tokens = torch.randn(2, 5, WIDTH)
     expected = theirs["attention"](tokens, tokens, tokens)[0]
     torch.testing.assert_close(ours["attention"](tokens), expected, rtol=0, atol=1e-6)
@@ -169,7 +169,7 @@ def test_dropout_keeps_the_mean(impl):
     torch.testing.assert_close(mean, value.mean(2), rtol=0, atol=5 * spread)
 
 
-@pytest.mark.filterwarnings("ignore")  # torch.compile's own, which differ from release to release
+@pytest.mark.filterwarnings("ignore")  # warnings of torch.compile, which differ between releases
 def test_compiles(without_shape_checks):
     query, key, value = torch.randn(3, 2, 3, 5, 7)
     mask = masks.causal() & masks.padding([5, 3])

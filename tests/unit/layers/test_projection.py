@@ -19,9 +19,9 @@ from regard.layers import projection
 from regard.layers.projection import ACTIVATIONS, linear_activation
 
 ROWS, SMALLER, LARGER = 17, 359, 367
-"""Prime, and large enough for the short way."""
+"""Prime, and large enough for the oneDNN path."""
 MANY = 89
-"""Rows that are enough for it in training."""
+"""Number of rows that is enough for it in training."""
 
 FORMULAS = {
     "identity": lambda x: x,

@@ -10,7 +10,7 @@ from regard.layers import DecoderCache, decoder_block
 from regard.models.beam_groups import BeamGroups
 
 WIDTH, HEADS, INNER = 12, 3, 17
-OWNERS = torch.tensor([1, 0, 1, 1])  # of four rows, the source of each
+OWNERS = torch.tensor([1, 0, 1, 1])  # the source of each of four rows
 
 
 def build_block(**options):

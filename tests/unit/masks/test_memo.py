@@ -14,7 +14,7 @@ from interleaved_threads import run_interleaved
 from regard import masks
 from regard.masks.memo import MAX_BYTES, MAX_RESULTS, Memo
 
-LENGTH = 131  # three tiles a side, and the last one cut short
+LENGTH = 131  # three tiles per side, the last of them partial
 
 MASKS = {
     "tiles": lambda: masks.window(3, 3) | masks.global_tokens([0]),
@@ -59,7 +59,7 @@ def test_a_mask_used_among_fake_tensors_is_not_spoiled(mask, impl, without_shape
     assert made == mask()
 
 
-@every_mask  # by day other tests meet fake tensors, and lengths that are symbols
+@every_mask  # fake tensors and symbolic lengths are in other tests of the default run
 @pytest.mark.parametrize("mode", ["real", *(pytest.param(one, marks=pytest.mark.slow) for one in ("fake", "symbolic"))])
 def test_a_mask_used_while_make_fx_traces_is_not_spoiled(mask, mode, without_shape_checks):
     made, expected = mask(), attend(tokens(), mask(), "reference")
@@ -122,7 +122,7 @@ def test_few_results_are_kept_and_the_latest_used_last():
     memo, made = Memo(), []
     for number in (*range(MAX_RESULTS), 0, MAX_RESULTS, 0, 1):
         memo.get_or_compute(number, lambda number=number: made.append(number) or torch.zeros(number))
-    assert made == [*range(MAX_RESULTS + 1), 1]  # 0 was used again, so that 1 had to go
+    assert made == [*range(MAX_RESULTS + 1), 1]  # 0 was used again, so 1 was evicted
     assert len(memo) == MAX_RESULTS
 
 
@@ -131,11 +131,11 @@ def test_what_is_kept_is_bounded_in_memory():
     half = MAX_BYTES // 2 - 1
     for number in range(5):
         memo.get_or_compute(number, lambda: torch.empty(half, dtype=torch.uint8))
-    assert len(memo) == 3  # the latest, and two that fit
+    assert len(memo) == 3  # the latest result, and two that fit
     memo.get_or_compute("large", lambda: torch.empty(MAX_BYTES * 2, dtype=torch.uint8))
     assert len(memo) == 3
     memo.get_or_compute("small", lambda: torch.empty(1))
-    assert len(memo) == 1  # what is larger than the bound stays only while it is the latest
+    assert len(memo) == 1  # a result above the bound is kept only while it is the latest
 
 
 def test_random_blocks_keep_few_draws():

@@ -122,7 +122,7 @@ def test_a_prefix_without_gradients():
         _, known = layer(prompt[:, 4:], mask=masks.causal(), cache=known)
     output, cache = layer(tokens, mask=masks.causal(), cache=known)
     with torch.no_grad():
-        layer(tokens, mask=masks.causal(), cache=known)  # another branch, in place where it may
+        layer(tokens, mask=masks.causal(), cache=known)  # another branch, which may write in place
     output.sum().backward()
     assert cache.key.requires_grad
     assert not known.key.requires_grad

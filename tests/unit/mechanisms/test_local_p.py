@@ -15,7 +15,7 @@ LENGTHS = [KEYS, 4]
 
 def build_mechanism(**options):
     mechanism = LocalPredictive(**{"heads": HEADS, "head_dim": HEAD_DIM, "window": WINDOW, **options}).double()
-    torch.nn.init.normal_(mechanism.position_vector, std=2.0)  # places all over the source, and not its middle alone
+    torch.nn.init.normal_(mechanism.position_vector, std=2.0)  # positions in the whole source, not only in its middle
     return mechanism
 
 

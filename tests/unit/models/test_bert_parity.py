@@ -16,7 +16,7 @@ from regard.models.load import resolve_folder
 
 TOLERANCE = 1e-5
 LAST_ROUNDINGS = 5 * 2**-24
-"""Relative, in float32: y = ((x + f(x)) - mean) / sigma * gain + shift rounds five times by up to 2^-24, after f.
+"""Relative error in float32: y = ((x + f(x)) - mean) / sigma * gain + shift rounds five times by up to 2^-24, after f.
 
 Hidden states have single features near 10, where the spacing of float32 alone is 9.5e-7 and this 2.9e-6.
 """
@@ -102,7 +102,7 @@ class TestRealWeights:
     def test_one_token(self, model, peer, exact):
         assert_parity(model, peer, torch.tensor([[7592]]), torch.ones(1, 1, dtype=torch.bool), exact=exact)
 
-    @pytest.mark.slow  # the random models below are asked for all their positions too
+    @pytest.mark.slow  # the random models below are tested at all their positions
     def test_as_many_tokens_as_there_are_positions(self, model, peer, exact):
         read = model.tokenizer.encode("the cat sat " * 170)
         assert read.ids.shape == (1, 512)

@@ -36,7 +36,7 @@ def build_torch_transformer(model, norm):
     theirs = nn.Transformer(
         WIDTH, HEADS, 2, 2, INNER, dropout=0.0, norm_first=norm == "pre", batch_first=True, layer_norm_eps=1e-5
     ).double()
-    if norm == "post":  # torch puts a norm after each stack in any case; as published there is none
+    if norm == "post":  # torch adds a norm after each stack; the published model has none
         theirs.encoder.norm = theirs.decoder.norm = None
     else:
         theirs.encoder.norm.load_state_dict(model.encoder_norm.state_dict())
@@ -68,7 +68,7 @@ def build_torch_transformer(model, norm):
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_it_is_torchs_transformer(norm):
     model = build_model(norm=norm)
-    for parameter in model.parameters():  # norms and biases too, which start as nothing
+    for parameter in model.parameters():  # norms and biases too, which start at 1 and 0
         nn.init.normal_(parameter, std=0.3)
     source, target = ids(3, SOURCE), ids(3, TARGET, seed=4)
     lengths = torch.tensor([SOURCE, 4, 9])

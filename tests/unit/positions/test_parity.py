@@ -121,7 +121,7 @@ def test_rotary(layout, scaling, theta, magnitude):
     ids=["default", "linear", "dynamic", "yarn", "llama3"],
 )
 def test_rotary_is_that_of_llama(parameters, scaling):
-    length = 601  # beyond what was trained, where "dynamic" differs
+    length = 601  # beyond the trained length, where "dynamic" differs
     config = LlamaConfig(
         hidden_size=2 * HEAD_DIM,
         num_attention_heads=2,

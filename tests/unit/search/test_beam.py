@@ -48,7 +48,7 @@ def scripted_model(probabilities, vocabulary=VOCABULARY, **options):
 @pytest.mark.parametrize("seed", range(3))
 def test_a_beam_as_wide_as_the_tree_finds_the_best_of_all(alpha, seed):
     following, most = random_table(VOCABULARY, seed), 4
-    width = 4 * 3 ** (most - 1)  # all continuations of all that can be live
+    width = 4 * 3 ** (most - 1)  # all continuations of all possible live hypotheses
     beam = Beam(width, length_penalty=alpha, best=width, patience=math.inf)
     found = beam.search(TableModel(following, VOCABULARY), SOURCES, LENGTHS, most=most)
     for source, those in zip(sources(), found, strict=True):
@@ -263,7 +263,7 @@ def test_padding_unknown_and_start_are_never_written():
     found = Beam(4, best=4).search(TableModel(following, VOCABULARY), SOURCES, LENGTHS, most=5)
     assert {token for those in found for one in those for token in one.ids} == {A, B, C}
     best = oracle.beam(lambda target: log_softmax(following(sources()[0], target)), END, BANNED_IDS, 5, 4, 0.6)
-    agree(found[0], best[:4])  # log-probabilities are the model's: what is never written takes its share
+    agree(found[0], best[:4])  # log-probabilities are the model's: banned tokens keep their share
 
 
 def test_a_model_without_attention_refuses_coverage():

@@ -17,7 +17,7 @@ SOURCES = torch.tensor(
 LENGTHS = torch.tensor([6, 2, 4, 5, 3])
 MAX_TOKENS = 9
 FEATURES = torch.arange(WIDTH).view(2, -1).T.flatten()
-"""Theirs, in our order: sine, cosine, sine, cosine."""
+"""Marian's features in regard's order: sine, cosine, sine, cosine."""
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def _without_specials(ids):
 def test_the_models_are_one(ours, theirs):
     target = torch.tensor([[2, 9, 13, 6]])
     wanted = theirs(input_ids=SOURCES[:1], decoder_input_ids=target).logits
-    torch.testing.assert_close(ours(SOURCES[:1], target).logits, wanted, rtol=0, atol=1e-6)  # their positions: float32
+    torch.testing.assert_close(ours(SOURCES[:1], target).logits, wanted, rtol=0, atol=1e-6)  # float32 positions
 
 
 @pytest.mark.parametrize("width", [2, 3, 5])

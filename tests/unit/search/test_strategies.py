@@ -48,7 +48,7 @@ def forced(model, source, one):
     ("search", "position"),
     [
         *((search, "sinusoidal") for search in STRATEGIES),
-        (STRATEGIES[1], "rotary"),  # by night with all: another state, of which a search knows that it can be reordered
+        (STRATEGIES[1], "rotary"),  # all in slow tests: another state, which the search knows how to reorder
         *(pytest.param(search, "rotary", marks=pytest.mark.slow) for search in (STRATEGIES[0], *STRATEGIES[2:])),
     ],
     ids=repr,
@@ -197,7 +197,7 @@ def test_a_target_has_no_more_tokens_than_the_model_has_positions():
         TransformerConfig(vocabulary=23, width=8, layers=1, heads=2, inner=7, position="learned", max_length=11)
     ).eval()
     with torch.no_grad():
-        model.output.weight[model.end_id] = 0  # so that it hardly ends by itself
+        model.output.weight[model.end_id] = 0  # so that the end is unlikely
     source = torch.tensor([[5, 6, 7, 8, 9, 10, 3]])
     for search in (Greedy(), Beam(width=3)):
         (found,) = search.search(model, source, torch.tensor([7]))

@@ -357,10 +357,10 @@ def test_what_both_directions_say_is_kept(one):
     ("forward", "backward", "expected"),
     [
         ([(0, 0), (1, 1)], [(0, 0)], [(0, 0), (1, 1)]),  # a diagonal neighbour
-        ([(0, 0), (1, 0)], [(0, 0), (0, 1)], [(0, 0), (1, 0), (0, 1)]),  # neighbours of which a word has none yet
-        ([(0, 0), (3, 3)], [(0, 0)], [(0, 0), (3, 3)]),  # far away: both words have none
-        ([(0, 0), (3, 0)], [(0, 0)], [(0, 0)]),  # far away: a word has one
-        ([(0, 0), (1, 1), (0, 1)], [(0, 0), (1, 1)], [(0, 0), (1, 1)]),  # a neighbour whose words both have one
+        ([(0, 0), (1, 0)], [(0, 0), (0, 1)], [(0, 0), (1, 0), (0, 1)]),  # neighbours; a word has no link yet
+        ([(0, 0), (3, 3)], [(0, 0)], [(0, 0), (3, 3)]),  # far away: both words have no link
+        ([(0, 0), (3, 0)], [(0, 0)], [(0, 0)]),  # far away: one word has a link
+        ([(0, 0), (1, 1), (0, 1)], [(0, 0), (1, 1)], [(0, 0), (1, 1)]),  # a neighbour whose words both have a link
         ([(2, 2)], [(0, 0)], [(2, 2), (0, 0)]),  # nothing in common
     ],
 )

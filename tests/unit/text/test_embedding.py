@@ -37,10 +37,10 @@ def embedder():
 
 @pytest.fixture(scope="module")
 def peer():
-    from sentence_transformers import SentenceTransformer  # takes a second, in whichever process these tests run
+    from sentence_transformers import SentenceTransformer  # takes a second in each worker process
 
     peer = SentenceTransformer(str(resolve_folder("minilm")), device="cpu")
-    peer.max_seq_length = 512  # it cuts at 256 otherwise
+    peer.max_seq_length = 512  # otherwise it truncates at 256
     return peer
 
 
@@ -110,7 +110,7 @@ def test_batches_hold_little_padding(lengths, most_padding):
     of = [[lengths[row] for row in batch] for batch in found]
     assert sorted(row for batch in found for row in batch) == list(range(len(lengths)))
     assert all(max(batch) * len(batch) - sum(batch) <= most_padding for batch in of)
-    for batch, following in pairwise(of):  # none ends before it has to
+    for batch, following in pairwise(of):  # each batch is as long as possible
         longer = [*batch, following[0]]
         assert len(longer) > 7 or max(longer) * len(longer) - sum(longer) > most_padding
 

@@ -26,7 +26,7 @@ def test_a_line_waits_until_it_has_come(pipe: tuple[PipeReader, int]) -> None:
     os.write(start, b"one\ntwo\nthr")
     assert not flow.would_block(0)
     assert flow.buffered.readline() == b"one\n"
-    assert not flow.would_block(4)  # it lies in the buffer; the pipe is empty
+    assert not flow.would_block(4)  # the line is in the buffer; the pipe is empty
     assert flow.buffered.readline() == b"two\n"
     assert flow.would_block(8)
     os.write(start, b"ee\n")
@@ -34,7 +34,7 @@ def test_a_line_waits_until_it_has_come(pipe: tuple[PipeReader, int]) -> None:
     assert flow.buffered.readline() == b"three\n"
     assert flow.would_block(14)
     os.close(start)
-    assert not flow.would_block(14)  # the end has not to be waited for
+    assert not flow.would_block(14)  # the end of the stream does not block
     assert flow.buffered.readline() == b""
 
 

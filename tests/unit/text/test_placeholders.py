@@ -164,7 +164,7 @@ def test_each_is_one_token():
 @examples(20, by_day=5)
 @given(st.sampled_from("%&<{\\a\"'@:./#0 =-!|,[($~\t"), st.sampled_from(["", "a", "0", " ", "<a", "{{a", "a@", "%("]))
 def test_the_time_does_not_explode(character, start):
-    started = time.process_time()  # of this process: others may keep the machine busy
+    started = time.process_time()  # CPU time of this process, since others may keep the machine busy
     protect(start + character * 40_000)
     protect((start + character) * 20_000)
     protect(start + (character + " ") * 20_000)

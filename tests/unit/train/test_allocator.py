@@ -10,7 +10,7 @@ import pytest
 from cli_process import ENVIRONMENT, fork_command
 from regard.train.allocator import limit_kernel_cache
 
-SHAPES = 70  # more than are kept
+SHAPES = 70  # more than the cache keeps
 PRODUCTS = f"""
 from regard.train.allocator import limit_kernel_cache
 limit_kernel_cache()

@@ -101,4 +101,4 @@ def test_a_kill_at_any_moment_leaves_the_old_or_the_new(tmp_path):
     for line, seen in zip(done.stdout.splitlines(), ("['1', '2']", "[1.0, 2.0]"), strict=True):
         number, rest = line.split(" ", 1)
         assert int(number) > 10
-        assert rest == f"{seen} 1"  # and there is one moment when nothing has the name
+        assert rest == f"{seen} 1"  # and at one moment no file has the name

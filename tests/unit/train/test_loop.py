@@ -83,7 +83,7 @@ class Regression(Task):
         with torch.no_grad():
             loss = (model(self.inputs) - self.outputs).square().mean()
         model.train()
-        torch.rand(3)  # a task may draw numbers; training is not to notice
+        torch.rand(3)  # a task may draw random numbers without affecting training
         score = self.scores.pop(0) if self.scores else -float(loss)
         return Validation(score=score, metrics={"loss": float(loss)})
 
@@ -238,7 +238,7 @@ def test_the_best_is_kept_and_training_stops_when_it_no_longer_rises(tmp_path):
     assert progress.step == 5 * 7
     assert [(one.step, one.score) for one in progress.best] == [(14, 3.0), (35, 2.9)]
     validations = [step for step, kind, _ in report.heard if kind == "validation"]
-    assert validations == [7, 14, 21, 28, 35, 35]  # the last is the mean of the two best
+    assert validations == [7, 14, 21, 28, 35, 35]  # the last is the average of the two best
 
 
 def test_the_mean_of_the_best_is_kept_where_it_is_better(tmp_path):
@@ -314,7 +314,7 @@ def test_what_was_reported_after_the_checkpoint_is_reported_once(tmp_path):
         first.numbers(step, "train", {"loss": 1.0})
     first.close()
     with run.metrics.open("a") as file:
-        file.write('{"step": 40, "ki')  # as a kill leaves it
+        file.write('{"step": 40, "ki')  # the state after a kill
     again = FileReport(run, after=20)
     again.numbers(30, "train", {"loss": 0.5})
     again.close()
@@ -330,7 +330,7 @@ def test_samples_after_the_checkpoint_are_written_once(tmp_path):
         first.samples(step, ["source: one\n\nstep 99\ntwo", f"got:    {step}"])
     first.close()
     with run.samples.open("a") as file:
-        file.write("step 40\nsource: o")  # as a kill leaves it
+        file.write("step 40\nsource: o")  # the state after a kill
     again = FileReport(run, after=20)
     again.samples(30, ["got:    once more"])
     again.close()
@@ -349,11 +349,11 @@ def test_a_model_that_was_moved_away_is_written_again_from_the_best_weights(tmp_
     best = load_file(tmp_path / "m" / "model.safetensors")
     (tmp_path / "m").rename(tmp_path / "elsewhere")
     later = Regression(seed=9)
-    later.scores = [5.0, 4.0]  # of the best once more, and of the last
+    later.scores = [5.0, 4.0]  # scores of the best weights again, and of the last
     progress = trainer(later, tmp_path / "m", settings(steps=20, average=1), begin=False).run()
     assert (progress.kept, len(later.saved)) == (5.0, 1)
     assert all(torch.equal(one, best[name]) for name, one in load_file(tmp_path / "m" / "model.safetensors").items())
-    assert same(weights(whole), weights(later))  # training did not notice
+    assert same(weights(whole), weights(later))  # training was not affected
 
 
 def test_a_model_that_was_moved_away_while_it_was_trained_is_there_in_the_end(tmp_path):
@@ -381,8 +381,8 @@ def test_a_run_goes_on_beside_what_others_and_kills_left(tmp_path):
     (tmp_path / "m" / "dog.html").write_text("a page")
     (tmp_path / "m" / ".DS_Store").write_bytes(b"\0")
     (tmp_path / ".m.0a1b2c3d.partial").mkdir()
-    (tmp_path / ".mine.0a1b2c3d.partial").mkdir()  # of another name, so not of this run
-    for more in (14, 28):  # nothing is left to do; something is
+    (tmp_path / ".mine.0a1b2c3d.partial").mkdir()  # another name, so it does not belong to this run
+    for more in (14, 28):  # once with no steps left, once with some
         (tmp_path / "m").rename(tmp_path / ".m.0a1b2c3e.replaced")
         trainer(Saving(), tmp_path / "m", settings(steps=more, average=1), begin=False).run()
         assert (tmp_path / "m" / "dog.html").read_text() == "a page"

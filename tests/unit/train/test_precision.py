@@ -39,7 +39,7 @@ class TestPrecisions:
         [
             (0.5, "bfloat16", ()),  # Zen 5: pairs are multiplied in the time of one product
             (0.1, "bfloat16", ()),  # a matrix unit
-            (0.95, "float32", ()),  # casts would take what is gained
+            (0.95, "float32", ()),  # casts would take the time that is gained
             (1.8, "float32", ("bfloat16",)),  # an Intel Xeon without its matrix unit
         ],
     )

@@ -147,7 +147,7 @@ def test_ctranslate2_translates_as_the_model_does(tmp_path, options):
         target = torch.tensor([[START, *expected[row]]])
         weights = model.cross_attention_weights(ids[row : row + 1, : LENGTHS[row]], target)[
             0, :, :-1
-        ]  # the end is not given out
+        ]  # the weights of the end token are not returned
         given = torch.tensor(result.attention[0])
         torch.testing.assert_close(given, weights[: len(given)], rtol=0, atol=1e-5)
 
@@ -252,7 +252,7 @@ def test_padding_unknown_and_start_are_never_written(tmp_path, form):
         with torch.no_grad():
             return model(ids, start, mask=masks.padding(lengths)).logits[:, 0].argmax(dim=1)
 
-    with torch.no_grad():  # what would be written first is written twice as much by padding, and by unknown
+    with torch.no_grad():  # padding and unknown get twice the weights of the likeliest first token
         model.output.weight[[PAD, UNKNOWN]] = 2 * model.output.weight[likeliest()[0]]
     assert {PAD, UNKNOWN} & set(likeliest().tolist())
     expected = decode_greedily(model, ids, lengths)[0]
@@ -282,7 +282,7 @@ def trained(norm, steps=250, batch=32, length=4):
     model = Transformer(TransformerConfig(**{**NUMBERS, **options, "vocabulary": JOINT_SUBWORDS.vocabulary}))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.006, betas=(0.9, 0.98))
     known, draw = torch.tensor(JOINT_SUBWORDS.encode([" ".join(WORDS)])[0]), torch.Generator().manual_seed(2)
-    assert len(known) == len(WORDS)  # so that a sentence backwards is its ids backwards
+    assert len(known) == len(WORDS)  # so that reversing a sentence reverses its ids
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = 0.006 * min(1, (step + 1) / 20, (steps - step) / 100)
         ids = known[torch.randint(len(WORDS), (batch, length), generator=draw)]
@@ -437,7 +437,7 @@ def test_a_folder_has_what_is_needed_and_others_may_read_it(tmp_path, form, name
     assert {path.name for path in (tmp_path / "new" / "out").iterdir()} == names
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "new", tmp_path / "new" / "out")]
-    assert modes[0] == modes[1]  # that of any new folder here
+    assert modes[0] == modes[1]  # the default mode of a new folder
 
 
 @pytest.mark.parametrize("form", ["ctranslate2", "marian"])

@@ -56,7 +56,7 @@ def chrf(hypothesis, reference, beta=2, longest=6):
 def test_bleu_of_tokens_is_its_definition(seed):
     references = sentences(37, seed)
     hypotheses = sentences(37, seed + 100, kept=references)
-    hypotheses[3] = " ".join(hypotheses[3].split()[:2])  # shorter, so that brevity costs
+    hypotheses[3] = " ".join(hypotheses[3].split()[:2])  # shorter, so that the brevity penalty applies
     found = score(hypotheses, references, tokenize="none")
     assert found.bleu == pytest.approx(bleu(hypotheses, references), abs=1e-9)
     assert found.sentences == 37

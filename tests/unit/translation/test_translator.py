@@ -91,7 +91,7 @@ class TestStream:
         assert len(read) <= 26
 
     def test_it_says_what_translate_says(self, translator):
-        many = TEXTS * 3  # more than are held at a time
+        many = TEXTS * 3  # more than are in memory at a time
         found = list(translator.stream(many, search=Greedy()))
         assert [one.source for one in found] == many
         assert texts_of(found) == texts_of(translator.translate(TEXTS, search=Greedy())) * 3
@@ -139,7 +139,7 @@ class TestWords:
         assert " ".join(aligned.target_words).split() == found.text.split()
         assert aligned.weights.shape == (len(aligned.target_words), len(aligned.source_words))
         assert (aligned.weights >= 0).all()
-        assert (aligned.weights.sum(1) <= 1 + 1e-5).all()  # some of it may look at the end
+        assert (aligned.weights.sum(1) <= 1 + 1e-5).all()  # some weight may be on the end token
         heaviest = aligned.weights.argmax(1).tolist()
         assert aligned.alignment.sure <= {(source, target) for target, source in enumerate(heaviest)}
 

@@ -57,7 +57,7 @@ def test_bias_goes_by_distance(sizes: tuple[int, int]) -> None:
     one = layer(*sizes, bias=normal(HEADS, queries + keys - 1))
 
     def score(head: int, i: int, j: int) -> float:
-        distance = j - (i + keys - queries)  # the last query stands on the last key
+        distance = j - (i + keys - queries)  # the last query is aligned with the last key
         return dot(one, head, i, j) + float(one.bias[head, distance - (1 - keys)])
 
     np.testing.assert_allclose(one.weights(), expected(one, score), rtol=1e-12)
