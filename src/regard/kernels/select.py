@@ -1,14 +1,14 @@
-"""Which code computes an operation: by name, or the choice of "auto", with the reasons.
+"""Selection of the implementation of an operation: by name, or by "auto", with the reasons.
 
-One table holds every operation and the implementations of it, in the order in which "auto" asks them: it takes the
-first that does not refuse and is not passed over. For attention:
+One table lists every operation and its implementations, in the order in which "auto" tries them: it takes the first
+that does not refuse the request and that ``auto_skips`` does not exclude. For attention:
 
-    native       on a CPU, but for what torch does faster (see ``native.sdpa_is_faster``)
+    native       on a CPU, except where torch is faster (see ``native.sdpa_is_faster``)
     sdpa         there, and on other devices
     flex         never, until it has been measured against sdpa
-    reference    for what none of them computes
+    reference    for requests that all others refuse
 
-On a CPU all of them keep the promise that what a mask forbids has no influence whatever it holds; on a GPU "sdpa" keeps
+On a CPU all of them keep the promise that masked positions have no influence, whatever they hold; on a GPU "sdpa" keeps
 it for finite numbers, and for padding.
 """
 
@@ -34,8 +34,8 @@ class Request(Protocol):
 
 
 def _make_unobservable(name: str) -> Implementation:
-    """Stands among those that observe, for one that cannot."""
-    reason = f"{name} keeps the weights to itself and reports no statistics of them"
+    """An implementation of "observe" that refuses every request."""
+    reason = f"{name} does not return its weights, so there are no statistics of them"
     return Implementation(name, compute=lambda: None, refuses=lambda request: reason)
 
 
@@ -52,13 +52,13 @@ _IMPLEMENTATIONS_BY_NAME = {
 BACKENDS: Mapping[str, Backend] = {
     one.name: one for one in (module.BACKEND for module in (native, sdpa, flex, reference))
 }
-"""What implementations of each name compute with here."""
+"""The backend of each implementation name on this machine."""
 
 
 @final
 @dataclass(frozen=True)
 class Choice:
-    """What "auto" picked: ``impl`` its name, ``reasons`` one sentence for each implementation."""
+    """The choice of "auto": ``impl``, the name of what it picked, and ``reasons``, one sentence per implementation."""
 
     impl: str
     reasons: dict[str, str]
@@ -70,12 +70,12 @@ class Choice:
 
 
 def impl_names(operation: Operation) -> tuple[str, ...]:
-    """What ``impl=`` may name for an operation, beside "auto"."""
+    """Names that ``impl=`` accepts for an operation, besides "auto"."""
     return tuple(_IMPLEMENTATIONS_BY_NAME[operation])
 
 
 def explain_choice(operation: Operation, request: Request) -> Choice:
-    """The choice of "auto" for a request, and why not the others."""
+    """Return the choice of "auto" for a request, with the reasons against the others."""
     taken = _select_auto(operation, request)
     reasons = {
         one.name: one.refuses(request) or one.auto_skips(request) or f"{taken.name} comes first"
@@ -85,9 +85,9 @@ def explain_choice(operation: Operation, request: Request) -> Choice:
 
 
 def select(operation: Operation, name: str, request: Request) -> Implementation:
-    """The named implementation of an operation, or auto's choice. A named one is used or refused, never replaced.
+    """Return the named implementation of an operation, or the choice of "auto"; a named one is never replaced.
 
-    Raises OptionError for an unknown name, RefusedError where the named one cannot.
+    Raises OptionError for an unknown name, RefusedError if the named implementation refuses the request.
     """
     if isinstance(name, str) and name == "auto":
         return _select_auto(operation, request)
@@ -97,7 +97,7 @@ def select(operation: Operation, name: str, request: Request) -> Implementation:
     if reason is not None:
         raise RefusedError(
             f"impl {name!r} refuses: {reason}",
-            expected="a request it can compute exactly",
+            expected="a request that it can compute exactly",
             got=request.describe(),
             do='use impl="auto", and regard.why(...) to see what it picks',
         )
@@ -105,7 +105,7 @@ def select(operation: Operation, name: str, request: Request) -> Implementation:
 
 
 def _select_auto(operation: Operation, request: Request) -> Implementation:
-    """The implementation that "auto" takes. The reference, which is the last, refuses nothing."""
+    """Return the first implementation that can and should compute the request; the last one refuses nothing."""
     for one in _IMPLEMENTATIONS[operation]:
         if one.refuses(request) is None and one.auto_skips(request) is None:
             return one

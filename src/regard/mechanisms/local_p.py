@@ -92,7 +92,7 @@ class LocalPredictive(Mechanism):
         return replace(request, mask=window if request.mask is None else request.mask & window)
 
     def extra_repr(self) -> str:
-        """For printing."""
+        """Return the options shown by ``repr``."""
         return f"{super().extra_repr()}, window={self.window}"
 
 
