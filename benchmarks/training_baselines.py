@@ -108,7 +108,7 @@ def make_marian_model(dtype: torch.dtype) -> Any:
 
 def make_transformers_baseline(batch: Batch) -> TrainingBaseline:
     model = make_marian_model(torch.float32)
-    from make_transformers_baseline.trainer_pt_utils import LabelSmoother
+    from transformers.trainer_pt_utils import LabelSmoother
 
     tokens = torch.ones_like(batch.source)
 
@@ -122,9 +122,9 @@ def make_transformers_baseline(batch: Batch) -> TrainingBaseline:
 
 def make_joeynmt_baseline(batch: Batch) -> TrainingBaseline:
     try:
-        from make_joeynmt_baseline.batch import Batch as JoeyBatch
-        from make_joeynmt_baseline.model import build_model
-        from make_joeynmt_baseline.vocabulary import Vocabulary
+        from joeynmt.batch import Batch as JoeyBatch
+        from joeynmt.model import build_model
+        from joeynmt.vocabulary import Vocabulary
     except ImportError:
         raise missing_package_error("JoeyNMT", "--no-deps joeynmt 'importlib_metadata<9' zipp subword-nmt") from None
     names = {"unk": 0, "pad": 1, "bos": CONFIG.start_id, "eos": CONFIG.end_id}

@@ -45,7 +45,7 @@ _MIXED_DEVICE_OPERATIONS = (
 class DeviceTensor(torch.Tensor):
     """A tensor on the fake device; ``here`` is the CPU tensor with its data."""
 
-    cpu_tensor: torch.Tensor
+    here: torch.Tensor
 
     @staticmethod
     def __new__(cls, here: torch.Tensor) -> DeviceTensor:

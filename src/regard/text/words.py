@@ -90,12 +90,12 @@ def _split_chunk(text: str, start: int, end: int) -> Spans:
     """Split a chunk without white space around each character that is a word of its own."""
     if not _SINGLE_CHARACTER_WORD.search(text, start, end):
         return ((start, end),)
-    bounds, after_alone = [start], bool(_SINGLE_CHARACTER_WORD.match(text[start]))
-    for index in range(start + 1, end):
-        if category(text[index]).startswith("M"):  # a combining mark stays with its character
+    bounds, after_alone = [start], False
+    for index in range(start, end):
+        if category(text[index]).startswith("M"):  # stays with its character, and is no word, also without one
             continue
         alone = bool(_SINGLE_CHARACTER_WORD.match(text[index]))
-        if alone or after_alone:
+        if index > start and (alone or after_alone):
             bounds.append(index)
         after_alone = alone
     return tuple(zip(bounds, [*bounds[1:], end], strict=True))

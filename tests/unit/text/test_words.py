@@ -4,7 +4,7 @@ import unicodedata
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hypothesis_examples import examples
@@ -61,6 +61,7 @@ def test_words_are_the_text_without_white_space(text):
 
 
 @given(st.one_of(ANY, MIXED))
+@example("\u0300\u30990")  # marks without a character, which normalization puts in another order
 def test_normalization_keeps_the_number_of_words(text):
     again = " ".join(unicodedata.normalize("NFC", text).split())
     assert len(words(again)) == len(words(text))
