@@ -227,7 +227,10 @@ def _extract_field(line: str, name: str, field: str) -> str:
     except (ValueError, RecursionError) as error:
         reason = "a blank line" if not line.strip() else str(error)
         raise DataError(
-            f"{name} is not JSON", expected="one JSON object per line", got=reason, do="correct it"
+            f"{name} is not JSON",
+            expected="one JSON object per line",
+            got=reason,
+            do="make each line one JSON object, or leave --field out for plain text",
         ) from None
     if not isinstance(record, dict) or field not in record:
         got = _join_keys(record) if isinstance(record, dict) else type(record).__name__

@@ -98,7 +98,9 @@ def _apply_hyperparameters(kind: type[Config], numbers: dict[str, Any], recipe: 
         wanted = get_args(types[name]) or (types[name],)
         if type(value) not in wanted and not (float in wanted and type(value) is int):
             words = " or ".join("None" if one is NoneType else one.__name__ for one in wanted)
-            raise OptionError(f"wrong {name}", expected=words, got=repr(value), do="correct it")
+            raise OptionError(
+                f"wrong {name}", expected=words, got=repr(value), do=f"give {words} as the value of {name}"
+            )
         own[name] = float(value) if types[name] is float else value
     return kind(**{**numbers, **own})
 
