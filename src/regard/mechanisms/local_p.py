@@ -51,7 +51,7 @@ class LocalPredictive(Mechanism):
         self.position_vector = nn.Parameter(torch.randn(heads, head_dim) * head_dim**-0.5)
 
     def attend(self, request: Request) -> Float[Tensor, "batch heads queries value_dim"]:
-        """The output."""
+        """Return the output of equation 10 (batch, heads, queries, value_dim)."""
         gaussian = self._gaussian(request)
         problem = self.align.make_problem(self._restrict_to_window(request, gaussian))
         rows = problem.frame.all_rows(request.device)
@@ -62,32 +62,32 @@ class LocalPredictive(Mechanism):
             return output.masked_fill(broken.any(-1, keepdim=True), torch.nan).to(request.query.dtype)
 
     def row_weights(self, request: Request, rows: Int[Tensor, " rows"]) -> Float[Tensor, "batch heads rows keys"]:
-        """The weights a_t of some queries."""
+        """Return the weights a_t of some queries (batch, heads, rows, keys)."""
         gaussian = self._gaussian(request)
         problem = self.align.make_problem(self._restrict_to_window(request, gaussian))
         weights, broken = _gaussian_weights(problem, rows, gaussian.heights(request.frame.keys)[:, :, rows])
         return weights.masked_fill(broken, torch.nan)
 
     def steps(self, request: Request) -> Steps:
-        """Those of the alignment in the window, under the Gaussian."""
+        """Return the steps of the alignment inside the window, with the Gaussian as gate."""
         gaussian = self._gaussian(request)
         return replace(self.align.steps(self._restrict_to_window(request, gaussian)), gate=gaussian)
 
     def positions(self, query: Tensor, key: Tensor, mask: Mask | None = None) -> Float[Tensor, "batch heads queries 1"]:
-        """p_t of every query; not rounded."""
+        """Return the predicted position p_t of every query (batch, heads, queries, 1), not rounded."""
         with disable_autocast(query.device):
-            # A query that is not finite is kept out: its row would make the weights' gradients NaN.
+            # A non-finite query is replaced by zeros: its row would make the gradients of the parameters NaN.
             query = torch.where(query.isfinite().all(-1, keepdim=True), query, 0.0).to(accumulation_dtype(query.dtype))
             hidden = torch.tanh(per_head_linear(query, self.position_weight.to(query)))
             share = torch.sigmoid(per_head_linear(hidden, self.position_vector.to(query)[:, None]))
             return share * (key.shape[2] if mask is None else _count_visible_keys(mask, query, key))
 
     def _gaussian(self, request: Request) -> Gaussian:
-        """The Gaussian around p_t, of standard deviation D / 2."""
+        """Return the Gaussian around p_t, with standard deviation D / 2."""
         return Gaussian(self.positions(request.query, request.key, request.mask)[..., 0], self.window / 2)
 
     def _restrict_to_window(self, request: Request, gaussian: Gaussian) -> Request:
-        """The request with its mask narrowed to the window of each query."""
+        """Return the request with its mask restricted to the window of each query."""
         window = masks.keep(gaussian.distances(request.frame.keys).detach().abs() <= self.window)
         return replace(request, mask=window if request.mask is None else request.mask & window)
 
@@ -99,9 +99,9 @@ class LocalPredictive(Mechanism):
 def _gaussian_weights(
     problem: ScoreProblem, rows: Tensor, gaussian: Float[Tensor, "batch heads rows keys"]
 ) -> tuple[Float[Tensor, "batch heads rows keys"], Bool[Tensor, "batch heads rows keys"]]:
-    """align(h_t, s) times the Gaussian; and where it is NaN, with 0 in its place so that gradients are not.
+    """Return align(h_t, s) times the Gaussian, NaN replaced by 0 to keep gradients finite, and where it was NaN.
 
-    Weights of hidden keys are 0 already; setting them stops gradients, which a huge value could have made Inf.
+    Weights of hidden keys are 0 already; setting them to 0 also stops their gradients, which may overflow.
     """
     align, allowed = compute_weights(problem, rows), problem.dense_mask(rows)
     weights = align.masked_fill(align.isnan(), 0.0) * gaussian
@@ -109,6 +109,6 @@ def _gaussian_weights(
 
 
 def _count_visible_keys(mask: Mask, query: Tensor, key: Tensor) -> Tensor:
-    """How many keys each query may see: (batch or 1, heads or 1, queries or 1, 1)."""
+    """Count the keys that each query may attend to: (batch or 1, heads or 1, queries or 1, 1)."""
     allowed = mask.dense(query.shape[2], key.shape[2], device=query.device)
     return allowed.expand(*allowed.shape[:3], key.shape[2]).sum(-1, keepdim=True)

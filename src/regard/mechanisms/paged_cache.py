@@ -5,15 +5,15 @@
     cache = cache.extended(new_key, new_value)                                          # one more token each
     output = cache.attention(query, mask=causal())
 
-Token j of a sequence lies in row j % page_size of its page number j // page_size. A sequence holds no more memory than
-its own length needs, one page's remainder apart.
+Token j of a sequence is stored in row j % page_size of its page number j // page_size. A sequence takes no more memory
+than its length needs, rounded up to whole pages.
 
-``MultiHeadAttention`` takes it as ``cache=``, with any mechanism that carries keys and values; the dot product then
-reads the pages where they lie.
+``MultiHeadAttention`` accepts it as ``cache=`` with any mechanism that caches keys and values; the dot product then
+reads the pages in place.
 
-As ``KeyValueCache`` does, a paged cache never changes: ``extended``, ``reordered`` and ``joined`` give a new one, which
-shares pages with those before it. Where two branches of a sequence go different ways, the page they part in is
-copied, and no other. A page goes back to the pool when the last cache that holds it is gone: drop a cache to free it.
+Like ``KeyValueCache``, a paged cache is immutable: ``extended``, ``reordered`` and ``joined`` return a new one, which
+shares pages with the old one. When two branches of a sequence diverge, only the page in which they diverge is copied. A
+page returns to the pool when the last cache that holds it is deleted.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from regard.validation import check_mask, check_scale
 @final
 @dataclass(frozen=True, eq=False)
 class PagedCache(State):
-    """Keys and values of ``lengths`` tokens of each sequence of a batch; ``length`` is that of the longest."""
+    """Keys and values of a batch of sequences of ``lengths`` tokens; ``length`` is the longest."""
 
     pool: PagePool
     lengths: tuple[int, ...]
@@ -68,10 +68,10 @@ class PagedCache(State):
 
     @classmethod
     def empty(cls, pool: PagePool, batch: int) -> PagedCache:
-        """A cache of ``batch`` sequences of no tokens. Raises OptionError for what is no pool or no count."""
+        """Create a cache of ``batch`` empty sequences. Raises OptionError for an invalid pool or count."""
         if not isinstance(pool, PagePool):
             raise OptionError(
-                "pool is no pool of pages",
+                "pool is not a PagePool",
                 expected="a PagePool",
                 got=type(pool).__name__,
                 do="make one with PagePool(key_heads, head_dim)",
@@ -81,37 +81,37 @@ class PagedCache(State):
 
     @property
     def batch(self) -> int:
-        """How many sequences there are."""
+        """Number of sequences in the batch."""
         return len(self.lengths)
 
     @property
     def next_positions(self) -> tuple[int, ...]:
-        """The length of each sequence."""
+        """Position of the next token of each sequence: its length."""
         return self.lengths
 
     def extended(self, key: Tensor, value: Tensor, lengths: Sequence[int] | Tensor | None = None) -> PagedCache:
-        """A cache with more tokens at the end of each sequence.
+        """Return a cache with more tokens at the end of each sequence.
 
         Args:
             key: (batch, key_heads, new, head_dim), in the pool's dtype and on its device.
             value: (batch, key_heads, new, value_dim).
-            lengths: how many of the ``new`` tokens are a sequence's own, the first ones; None is all of them.
+            lengths: number of valid tokens per sequence, the first of the ``new`` ones; None: all.
 
-        Raises ShapeError, DtypeError, DeviceError where they do not fit the pool, OptionError for ``lengths`` that are
-        not there, RefusedError where the pool is full or gradients are asked for.
+        Raises ShapeError, DtypeError or DeviceError if the tokens do not fit the pool, OptionError for invalid
+        ``lengths``, RefusedError if the pool is full or a token requires grad.
         """
         self._check_tokens(key, value)
         added = _parse_lengths(lengths, self.batch, key.shape[2])
-        # No other thread finds the same last page unwritten, or moves the pool's memory, before the tokens are there.
+        # Without the lock another thread could write to the same last page, or move the pool's memory meanwhile.
         with torch.no_grad(), self.pool.lock:
             room = self._reserve_pages(added)
             room._write(key, value, self.lengths)
         return room
 
     def reordered(self, entries: Sequence[int] | Int[Tensor, " entries"]) -> PagedCache:
-        """A cache of the given sequences, in that order, copying nothing: what beam search keeps.
+        """Return a cache of the given sequences, in that order, without copying: for beam search.
 
-        Raises OptionError for a sequence that is not there.
+        Raises OptionError for an index out of range.
         """
         chosen = self._check_entries(entries)
         lengths = tuple(self.lengths[entry] for entry in chosen)
@@ -119,14 +119,14 @@ class PagedCache(State):
         return PagedCache(self.pool, lengths, pages, self._page_table[torch.tensor(chosen, dtype=torch.long)])
 
     def joined(self, other: PagedCache) -> PagedCache:
-        """A cache of this one's sequences and then the other's, copying nothing. Both must share a pool.
+        """Return a cache of this one's sequences followed by the other's, without copying. Both must share a pool.
 
-        Raises OptionError where they do not.
+        Raises OptionError if they do not.
         """
         check_kind("other", other, PagedCache, do="make both caches from one PagePool")
         if self.pool is not other.pool:
             raise OptionError(
-                "the caches lie in different pools",
+                "the caches are in different pools",
                 expected="two caches made from one PagePool",
                 got=f"{self.pool!r} and {other.pool!r}",
                 do="extend a cache of this pool with the other's tokens",
@@ -136,9 +136,9 @@ class PagedCache(State):
         return PagedCache(self.pool, self.lengths + other.lengths, self._pages + other._pages, table)
 
     def tokens(self, entry: int) -> tuple[Tensor, Tensor]:
-        """Keys (1, key_heads, length, head_dim) and values of one sequence, as copies.
+        """Return keys (1, key_heads, length, head_dim) and values of one sequence, as copies.
 
-        Raises OptionError for a sequence that is not there.
+        Raises OptionError for an index out of range.
         """
         self._check_entries([entry])
         numbers, length = self._page_table[entry], self.lengths[entry]
@@ -153,14 +153,14 @@ class PagedCache(State):
         scale: float | None = None,
         impl: str = "auto",
     ) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Attention from ``query`` to the sequences. The queries stand at the end of each: the last on its last token.
+        """Compute attention from ``query`` to the sequences; the last query is at the last token of its sequence.
 
         Args:
             query: (batch, heads, queries, head_dim); heads is a multiple of the pool's key_heads.
-            mask: who may attend to whom, over one sequence: ``causal()`` where there is more than one query.
-            scale: what scores are multiplied with; None is 1/sqrt(head_dim).
-            impl: as in ``regard.attention``. "native" reads the pages where they lie, for masks that are a band
-                (``causal``, ``window``); any other gathers each sequence. "auto" is "native" where that is possible.
+            mask: a mask over one sequence; with more than one query usually ``causal()``.
+            scale: factor of the scores; None: 1/sqrt(head_dim).
+            impl: as in ``regard.attention``. "native" reads the pages in place, for masks that are a band (``causal``,
+                ``window``); all others gather each sequence. "auto" is "native" if that is possible.
 
         Returns (batch, heads, queries, value_dim). Raises as ``regard.attention`` does.
         """
@@ -181,11 +181,11 @@ class PagedCache(State):
         return output
 
     def _check_entries(self, entries: object) -> list[int]:
-        """Sequences by their number. Raise OptionError for one that is not there."""
+        """Parse indices of sequences. Raises OptionError for one out of range."""
         chosen = _to_integers(entries)
         if chosen is None or not all(-self.batch <= entry < self.batch for entry in chosen):
             raise OptionError(
-                "there are no such sequences",
+                "index of a sequence out of range",
                 expected=f"integers from {-self.batch} to {self.batch - 1}",
                 got=short_repr(entries),
                 do="count sequences from 0",
@@ -198,7 +198,7 @@ class PagedCache(State):
         )
 
     def _reserve_pages(self, added: list[int]) -> PagedCache:
-        """A cache with pages for the tokens to come. A last page that another branch writes on is copied."""
+        """Return a cache with pages for new tokens. A last page that another branch has extended is copied."""
         size, pages = self.pool.page_size, list(self._pages)
         lengths = tuple(map(sum, zip(self.lengths, added, strict=True)))
         parted: dict[int, Page] = {}
@@ -228,7 +228,7 @@ class PagedCache(State):
         return PagedCache(self.pool, lengths, tuple(pages), table)
 
     def _write(self, key: Tensor, value: Tensor, before: tuple[int, ...]) -> None:
-        """Put the first of the tokens into the pages, after those of ``before``."""
+        """Write the valid tokens into the pages, behind the ``before`` tokens that are there."""
         size = self.pool.page_size
         for pages, length, known in zip(self._pages, self.lengths, before, strict=True):
             if length == known:
@@ -244,7 +244,7 @@ class PagedCache(State):
         self.pool.value[page, :, row] = value.transpose(1, 2)[own]
 
     def _check_tokens(self, key: Tensor, value: Tensor) -> None:
-        """Raise unless new tokens fit the pool."""
+        """Raise ShapeError, DtypeError, DeviceError or RefusedError unless new tokens fit the pool."""
         for name, tensor, pages in (("key", key, self.pool.key), ("value", value, self.pool.value)):
             wanted = f"({self.batch}, {pages.shape[1]}, new, {pages.shape[3]})"
             _check_dtype_and_device(name, tensor, pages)
@@ -264,7 +264,7 @@ class PagedCache(State):
                 )
 
     def _check_query(self, query: Tensor) -> None:
-        """Raise unless a query fits the pool."""
+        """Raise ShapeError, DtypeError or DeviceError unless a query fits the pool."""
         pages = self.pool.key
         _check_dtype_and_device("query", query, pages)
         if (
@@ -300,22 +300,22 @@ def _check_dtype_and_device(name: str, tensor: Tensor, pages: Tensor) -> None:
 
 
 def _parse_lengths(lengths: Sequence[int] | Tensor | None, batch: int, new: int) -> list[int]:
-    """How many new tokens each sequence has."""
+    """Parse the number of valid new tokens of each sequence."""
     if lengths is None:
         return [new] * batch
     counts = _to_integers(lengths)
     if counts is None or len(counts) != batch or not all(0 <= count <= new for count in counts):
         raise OptionError(
-            "lengths says how many of the new tokens are a sequence's own",
+            "wrong lengths: they count the valid new tokens of each sequence",
             expected=f"{batch} integers from 0 to {new}",
             got=short_repr(lengths),
-            do="leave it out where all are",
+            do="leave lengths out if all new tokens are valid",
         )
     return counts
 
 
 def _to_integers(numbers: object) -> list[int] | None:
-    """The integers of a list, or of a tensor of one dimension; None where it is none."""
+    """Return the integers of a list or of a one-dimensional tensor; None for anything else."""
     if isinstance(numbers, Tensor) and (not is_dense(numbers) or numbers.is_meta):
         return None
     listed = numbers.tolist() if isinstance(numbers, Tensor) else numbers
@@ -327,5 +327,5 @@ def _to_integers(numbers: object) -> list[int] | None:
 
 
 def _pad_page_table(table: Tensor, columns: int) -> Tensor:
-    """The table with room for as many pages a sequence; what is named there is never read."""
+    """Return the table with room for ``columns`` pages per sequence; the padding is never read."""
     return torch.nn.functional.pad(table, (0, columns - table.shape[1]))

@@ -222,7 +222,7 @@ def test_wide_heads_are_gathered():
         ),
         (lambda cache: cache.attention(random_query(2), scale=float("nan")), OptionError, "finite number"),
         (lambda cache: cache.attention(random_query(2), impl="natve"), OptionError, "did you mean 'native'"),
-        (lambda cache: PagedCache.empty(cache, 1), OptionError, "pool is no pool of pages"),
+        (lambda cache: PagedCache.empty(cache, 1), OptionError, "pool is not a PagePool"),
         (lambda cache: PagedCache.empty(cache.pool, -1), OptionError, "wrong batch"),
         (lambda cache: make_pool(page_size=0), OptionError, "wrong page_size"),
         (lambda cache: make_pool(limit=0), OptionError, "wrong limit"),
