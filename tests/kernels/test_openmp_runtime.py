@@ -12,7 +12,7 @@ import pytest
 from regard.kernels import extension
 from script_process import run_script
 
-CSRC = Path(extension.__file__).parent / "csrc"
+CSRC = Path(__file__).parents[2] / "src" / "regard" / "kernels" / "csrc"
 
 RUNTIME = """
 #include <stdint.h>
