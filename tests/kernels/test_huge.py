@@ -40,12 +40,12 @@ def computed(dtype: torch.dtype, place) -> list[torch.Tensor]:
     query, key, value = map(place, tokens(dtype))
     wide = results.accumulation_dtype(dtype)
     output, upstream, seen = (place(torch.ones(1, HEADS, TOKENS, VALUE_DIM).to(dtype)) for _ in range(3))
-    lse, entropy = (torch.empty(1, HEADS, TOKENS, dtype=wide) for _ in range(2))
-    received = torch.empty(1, HEADS, TOKENS, dtype=wide)
-    native.forward(query, key, value, output, lse, low=-30, high=9, threads=2)
+    lse, entropy, received = (torch.empty(1, HEADS, TOKENS, dtype=wide) for _ in range(3))
+    normalizer = torch.empty(1, HEADS, TOKENS, 2, dtype=wide)
+    native.forward(query, key, value, output, lse, normalizer=normalizer, low=-30, high=9, threads=2)
     gradients = [place(torch.ones_like(tensor)) for tensor in (query, key, value)]
     band = {"low": -30, "high": 9, "threads": 2}
-    native.backward(upstream, query, key, value, output, lse, *gradients, None, None, **band)
+    native.backward(upstream, query, key, value, output, normalizer, *gradients, None, None, **band)
     native.observe(query, key, value, seen, lse, entropy, received, None, None, None, None, **band)
     return [
         tensor.clone(memory_format=torch.contiguous_format) for tensor in (output, *gradients, seen, entropy, received)
