@@ -34,7 +34,7 @@ test-all: checks browser  ## the same, and what proves more of it: every mask x 
 test-as: $(VENV)/.test $(VENV)/.kernels browser  ## the suite as on PROCESSOR=any-x86, zen3, skylake, sapphire or zen5
 	.ci/as-processor "$(PROCESSOR)" $(BIN)/python -m pytest -n $(WORKERS) -m "$(EVERYWHERE) and not slow" $(TESTS)
 
-test-huge: $(VENV)/.test $(VENV)/.kernels  ## indices beyond 2^31; 5 GB of memory, a minute; run by hand
+test-huge: $(VENV)/.test $(VENV)/.kernels  ## indices beyond 2^31; 5 GB of memory, a minute; by night
 	$(BIN)/python -m pytest -m huge
 
 checks: $(VENV)/.test $(VENV)/.kernels  # style, types and docs, before any test
