@@ -9,7 +9,7 @@ namespace regard {
 struct BackwardLayout {
     BackwardSizes size;
     size_t key_tiles, query_tiles;  // query tiles of all heads of the group
-    size_t weight_tiles;              // of weights: those of a key tile, for each head of the group
+    size_t weight_tiles;            // of weights: those of a key tile, for each head of the group
 
     BackwardLayout(const Problem& p, const TileKernels& k, bool saves_weights)
         : size(k.backward_sizes(p)), key_tiles((size_t)p.key_tiles()),
@@ -17,11 +17,23 @@ struct BackwardLayout {
           weight_tiles(saves_weights ? (size_t)p.group() * key_tiles : 0) {}
 
     BackwardTiles at(char* base) const {
+        size_t used = 0;
+        return divide(base, &used);
+    }
+    size_t bytes() const {
+        size_t used = 0;
+        divide(nullptr, &used);
+        return used;
+    }
+    size_t grad_query_bytes() const { return size.grad_query * query_tiles; }
+
+  private:
+    // Divides a block into the tiles; null only counts the bytes.
+    BackwardTiles divide(char* block, size_t* used) const {
         BackwardTiles t;
-        char* next = base;
         auto take = [&](size_t bytes) {
-            char* part = next;
-            next += align_up(bytes);
+            char* part = block ? block + *used : nullptr;
+            *used += align_up(bytes);
             return part;
         };
         t.key = take(size.key * key_tiles);
@@ -39,14 +51,6 @@ struct BackwardLayout {
         t.size = &size;
         return t;
     }
-    size_t bytes() const {
-        return align_up(size.key * key_tiles) + align_up(size.key_rows * key_tiles) + align_up(size.value * key_tiles) +
-               align_up(size.query * query_tiles) + align_up(size.query_rows * query_tiles) +
-               align_up(size.output * query_tiles) + align_up(size.output_rows * query_tiles) +
-               3 * align_up(size.row_numbers * query_tiles) + align_up(8 * query_tiles) +
-               (weight_tiles ? align_up(size.weights * weight_tiles) : 0);
-    }
-    size_t grad_query_bytes() const { return size.grad_query * query_tiles; }
 };
 
 }  // namespace regard

@@ -14,39 +14,21 @@
 namespace regard {
 namespace REGARD_ISA_NAMESPACE {
 
-// A: what products are computed in.
-template <class A>
-constexpr TileKernels dot_product_kernels() {
+// A: what products are computed in. Values are packed, and dQ is finished, alike for the dot product and additive attention.
+template <class A, class PackTokens, class ForwardPass, class BackwardPass>
+constexpr TileKernels tile_kernels() {
     TileKernels k = {};
-    k.key_bytes = PackKeys<A>::key_bytes;
+    k.key_bytes = PackTokens::key_bytes;
     k.value_bytes = PackKeys<A>::value_bytes;
-    k.pack_scratch = PackKeys<A>::scratch;
-    k.pack_keys = PackKeys<A>::pack;
-    k.forward_scratch = Forward<A>::scratch;
-    k.forward = Forward<A>::run;
-    k.backward_sizes = Backward<A>::sizes;
-    k.backward_pack_keys = Backward<A>::pack_keys;
-    k.backward_pack_queries = Backward<A>::pack_queries;
-    k.backward_prepare_queries = Backward<A>::prepare_queries;
-    k.backward = Backward<A>::run;
-    k.backward_finish_queries = Backward<A>::finish_queries;
-    return k;
-}
-
-template <class A>
-constexpr TileKernels additive_kernels() {
-    TileKernels k = {};
-    k.key_bytes = PackAdditive<A>::key_bytes;
-    k.value_bytes = PackKeys<A>::value_bytes;
-    k.pack_scratch = PackAdditive<A>::scratch;
-    k.pack_keys = PackAdditive<A>::pack;
-    k.forward_scratch = AdditiveForward<A>::scratch;
-    k.forward = AdditiveForward<A>::run;
-    k.backward_sizes = AdditiveBackward<A>::sizes;
-    k.backward_pack_keys = AdditiveBackward<A>::pack_keys;
-    k.backward_pack_queries = AdditiveBackward<A>::pack_queries;
-    k.backward_prepare_queries = AdditiveBackward<A>::prepare_queries;
-    k.backward = AdditiveBackward<A>::run;
+    k.pack_scratch = PackTokens::scratch;
+    k.pack_keys = PackTokens::pack;
+    k.forward_scratch = ForwardPass::scratch;
+    k.forward = ForwardPass::run;
+    k.backward_sizes = BackwardPass::sizes;
+    k.backward_pack_keys = BackwardPass::pack_keys;
+    k.backward_pack_queries = BackwardPass::pack_queries;
+    k.backward_prepare_queries = BackwardPass::prepare_queries;
+    k.backward = BackwardPass::run;
     k.backward_finish_queries = Backward<A>::finish_queries;
     return k;
 }
@@ -69,8 +51,8 @@ constexpr ObserveKernels observe_kernels() {
 template <class A, class Additive, class T>
 constexpr KernelTable kernel_table() {
     KernelTable t = {};
-    t.dot_product = dot_product_kernels<A>();
-    t.additive = additive_kernels<Additive>();
+    t.dot_product = tile_kernels<A, PackKeys<A>, Forward<A>, Backward<A>>();
+    t.additive = tile_kernels<Additive, PackAdditive<Additive>, AdditiveForward<Additive>, AdditiveBackward<Additive>>();
     t.decode = {PartialSoftmax<T>::bytes, Decode<T>::scratch, Decode<T>::run, Decode<T>::join};
     t.observe = observe_kernels<A>();
     t.dropout = {Dropout<T>::run};
